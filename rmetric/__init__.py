@@ -1,0 +1,38 @@
+"""Reliability metric for language-model training: simulate, watch, score, explain.
+
+The names below are resolved on first use, so ``import rmetric`` costs milliseconds and never pulls in a plotting
+library, scikit-learn or torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME_OF = {
+    "RMetric": "rmetric.metric",
+    "Observation": "rmetric.records",
+    "Observations": "rmetric.records",
+    "Run": "rmetric.records",
+    "read_run": "rmetric.records",
+    "Fault": "rmetric.faults",
+    "register_fault": "rmetric.faults",
+    "Detector": "rmetric.detectors",
+    "StreamingDetector": "rmetric.detectors",
+    "register_detector": "rmetric.detectors",
+    "TrainingSimulator": "rmetric.simulation",
+}
+
+__all__ = ["__version__", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'rmetric' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

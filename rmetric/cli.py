@@ -1,0 +1,139 @@
+"""What all scripts share: one-line errors, number types with limits, output folders, where the logs lie."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import functools
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rmetric.errors import UserError
+
+DEFAULT_LOGS = Path("logs_FULL_METRIC")
+SAMPLE = "sample"
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space or choose another --out",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
+    errno.EROFS: "the disk is read-only; choose another --out",
+    errno.EACCES: "permission denied; choose another --out or change its permissions",
+    errno.ENOTDIR: "a file stands where a folder is due; choose another path",
+    errno.EEXIST: "a file stands where a folder is due; choose another path",
+    errno.EISDIR: "a folder stands where a file is due; choose another path",
+    errno.ENOENT: "no such file or folder; check the path",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter path",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that prints defaults in ``--help`` and answers bad input with one line."""
+
+    def __init__(self, description: str, **options: object) -> None:
+        super().__init__(
+            description=description,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            allow_abbrev=False,
+            **options,  # type: ignore[arg-type]
+        )
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (try {self.prog} --help)\n")
+
+
+def script(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[str] | None], int]:
+    """Make ``main(argv=None)`` return an exit status: 0, 2 after ``error: …`` for what the user can mend, 130 on Ctrl-C."""
+
+    @functools.wraps(main)
+    def wrapped(argv: Sequence[str] | None = None) -> int:
+        try:
+            main(argv)
+            sys.stdout.flush()
+        except SystemExit as request:
+            return request.code if isinstance(request.code, int) else 0
+        except BrokenPipeError:  # `script | head`: the reader has what it wanted
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives until the interpreter ends
+            return 0
+        except UserError as error:
+            return _fail(str(error))
+        except OSError as error:
+            advice = _ADVICE.get(error.errno or 0)
+            if advice is None:
+                raise
+            return _fail(f"{error.filename or 'output'}: {advice}")
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
+        return 0
+
+    return wrapped
+
+
+def _fail(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def whole_number(minimum: int = 0, maximum: int = 2**53) -> Callable[[str], int]:
+    """Argument type: an integer in [minimum, maximum]."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"{value} is not in the range {minimum} to {maximum}")
+        return value
+
+    return parse
+
+
+def positive_number(text: str) -> float:
+    """Argument type: a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
+    return value
+
+
+def output_folder(path: str | Path) -> Path:
+    """Make a folder if need be and check that it can be written to; raises :class:`UserError` if not."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file where a folder is due; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):  # raises the OSError that a later write would
+        pass
+    return folder
+
+
+def find_logs(folder: str | Path) -> tuple[list[Path], str]:
+    """The logs of a study, and a note for the reader (empty unless the committed sample stands in for the study).
+
+    Raises :class:`UserError` for a missing or empty folder, or a file where a folder is due.
+    """
+    root = Path(folder)
+    if not root.exists():
+        raise UserError(f"{root} does not exist; run python run_modern_experiments.py first, or give --logs FOLDER")
+    if not root.is_dir():
+        raise UserError(f"{root} is a file where a folder is due; give the folder that holds the .jsonl logs")
+    logs = sorted(root.glob("*.jsonl"))
+    if logs:
+        return logs, ""
+    sample = sorted((root / SAMPLE).glob("*.jsonl"))
+    if sample:
+        note = (
+            f"note: {root} holds no generated logs; using the {len(sample)} committed sample logs in {root / SAMPLE}. "
+            "Run python run_modern_experiments.py for the full study."
+        )
+        return sample, note
+    raise UserError(f"{root} holds no .jsonl logs; run python run_modern_experiments.py first, or give --logs FOLDER")
+
+

@@ -1,0 +1,105 @@
+"""The contract of a detector: records in, a score a record out; the higher, the more alarming."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.errors import UserError
+from rmetric.records import Observation, Observations
+from rmetric.registry import Registry, load_entry_points
+
+DETECTORS: Registry[type[Detector]] = Registry("detector")
+D = TypeVar("D", bound="type[Detector]")
+
+
+@dataclass(kw_only=True)
+class Detector(ABC):
+    """Scores a run. An alert is due at a record whose score exceeds ``threshold``.
+
+    A score of NaN means that the detector cannot judge this record (what it reads was not measured, or it is still
+    warming up); it never alerts. A measured but non-finite input must score ``+inf`` or the highest score there is.
+    """
+
+    name: ClassVar[str] = ""
+    """Registered name."""
+    title: ClassVar[str] = ""
+    """Name in tables and figures."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Measurements it reads, by log name."""
+    causal: ClassVar[bool] = True
+    """Whether the score of a record depends on that record and earlier ones only."""
+    online: ClassVar[bool] = False
+    """Whether a run consults it at every record, so that its alerts stand in the log (a streaming, cheap one)."""
+    source: ClassVar[str] = ""
+
+    threshold: float
+    """An alert is due above it, in units of the score."""
+
+    @abstractmethod
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        """Scores of a whole run from a fresh state, shape (n,). Leaves this detector as it is."""
+
+
+@dataclass(kw_only=True)
+class StreamingDetector(Detector):
+    """A detector that can watch a run while it goes on."""
+
+    @abstractmethod
+    def update(self, observation: Observation) -> float:
+        """Score of the next record."""
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        """Scores of the next ``n`` records, shape (n,); the same bits as ``n`` times :meth:`update`.
+
+        Override where whole arrays are faster.
+        """
+        return np.array([self.update(observation) for observation in observations], dtype=np.float64)
+
+    def fresh(self) -> Self:
+        """The same settings without any history."""
+        return replace(self)
+
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        return self.fresh().extend(observations)
+
+
+def register_detector(name: str) -> Callable[[D], D]:
+    """Class decorator: make a detector known by ``name`` to scripts, tables and figures."""
+
+    def register(detector: D) -> D:
+        detector.name = name
+        detector.title = detector.title or name.replace("_", " ")
+        DETECTORS.add(name, detector)
+        return detector
+
+    return register
+
+
+def make_detector(name: str) -> Detector:
+    """A registered detector with its published settings; raises :class:`UserError` for an unknown name."""
+    return DETECTORS[name]()  # type: ignore[call-arg]
+
+
+def online_detectors() -> dict[str, StreamingDetector]:
+    """Name → fresh detector, for those that a run consults at every record and whose alerts stand in the log."""
+    return {name: detector() for name, detector in DETECTORS.items() if detector.online}  # type: ignore[misc]
+
+
+def first_alert(steps: NDArray[np.int64], scores: NDArray[np.float64], threshold: float) -> int | None:
+    """Step of the first score above ``threshold``, or ``None``."""
+    above = np.flatnonzero(scores > threshold)
+    return int(steps[above[0]]) if len(above) else None
+
+
+def load_detector_entry_points() -> None:
+    """Register the detectors of installed packages (entry-point group ``rmetric.detectors``)."""
+    try:
+        load_entry_points("rmetric.detectors")
+    except ImportError as error:
+        raise UserError(f"an installed package announces a detector that cannot be imported: {error}") from error

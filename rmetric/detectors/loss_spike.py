@@ -1,0 +1,64 @@
+"""Training loss far above its recent mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from river.stats import EWMean, EWVar
+
+from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.records import Observation, Observations
+
+
+@register_detector("loss_spike")
+@dataclass(kw_only=True)
+class LossSpike(StreamingDetector):
+    """z-score of the training loss against its exponentially weighted mean and variance (river).
+
+    .. math:: z_t = (L_t - m_{t-1}) / s_{t-1}
+
+    **Deviation:** the paper gives z > 3 and no window. The weights here fade over about ``memory`` records, the loss is
+    judged before it enters the statistics, and it enters them clipped at the threshold, so that an outlier never raises
+    its own bar. A non-finite loss scores ``+inf`` and does not enter.
+    """
+
+    title = "loss spike (z > 3)"
+    reads = ("training_loss",)
+    online = True
+    source = "Fatima 2025 (baseline: z > 3)"
+
+    threshold: float = 3.0
+    memory: int = 50
+    """Fading memory, in records: the fading factor is 2 / (memory + 1)."""
+    warm_up: int = 10
+    """Records before the first score."""
+    _mean: EWMean = field(init=False, repr=False)
+    _variance: EWVar = field(init=False, repr=False)
+    _seen: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        fading = 2.0 / (self.memory + 1)
+        self._mean, self._variance = EWMean(fading), EWVar(fading)
+
+    def update(self, observation: Observation) -> float:
+        return self._next(observation["training_loss"])
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        return np.array([self._next(loss) for loss in observations["training_loss"].tolist()], dtype=np.float64)
+
+    def _next(self, loss: float) -> float:
+        if not math.isfinite(loss):
+            return loss
+        score = math.nan
+        if self._seen >= self.warm_up:
+            mean, deviation = self._mean.get(), math.sqrt(max(self._variance.get(), 0.0))
+            score = (loss - mean) / deviation if deviation > 0 else math.copysign(math.inf, loss - mean)
+            score = 0.0 if loss == mean else score
+            loss = min(loss, mean + self.threshold * deviation)
+        self._seen += 1
+        self._mean.update(loss)
+        self._variance.update(loss)
+        return score

@@ -1,0 +1,210 @@
+"""The R-Metric: normalise three signals, weigh them, compare the sum with a threshold."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+
+class Weights(NamedTuple):
+    """Weight of each normalised signal. The paper's sum to 1.25, so that its R lies in [0, 1.25]."""
+
+    lambda_: float = 0.10
+    sigma_sq: float = 0.45
+    delta_l: float = 0.70
+
+
+class SlidingRange:
+    """Min–max normalisation of a signal over its own last ``window`` records, the current one included.
+
+    .. math:: x' = (x - \\min) / (\\max - \\min)
+
+    A value that was not measured (NaN) gives 0 and counts for nothing; a non-finite one (infinity) gives 1 and does not
+    enter the history; fewer than two values, or all equal, give 0. The result lies in [0, 1].
+
+    :meth:`update` is amortised O(1) (two monotonic queues), :meth:`extend` is vectorised; the two give the same bits and
+    may be mixed in any order.
+    """
+
+    def __init__(self, window: int) -> None:
+        if window < 2:
+            raise ValueError(f"window must be at least 2 records, not {window}")
+        self.window = window
+        self._count = 0
+        # (index, value) of those values of the window that can still become its minimum (its maximum).
+        self._low: deque[tuple[int, float]] = deque()
+        self._high: deque[tuple[int, float]] = deque()
+
+    def update(self, value: float) -> float:
+        """The normalised value of the next record."""
+        index = self._count
+        self._count += 1
+        low, high, expired = self._low, self._high, index - self.window
+        if low and low[0][0] <= expired:
+            low.popleft()
+        if high and high[0][0] <= expired:
+            high.popleft()
+        if not math.isfinite(value):
+            return 1.0 if math.isinf(value) else 0.0
+        while low and low[-1][1] >= value:
+            low.pop()
+        low.append((index, value))
+        while high and high[-1][1] <= value:
+            high.pop()
+        high.append((index, value))
+        # Halves, because the span of two huge values would overflow.
+        minimum = 0.5 * low[0][1]
+        span = 0.5 * high[0][1] - minimum
+        return (0.5 * value - minimum) / span + 0.0 if span > 0 else 0.0
+
+    def extend(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The normalised values of the next ``n`` records, shape (n,)."""
+        finite = np.where(np.isfinite(values), values, np.nan)
+        minimum = 0.5 * self._rolling(finite, self._low, "min")
+        span = 0.5 * self._rolling(finite, self._high, "max") - minimum
+        usable = span > 0  # False for NaN, that is for an empty window
+        normalised = np.zeros(len(values))
+        np.divide(0.5 * finite - minimum, span, out=normalised, where=usable & ~np.isnan(finite))
+        normalised += 0.0
+        normalised[np.isinf(values)] = 1.0
+        self._count += len(values)
+        self._low = self._queue(finite, self._low, np.fmin)
+        self._high = self._queue(finite, self._high, np.fmax)
+        return normalised
+
+    def _rolling(self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: str) -> NDArray[np.float64]:
+        carried = np.full(min(self._count, self.window - 1), np.nan)
+        for index, value in queue:
+            position = index - self._count + len(carried)
+            if position >= 0:
+                carried[position] = value
+        series = np.concatenate([carried, finite])
+        if len(series) <= self.window:
+            accumulate = np.fmin if extreme == "min" else np.fmax
+            return accumulate.accumulate(series)[len(carried) :]
+        rolling = pd.Series(series).rolling(self.window, min_periods=1)
+        return getattr(rolling, extreme)().to_numpy()[len(carried) :]
+
+    def _queue(
+        self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: np.ufunc
+    ) -> deque[tuple[int, float]]:
+        oldest = self._count - self.window
+        start = max(0, len(finite) - self.window)
+        offset = self._count - len(finite)
+        entries = [entry for entry in queue if entry[0] > oldest]
+        indices = np.concatenate([[index for index, _ in entries], np.arange(start, len(finite)) + offset]).astype(int)
+        values = np.concatenate([[value for _, value in entries], finite[start:]])
+        keep = ~np.isnan(values)
+        indices, values = indices[keep], values[keep]
+        if not len(values):
+            return deque()
+        # A value survives if nothing after it is at least as extreme.
+        following = extreme.accumulate(values[::-1])[::-1]
+        survives = np.append(values[:-1] != following[1:], True)
+        survives[:-1] &= values[:-1] == following[:-1]
+        return deque(zip(indices[survives].tolist(), values[survives].tolist(), strict=True))
+
+
+class RValue(NamedTuple):
+    """R and the three normalised signals it is made of (floats, or arrays of shape (n,))."""
+
+    r: float | NDArray[np.float64]
+    lambda_norm: float | NDArray[np.float64]
+    sigma_sq_norm: float | NDArray[np.float64]
+    delta_l_norm: float | NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    weights: Weights = Weights()
+    threshold: float = 0.57
+    window: int = 1000
+
+
+class RMetric:
+    """R = w_λ·λ' + w_σ²·σ²' + w_ΔL·ΔL', each signal normalised over its own sliding history.
+
+    Parameters
+    ----------
+    weights
+        Weights of λ, σ² and ΔL, each at least 0.
+    threshold
+        An alert is due when R exceeds it.
+    window
+        Length of each normalisation history, in records.
+
+    **Source:** M. Fatima 2025; weights 0.10 / 0.45 / 0.70, threshold 0.57, history of up to 1,000 values.
+
+    **Deviation:** non-finite signals saturate at 1 and stay out of the history (see :class:`SlidingRange`).
+
+    >>> metric = RMetric.paper()
+    >>> [round(float(metric.update(0.0, sigma, drift).r), 3) for sigma, drift in ((1.0, 0.0), (2.0, 0.5), (1.5, math.inf))]
+    [0.0, 1.15, 0.925]
+    """
+
+    def __init__(
+        self, *, weights: tuple[float, float, float] = Weights(), threshold: float = 0.57, window: int = 1000
+    ) -> None:
+        if any(not (weight >= 0 and math.isfinite(weight)) for weight in weights):
+            raise ValueError(f"weights must be finite and at least 0, not {tuple(weights)}")
+        self._settings = _Settings(weights=Weights(*weights), threshold=threshold, window=window)
+        self._lambda, self._sigma_sq, self._delta_l = (SlidingRange(window) for _ in range(3))
+
+    @classmethod
+    def paper(cls) -> RMetric:
+        """The authors' exact setting: weights 0.10 / 0.45 / 0.70, threshold 0.57, histories of 1,000 values.
+
+        Their cadence, a record every 100 steps, is the log's: ``run_modern_experiments.py --log-every 100``.
+        """
+        return cls()
+
+    @classmethod
+    def paper_case_study(cls) -> RMetric:
+        """The authors' case-study setting: the same weights and threshold, histories of 100 values."""
+        return cls(window=100)
+
+    @property
+    def weights(self) -> Weights:
+        """Weights of λ, σ² and ΔL."""
+        return self._settings.weights
+
+    @property
+    def threshold(self) -> float:
+        """An alert is due when R exceeds it."""
+        return self._settings.threshold
+
+    @property
+    def window(self) -> int:
+        """Length of each normalisation history, in records."""
+        return self._settings.window
+
+    def fresh(self, **changes: object) -> RMetric:
+        """The same settings (but for ``changes``) without any history."""
+        settings = replace(self._settings, **changes)  # type: ignore[arg-type]
+        return RMetric(weights=settings.weights, threshold=settings.threshold, window=settings.window)
+
+    def update(self, lambda_: float, sigma_sq: float, delta_l: float) -> RValue:
+        """R of the next record. NaN: not measured; infinity: measured and not finite."""
+        norms = self._lambda.update(lambda_), self._sigma_sq.update(sigma_sq), self._delta_l.update(delta_l)
+        return RValue(self._weigh(*norms), *norms)
+
+    def extend(
+        self, lambda_: NDArray[np.float64], sigma_sq: NDArray[np.float64], delta_l: NDArray[np.float64]
+    ) -> RValue:
+        """R of the next ``n`` records, each argument of shape (n,); the same bits as ``n`` times :meth:`update`."""
+        norms = self._lambda.extend(lambda_), self._sigma_sq.extend(sigma_sq), self._delta_l.extend(delta_l)
+        return RValue(self._weigh(*norms), *norms)
+
+    def _weigh(self, lambda_norm, sigma_sq_norm, delta_l_norm):  # type: ignore[no-untyped-def]
+        w = self.weights
+        return w.lambda_ * lambda_norm + w.sigma_sq * sigma_sq_norm + w.delta_l * delta_l_norm
+
+
+PRESETS = {"paper": RMetric.paper, "paper-case-study": RMetric.paper_case_study}
+"""Named settings of the metric, by their names on the command line."""

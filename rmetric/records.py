@@ -1,0 +1,578 @@
+"""The log: what a record may hold, how it is written, how it is read back.
+
+This is the only module that knows JSONL. Everything above it sees :class:`Observations`, in which one convention holds:
+
+* ``NaN`` means *not measured*;
+* ``+inf`` means *measured, and not finite* (NaN, +inf or -inf in the run).
+
+A non-finite loss is therefore greater than every threshold; the trap that ``nan > threshold`` is silently false cannot
+arise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import ArrayLike, NDArray
+
+from rmetric.errors import UserError
+
+SCHEMA_VERSION = 1
+SIGNIFICANT_DIGITS = 7
+TERMINAL_EVENTS = ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
+CHUNK_RECORDS = 65_536
+MAX_LINE_BYTES = 1 << 20
+
+MEASUREMENTS = (
+    "training_loss",
+    "validation_loss",
+    "learning_rate",
+    "grad_norm",
+    "update_rms",
+    "step_time_s",
+    "step_time_max_s",
+    "lambda",
+    "sigma_sq",
+    "delta_l",
+    "non_finite_count",
+)
+"""What detectors may see of a METRICS record, by the names used in the log."""
+
+VERDICTS = ("lambda_norm", "sigma_sq_norm", "delta_l_norm", "r_metric")
+"""What the run's own R-Metric said. Kept for comparison; no detector reads it."""
+
+Event = dict[str, Any]
+NumberedEvent = tuple[int, Event]
+OnDamage = Callable[[int, str], None]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In memory
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def measurement(value: float | None) -> float:
+    """One value in the in-memory convention.
+
+    >>> [measurement(value) for value in (None, 2.5, float("nan"), float("-inf"))]
+    [nan, 2.5, inf, inf]
+    """
+    if value is None:
+        return math.nan
+    return float(value) if math.isfinite(value) else math.inf
+
+
+@dataclass(slots=True)
+class Observation:
+    """What one METRICS record tells a detector: a summary of the steps since the record before it.
+
+    Every field but ``step`` may be left out (``None``: not measured). A NaN or an infinity that is passed in was
+    measured and is held as ``+inf``; a field that was not measured is held as NaN.
+    """
+
+    step: int
+    """Training step at which the record was written."""
+    training_loss: float | None = None
+    """Mean over the steps of the record, nats."""
+    validation_loss: float | None = None
+    """Latest known, nats."""
+    learning_rate: float | None = None
+    """At ``step``."""
+    grad_norm: float | None = None
+    """Largest global gradient norm of the record."""
+    update_rms: float | None = None
+    """Largest root mean square of the optimizer's update of the record."""
+    step_time_s: float | None = None
+    """Mean seconds a step."""
+    step_time_max_s: float | None = None
+    """Longest step of the record, seconds."""
+    lambda_: float | None = None
+    """Hardware events an hour (FACTS: λ)."""
+    sigma_sq: float | None = None
+    """Largest variance of the gradient norms over workers (or micro-batches) of the record."""
+    delta_l: float | None = None
+    """Validation-loss drift at the latest evaluation, nats."""
+    non_finite_count: float | None = None
+    """Number of non-finite values met in the steps of the record."""
+    evaluated: bool = False
+    """Whether ``validation_loss`` is new in this record."""
+
+    def __post_init__(self) -> None:
+        self.training_loss = measurement(self.training_loss)
+        self.validation_loss = measurement(self.validation_loss)
+        self.learning_rate = measurement(self.learning_rate)
+        self.grad_norm = measurement(self.grad_norm)
+        self.update_rms = measurement(self.update_rms)
+        self.step_time_s = measurement(self.step_time_s)
+        self.step_time_max_s = measurement(self.step_time_max_s)
+        self.lambda_ = measurement(self.lambda_)
+        self.sigma_sq = measurement(self.sigma_sq)
+        self.delta_l = measurement(self.delta_l)
+        self.non_finite_count = measurement(self.non_finite_count)
+
+    def __getitem__(self, name: str) -> float:
+        """A measurement by its name in the log."""
+        return getattr(self, "lambda_" if name == "lambda" else name)
+
+
+@dataclass
+class Observations:
+    """A run's observations as columns of equal length ``n``; iterating gives one :class:`Observation` a record."""
+
+    step: NDArray[np.int64]
+    """Shape (n,), strictly increasing."""
+    columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Measurements by log name, each of shape (n,); an absent one was never measured."""
+    evaluated: NDArray[np.bool_] | None = None
+    """Shape (n,): whether ``validation_loss`` is new. Derived from the column when left out."""
+
+    def __post_init__(self) -> None:
+        self.step = np.asarray(self.step, dtype=np.int64)
+        for name, column in self.columns.items():
+            if len(column) != len(self.step):
+                raise ValueError(f"column {name!r} has {len(column)} values for {len(self.step)} steps")
+        if self.evaluated is None:
+            self.evaluated = fresh_evaluations(self["validation_loss"])
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """A column; all NaN when it was never measured. Raises ``KeyError`` for a name no record can have."""
+        if name in self.columns:
+            return self.columns[name]
+        if name not in MEASUREMENTS:
+            raise KeyError(f"{name!r} is no measurement; known: {', '.join(MEASUREMENTS)}")
+        return np.full(len(self.step), np.nan)
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` was measured at least once."""
+        return name in self.columns and not bool(np.isnan(self.columns[name]).all())
+
+    def __iter__(self) -> Iterator[Observation]:
+        assert self.evaluated is not None
+        columns = [[None if value != value else value for value in self[name].tolist()] for name in MEASUREMENTS]
+        for row in zip(self.step.tolist(), *columns, self.evaluated.tolist(), strict=True):
+            yield Observation(*row)
+
+    def __add__(self, later: Observations) -> Observations:
+        """These observations followed by ``later``."""
+        assert self.evaluated is not None and later.evaluated is not None
+        names = [name for name in MEASUREMENTS if name in self.columns or name in later.columns]
+        return Observations(
+            np.concatenate([self.step, later.step]),
+            {name: np.concatenate([self[name], later[name]]) for name in names},
+            np.concatenate([self.evaluated, later.evaluated]),
+        )
+
+    @classmethod
+    def of(cls, observations: Iterable[Observation]) -> Observations:
+        """Columns of single observations."""
+        rows = list(observations)
+        return cls(
+            np.array([row.step for row in rows], dtype=np.int64),
+            {name: np.array([row[name] for row in rows], dtype=np.float64) for name in MEASUREMENTS},
+            np.array([row.evaluated for row in rows], dtype=bool),
+        )
+
+
+def fresh_evaluations(validation_loss: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.bool_]:
+    """Which records hold a *new* validation loss, shape (n,).
+
+    A log repeats the latest known validation loss, or leaves the field out between evaluations; in both cases a value
+    that differs from the record before it is a new one.
+    """
+    before = np.concatenate([[previous], validation_loss[:-1]]) if len(validation_loss) else validation_loss
+    return ~np.isnan(validation_loss) & (validation_loss != before)
+
+
+def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.float64]:
+    """The latest known value at each position: gaps (NaN) are filled with the value before them."""
+    known = np.concatenate([[previous], values])
+    last = np.maximum.accumulate(np.where(np.isnan(known), 0, np.arange(len(known))))
+    return known[last][1:]
+
+
+@dataclass
+class Run:
+    """One log, read."""
+
+    name: str
+    """File name without its ending."""
+    config: dict[str, Any]
+    """``config`` of EXPERIMENT_START; empty if the log has none."""
+    observations: Observations
+    events: list[Event] = field(default_factory=list)
+    """All events but EXPERIMENT_START and METRICS, in the order of the log."""
+    verdicts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """What the run itself wrote of :data:`VERDICTS`, each of shape (n,)."""
+    alerts: dict[str, int] = field(default_factory=dict)
+    """Detector → first alert step, as the last record of the log has it."""
+
+    def first(self, event: str) -> Event | None:
+        """The first event of that kind, or ``None``."""
+        return next((item for item in self.events if item.get("event") == event), None)
+
+    @property
+    def terminal(self) -> Event | None:
+        """The event that ended the run, or ``None`` for an incomplete log."""
+        last = self.events[-1] if self.events else {}
+        return last if last.get("event") in TERMINAL_EVENTS else None
+
+    @property
+    def fault(self) -> str:
+        """Name of the injected fault; ``NONE`` for a control run."""
+        return str((self.config.get("fault_injection") or {}).get("type") or "NONE")
+
+    @property
+    def severity(self) -> str:
+        """``low``, ``medium`` or ``high``; ``-`` where the log does not say."""
+        return str((self.config.get("fault_injection") or {}).get("severity") or "-")
+
+    @property
+    def model_type(self) -> str:
+        """The model as the log names it."""
+        return str(self.config.get("model_type") or "unknown")
+
+    @property
+    def onset(self) -> int | None:
+        """Step at which the fault was injected; ``None`` if none was (or the run ended before)."""
+        injected = self.first("FAULT_INJECTED")
+        return None if injected is None or self.fault == "NONE" else int(injected["step"])
+
+    @property
+    def last_step(self) -> int:
+        """Last step that the log speaks of; 0 for an empty one."""
+        steps = [int(self.observations.step[-1])] if len(self.observations) else [0]
+        if self.terminal is not None and "step" in self.terminal:
+            steps.append(int(self.terminal["step"]))
+        return max(steps)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+# ---------------------------------------------------------------------------------------------------------------------
+
+_POWERS_OF_TEN = np.array([float(f"1e{exponent}") for exponent in range(23)])
+
+
+def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
+    """Round to the 7 significant digits of the log: the double nearest to that decimal, so that it prints short.
+
+    Non-finite values pass through. Rounding twice is rounding once.
+
+    >>> to_log_precision([3.14159265358979, 0.0001234567891, 123456789.0]).tolist()
+    [3.141593, 0.0001234568, 123456800.0]
+    """
+    x = np.asarray(values, dtype=np.float64)
+    magnitude = np.abs(x)
+    rounded = x + 0.0  # also turns -0.0 into 0.0
+    ordinary = (magnitude >= 1e-15) & (magnitude < 1e15)
+    # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
+    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude, where=ordinary, out=np.zeros_like(x))).astype(int)
+    up, down = _POWERS_OF_TEN[np.clip(decimals, 0, 22)], _POWERS_OF_TEN[np.clip(-decimals, 0, 22)]
+    np.divide(np.rint(x / down * up) * down, up, out=rounded, where=ordinary)
+    extreme = np.isfinite(x) & ~ordinary & (x != 0)
+    if extreme.any():
+        rounded[extreme] = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in x[extreme].tolist()]
+    return rounded
+
+
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """One line of strict JSON. Floats get 7 significant digits; a non-finite one is left out and named."""
+    clean: Event = {}
+    non_finite: list[str] = []
+    for key, value in event.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            non_finite.append(key)
+        else:
+            clean[key] = _strict(value)
+    if non_finite:
+        clean["non_finite"] = non_finite
+    return orjson.dumps(clean) + b"\n"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float | np.floating):
+        return float(to_log_precision(float(value))) if math.isfinite(value) else str(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, Sequence | np.ndarray):
+        return [_strict(item) for item in value]
+    raise TypeError(f"a log cannot hold a {type(value).__name__}: {value!r}")
+
+
+def encode_metrics(
+    step: NDArray[np.int64], floats: Mapping[str, NDArray[np.float64]], states: Mapping[str, Sequence[Any]]
+) -> list[bytes]:
+    """METRICS lines, one a record.
+
+    Parameters
+    ----------
+    step
+        Shape (n,).
+    floats
+        Log name → values of shape (n,), already at log precision; NaN (not measured) is left out, an infinity is left
+        out and named in ``non_finite``.
+    states
+        Log name → n JSON values: the fault-state fields and ``alerts``.
+
+    Returns
+    -------
+    list of bytes
+        One line a record, such as (here wrapped)::
+
+            {"event":"METRICS","step":2510,"training_loss":3.412345,"validation_loss":3.401234,
+             "learning_rate":0.0001812345,"grad_norm":1.312345,"update_rms":3.912345e-05,"step_time_s":5.012345,
+             "step_time_max_s":5.112345,"lambda":0.8123456,"sigma_sq":0.03412345,"delta_l":-0.1123456,
+             "lambda_norm":0.7,"sigma_sq_norm":0.01212345,"delta_l_norm":0.3123456,"r_metric":0.2945678,
+             "alerts":{"loss_spike":310},"active_workers":[0,1,2,3,4,5,6,7],"router_imbalance_factor":0.0,
+             "failed_experts":[],"force_gqa_mismatch":false,"force_rms_norm_error":false,"is_nan":false,
+             "is_crashed":false}
+    """
+    names = ["event", "step", *floats, *states]
+    columns = [["METRICS"] * len(step), step.tolist(), *(values.tolist() for values in floats.values()), *states.values()]
+    irregular = np.zeros(len(step), dtype=bool)
+    for values in floats.values():
+        irregular |= ~np.isfinite(values)
+    lines = []
+    dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
+    for odd, row in zip(irregular.tolist(), zip(*columns, strict=True), strict=True):
+        record = dict(zip(names, row, strict=True))
+        lines.append(dumps(_without_non_finite(record, floats) if odd else record, option=newline))
+    return lines
+
+
+def _without_non_finite(record: Event, floats: Mapping[str, Any]) -> Event:
+    clean = {key: value for key, value in record.items() if key not in floats or math.isfinite(value)}
+    named = [key for key in floats if math.isinf(record[key])]
+    if named:
+        clean["non_finite"] = named
+    return clean
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write aside, flush to the disk, rename: the file appears whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(aside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """The JSON objects of a file with their line numbers, in bounded memory.
+
+    A line that is no JSON object is reported to ``on_damage(line, message)`` and skipped. Bare NaN and Infinity, which
+    Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
+    """
+    with open(path, "rb") as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES):
+            number += 1
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
+                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                continue
+            if not line.strip():
+                continue
+            event = _parse(line, number, on_damage)
+            if event is not None:
+                yield number, event
+
+
+def _parse(line: bytes, number: int, on_damage: OnDamage) -> Event | None:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        event = _parse_leniently(line, number, on_damage)
+        if event is None:
+            return None
+    if not isinstance(event, dict):
+        on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
+        return None
+    return event
+
+
+def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Event | None:
+    text = line.decode("utf-8", errors="replace")
+    if "\ufffd" in text:
+        on_damage(number, "not UTF-8; the bad bytes were replaced")
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        cut = "cut off" if not line.endswith(b"\n") else "not JSON"
+        on_damage(number, f"{cut}; skipped")
+        return None
+    if isinstance(event, dict):
+        named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
+        event = {key: value for key, value in event.items() if key not in named}
+        if named:
+            event["non_finite"] = [*event.get("non_finite", []), *named]
+    return event
+
+
+@dataclass
+class Chunk:
+    """Up to :data:`CHUNK_RECORDS` consecutive METRICS records of a log, and what stood between them."""
+
+    step: NDArray[np.int64]
+    columns: dict[str, NDArray[np.float64]]
+    """Raw values of :data:`MEASUREMENTS` and :data:`VERDICTS` by log name, each of shape (n,); gaps are not filled."""
+    events: list[tuple[int, Event]]
+    """Other events, each with the index (0 to n) of the record of this chunk that it stands before."""
+    alerts: dict[str, int]
+    """``alerts`` of the last record."""
+
+
+def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHUNK_RECORDS) -> Iterator[Chunk]:
+    """Turn events into columns, ``size`` records at a time.
+
+    A METRICS record without a usable ``step``, or whose step does not lie after the record before it, is reported and
+    left out: a detector needs time to go forward.
+    """
+    records: list[Event] = []
+    lines: list[int] = []
+    others: list[tuple[int, Event]] = []
+    last_step = -1
+    for line, event in events:
+        if event.get("event", "METRICS") != "METRICS":
+            others.append((len(records), event))
+            continue
+        step = event.get("step")
+        if isinstance(step, float) and step.is_integer():
+            step = int(step)
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**53:
+            on_damage(line, f"a METRICS record needs a whole number as its step, not {step!r}; skipped")
+            continue
+        if step <= last_step:
+            again = "repeats a step" if step == last_step else "goes back in time"
+            on_damage(line, f"step {step} after step {last_step} {again}; skipped")
+            continue
+        last_step = step
+        records.append(event)
+        lines.append(line)
+        if len(records) == size:
+            yield _chunk(records, lines, others, on_damage)
+            records, lines, others = [], [], []
+    if records or others:
+        yield _chunk(records, lines, others, on_damage)
+
+
+def _chunk(records: list[Event], lines: list[int], others: list[tuple[int, Event]], on_damage: OnDamage) -> Chunk:
+    columns = {}
+    for name in (*MEASUREMENTS, *VERDICTS):
+        raw = [record.get(name) for record in records]
+        if any(value is not None for value in raw):
+            columns[name] = _floats(raw, name, lines, on_damage)
+    for index, record in enumerate(records):
+        for name in record.get("non_finite") or ():
+            if name in MEASUREMENTS or name in VERDICTS:
+                columns.setdefault(name, np.full(len(records), np.nan))[index] = np.inf
+    alerts = records[-1].get("alerts") if records else None
+    return Chunk(
+        step=np.array([int(record["step"]) for record in records], dtype=np.int64),
+        columns=columns,
+        events=others,
+        alerts=alerts if isinstance(alerts, dict) else {},
+    )
+
+
+def _floats(raw: list[Any], name: str, lines: list[int], on_damage: OnDamage) -> NDArray[np.float64]:
+    if all(value is None or type(value) is float or type(value) is int for value in raw):
+        with suppress(OverflowError):
+            return np.array(raw, dtype=np.float64)
+    values = np.full(len(raw), np.nan)
+    for index, value in enumerate(raw):
+        if value is None:
+            continue
+        try:
+            values[index] = measurement(_number(value))
+        except (TypeError, ValueError):
+            on_damage(lines[index], f"{name} is {str(value)[:40]!r}, not a number; taken as not measured")
+    return values
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    try:
+        return float(value)  # also "nan" and "1e-3", which some loggers write as text
+    except OverflowError:
+        return math.inf
+
+
+def observations_of(chunk: Chunk, previous_validation: float = math.nan) -> Observations:
+    """The observations of a chunk as the log has them, with the latest known values filled in.
+
+    Parameters
+    ----------
+    previous_validation
+        Raw ``validation_loss`` of the record before the chunk (NaN if it had none).
+    """
+    columns = {name: values for name, values in chunk.columns.items() if name in MEASUREMENTS}
+    evaluated = np.zeros(len(chunk.step), dtype=bool)
+    if "validation_loss" in columns:
+        evaluated = fresh_evaluations(columns["validation_loss"], previous_validation)
+        columns["validation_loss"] = held(columns["validation_loss"], previous_validation)
+    for name in ("delta_l", "lambda"):
+        if name in columns:
+            columns[name] = held(columns[name])
+    return Observations(chunk.step, columns, evaluated)
+
+
+def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
+    """Read a whole log of the project's (or the authors') format into memory.
+
+    Damage is reported to ``on_damage(line, message)``; without it, the first damage raises :class:`UserError`.
+    """
+    file = Path(path)
+
+    def strictly(line: int, message: str) -> None:
+        raise UserError(f"{file}, line {line}: {message}")
+
+    report = on_damage or strictly
+    return assemble(file.stem, chunks(read_events(file, report), report, size=2**62))
+
+
+def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
+    """One run out of all its chunks."""
+    run = Run(name, {}, Observations(np.empty(0, dtype=np.int64)))
+    for piece in pieces:
+        for _, event in piece.events:
+            if event.get("event") == "EXPERIMENT_START":
+                config = event.get("config")
+                run.config = config if isinstance(config, dict) else {}
+            else:
+                run.events.append(event)
+        if not len(piece.step):
+            continue
+        run.observations = run.observations + observations_of(piece) if len(run.observations) else observations_of(piece)
+        run.verdicts = {key: values for key, values in piece.columns.items() if key in VERDICTS}
+        run.alerts = piece.alerts
+    return run

@@ -1,0 +1,99 @@
+"""Plain names to things: the one registry that faults, detectors and architectures share."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from rmetric.errors import UserError
+
+T = TypeVar("T")
+_VALID_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class Registry(Generic[T]):
+    """Names in the order of registration; a duplicate raises, an unknown name is answered with the nearest one.
+
+    >>> fruit = Registry[int]("fruit")
+    >>> _ = fruit.add("apple", 1)
+    >>> fruit["aple"]
+    Traceback (most recent call last):
+    rmetric.errors.UserError: unknown fruit 'aple'; did you mean 'apple'? (known: apple)
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._items: dict[str, T] = {}
+
+    def add(self, name: str, item: T) -> T:
+        """Register ``item``; raises ``ValueError`` when the name is taken or cannot stand in a file name."""
+        if name in self._items:
+            raise ValueError(f"{self.kind} {name!r} is already registered, by {self._items[name]!r}")
+        if not _VALID_NAME.fullmatch(name):
+            raise ValueError(f"{self.kind} name {name!r} must consist of letters, digits, '_', '-' and '.'")
+        self._items[name] = item
+        return item
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator form of :meth:`add`."""
+        return lambda item: self.add(name, item)
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._items:
+            return self._items[name]
+        folded = {known.casefold(): known for known in self._items}
+        near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+        hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
+        raise UserError(f"unknown {self.kind} {name!r}{hint} (known: {', '.join(self._items)})")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        """Names and things, in the order of registration."""
+        return iter(tuple(self._items.items()))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def discard(self, name: str) -> None:
+        """Forget a name; for tests and interactive work."""
+        self._items.pop(name, None)
+
+
+def load_plugin(path: str | Path) -> None:
+    """Run a user's own Python file, whose decorators register its faults or detectors.
+
+    Loading the same file twice is a no-op, so that a worker process and its parent may both ask for it.
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise UserError(f"plugin {path} is not a file; give the path of a Python file that registers a fault or detector")
+    module_name = "rmetric_plugin_" + re.sub(r"\W", "_", str(file))
+    if module_name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise UserError(f"plugin {path} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise UserError(f"plugin {path} could not be loaded: {type(error).__name__}: {error}") from error
+
+
+def load_entry_points(group: str) -> None:
+    """Import what installed packages announce under ``group`` (``rmetric.faults`` or ``rmetric.detectors``)."""
+    for entry_point in entry_points(group=group):
+        entry_point.load()

@@ -1,0 +1,113 @@
+"""The three signals of the R-Metric as streaming estimators: λ, σ² and ΔL.
+
+**Source:** M. Fatima, EMNLP 2025 Industry Track, 2025.emnlp-industry.193, and the files its author published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_SPAN_S = 1.0
+
+
+class HardwareFailureRate:
+    """λ: hardware events among the last ``window``, divided by the time they span, in events per hour.
+
+    .. math:: λ = n / (t_n - t_1), \\quad n \\le window
+
+    Parameters
+    ----------
+    window
+        Number of most recent events that count (the authors: 50).
+
+    **Deviation:** with fewer than two events the span is not defined and λ is 0; a span below one second counts as one
+    second, so that a burst gives a large λ and not a division by zero.
+
+    >>> rate = HardwareFailureRate()
+    >>> for time_s in (0.0, 1800.0, 3600.0):
+    ...     rate.update(time_s)
+    >>> rate.value
+    3.0
+    """
+
+    def __init__(self, window: int = 50) -> None:
+        if window < 2:
+            raise ValueError(f"window must be at least 2 events, not {window}")
+        self._times_s: deque[float] = deque(maxlen=window)
+
+    def update(self, time_s: float) -> None:
+        """Note one hardware event at ``time_s`` seconds of training time."""
+        self._times_s.append(time_s)
+
+    @property
+    def value(self) -> float:
+        """λ in events per hour, at least 0."""
+        if len(self._times_s) < 2:
+            return 0.0
+        span_s = max(self._times_s[-1] - self._times_s[0], MIN_SPAN_S)
+        return len(self._times_s) * 3600.0 / span_s
+
+
+def gradient_variance(worker_norms_RW: NDArray[np.float64]) -> NDArray[np.float64]:
+    """σ²: population variance of the gradient norms over workers.
+
+    Parameters
+    ----------
+    worker_norms_RW
+        Gradient norms, shape (..., workers), at least 0.
+
+    Returns
+    -------
+    array
+        Shape (...), in squared units of the norm, at least 0.
+
+    >>> float(gradient_variance(np.array([1.0, 1.0, 3.0, 3.0])))
+    1.0
+    """
+    return np.var(worker_norms_RW, axis=-1)
+
+
+class ValidationDrift:
+    """ΔL: validation loss minus the mean of the ``window`` validation losses before it, in nats.
+
+    .. math:: ΔL_k = L_k - \\frac{1}{n} \\sum_{j=k-n}^{k-1} L_j, \\quad n = \\min(k, window)
+
+    The first evaluation has nothing to be compared with and gives NaN (not measured). A non-finite loss gives ``+inf``
+    and does not enter the history. Read off the authors' logs: with this definition, and none that counts the current
+    loss in the mean, their ``delta_l_norm`` comes out to 15 digits.
+
+    Parameters
+    ----------
+    window
+        Number of earlier losses in the mean (the authors: 100; 10 in their case study).
+
+    **Deviation:** the authors put a fixed 10 or 100 in place of the drift when the loss is NaN, which distorts the
+    normalisation of all later values; here a non-finite drift stays non-finite and saturates the normalised signal.
+
+    >>> drift = ValidationDrift()
+    >>> [drift.update(loss) for loss in (3.0, 2.0, 4.0)]
+    [nan, -1.0, 1.5]
+    """
+
+    def __init__(self, window: int = 100) -> None:
+        if window < 1:
+            raise ValueError(f"window must be at least 1 evaluation, not {window}")
+        self._losses: deque[float] = deque(maxlen=window)
+
+    def update(self, validation_loss: float) -> float:
+        """ΔL of a new validation loss. O(window), and only at evaluations: the sum is exact, so it cannot drift."""
+        if not math.isfinite(validation_loss):
+            return math.inf
+        drift = validation_loss - self._mean() if self._losses else math.nan
+        self._losses.append(validation_loss)
+        return math.inf if math.isinf(drift) else drift
+
+    def _mean(self) -> float:
+        try:
+            return math.fsum(self._losses) / len(self._losses)
+        except OverflowError:  # losses near the largest double
+            return math.inf

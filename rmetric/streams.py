@@ -1,0 +1,79 @@
+"""Random numbers for many runs at once, one independent stream for each run and each named process.
+
+A stream is keyed by (seed of the run, name of the process) and by nothing else: not by the order of creation, not by
+the neighbours in the batch. Adding a process or a fault therefore changes no existing run, and a run and its fault-free
+twin, which have the same seed, share all their noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def stable_hash(text: str) -> int:
+    """48-bit hash of a text, the same in every process and on every machine (fits a JSON number exactly).
+
+    >>> stable_hash("minibatch")
+    68474353396110
+    """
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
+
+
+@dataclass(frozen=True)
+class RunStreams:
+    """The streams of a batch of runs.
+
+    Parameters
+    ----------
+    seeds
+        One seed a run; row ``i`` of every result is drawn from the streams of ``seeds[i]``.
+    steps
+        Number of training steps: the default length of a draw.
+    scope
+        Prefix of the stream names, so that two faults may use the same word for two things.
+    """
+
+    seeds: tuple[int, ...]
+    steps: int
+    scope: str = ""
+
+    def within(self, scope: str) -> RunStreams:
+        """The same runs, with names under ``scope``."""
+        return RunStreams(self.seeds, self.steps, f"{self.scope}{scope}/")
+
+    def of_runs(self, rows: slice) -> RunStreams:
+        """The streams of some of the runs."""
+        return RunStreams(self.seeds[rows], self.steps, self.scope)
+
+    def generators(self, name: str) -> list[np.random.Generator]:
+        """One generator a run, at the start of the stream ``name``."""
+        key = stable_hash(self.scope + name)
+        return [np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, key)))) for seed in self.seeds]
+
+    def _draw(self, name: str, size: Sequence[int] | None, method: str, *parameters: float) -> NDArray[np.float64]:
+        shape = (self.steps,) if size is None else tuple(size)
+        draws = np.empty((len(self.seeds), *shape))
+        for row, generator in enumerate(self.generators(name)):
+            draws[row] = getattr(generator, method)(*parameters, size=shape)
+        return draws
+
+    def random(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """Uniform in [0, 1), shape (runs, steps) or (runs, *size)."""
+        return self._draw(name, size, "random")
+
+    def normal(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """Standard normal, shape (runs, steps) or (runs, *size)."""
+        return self._draw(name, size, "standard_normal")
+
+    def exponential(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """Exponential with mean 1, shape (runs, steps) or (runs, *size)."""
+        return self._draw(name, size, "standard_exponential")
+
+    def student_t(self, name: str, df: float, size: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """Student's t with ``df`` degrees of freedom, shape (runs, steps) or (runs, *size)."""
+        return self._draw(name, size, "standard_t", df)
