@@ -20,6 +20,7 @@ _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
     errno.EROFS: "the disk is read-only; choose another --out",
+    errno.EPERM: "not permitted; choose another --out",
     errno.EACCES: "permission denied; choose another --out or change its permissions",
     errno.ENOTDIR: "a file stands where a folder is due; choose another path",
     errno.EEXIST: "a file stands where a folder is due; choose another path",
@@ -29,13 +30,24 @@ _ADVICE = {
 }
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Adds the default to each option's help, where there is one worth telling."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if not action.option_strings or default in (None, False, [], argparse.SUPPRESS) or "default" in text:
+            return text
+        shown = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
+        return f"{text} (default: {str(shown).replace('%', '%%')})"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that prints defaults in ``--help`` and answers bad input with one line."""
 
     def __init__(self, description: str, **options: object) -> None:
         super().__init__(
             description=description,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_HelpFormatter,
             allow_abbrev=False,
             **options,  # type: ignore[arg-type]
         )

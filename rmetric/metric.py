@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 
@@ -88,6 +87,8 @@ class SlidingRange:
         if len(series) <= self.window:
             accumulate = np.fmin if extreme == "min" else np.fmax
             return accumulate.accumulate(series)[len(carried) :]
+        import pandas as pd  # a quarter of a second to import, and runs shorter than the window do not need it
+
         rolling = pd.Series(series).rolling(self.window, min_periods=1)
         return getattr(rolling, extreme)().to_numpy()[len(carried) :]
 

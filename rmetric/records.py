@@ -275,7 +275,7 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     """
     x = np.asarray(values, dtype=np.float64)
     magnitude = np.abs(x)
-    rounded = x + 0.0  # also turns -0.0 into 0.0
+    rounded = np.add(x, 0.0, out=np.empty_like(x))  # also turns -0.0 into 0.0
     ordinary = (magnitude >= 1e-15) & (magnitude < 1e15)
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
     decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude, where=ordinary, out=np.zeros_like(x))).astype(int)
@@ -305,7 +305,7 @@ def _strict(value: Any) -> Any:
     if isinstance(value, bool) or value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float | np.floating):
-        return float(to_log_precision(float(value))) if math.isfinite(value) else str(value)
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else str(value)
     if isinstance(value, np.integer):
         return int(value)
     if isinstance(value, Mapping):
@@ -365,15 +365,19 @@ def _without_non_finite(record: Event, floats: Mapping[str, Any]) -> Event:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write aside, flush to the disk, rename: the file appears whole or not at all."""
+    """Write aside, then rename: whatever kills the process, the file appears whole or not at all.
+
+    It is not forced to the disk (0.5 ms a file): after a power cut, resuming a study checks every log and makes the
+    damaged ones anew.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(aside, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a failed write does not say where; the user needs to know
         with suppress(OSError):
             aside.unlink()
         raise
@@ -394,6 +398,8 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
                 while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
@@ -439,7 +445,7 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Event | N
 
 @dataclass
 class Chunk:
-    """Up to :data:`CHUNK_RECORDS` consecutive METRICS records of a log, and what stood between them."""
+    """Up to :data:`CHUNK_RECORDS` consecutive METRICS records of a log, and as many events that stood between them."""
 
     step: NDArray[np.int64]
     columns: dict[str, NDArray[np.float64]]
@@ -463,6 +469,9 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
     for line, event in events:
         if event.get("event", "METRICS") != "METRICS":
             others.append((len(records), event))
+            if len(others) == size:
+                yield _chunk(records, lines, others, on_damage)
+                records, lines, others = [], [], []
             continue
         step = event.get("step")
         if isinstance(step, float) and step.is_integer():
@@ -488,7 +497,7 @@ def _chunk(records: list[Event], lines: list[int], others: list[tuple[int, Event
     columns = {}
     for name in (*MEASUREMENTS, *VERDICTS):
         raw = [record.get(name) for record in records]
-        if any(value is not None for value in raw):
+        if raw.count(None) < len(raw):
             columns[name] = _floats(raw, name, lines, on_damage)
     for index, record in enumerate(records):
         for name in record.get("non_finite") or ():
@@ -503,8 +512,11 @@ def _chunk(records: list[Event], lines: list[int], others: list[tuple[int, Event
     )
 
 
+_USUAL_TYPES = {float, int, type(None)}
+
+
 def _floats(raw: list[Any], name: str, lines: list[int], on_damage: OnDamage) -> NDArray[np.float64]:
-    if all(value is None or type(value) is float or type(value) is int for value in raw):
+    if {*map(type, raw)} <= _USUAL_TYPES:
         with suppress(OverflowError):
             return np.array(raw, dtype=np.float64)
     values = np.full(len(raw), np.nan)

@@ -53,12 +53,16 @@ class LossSpike(StreamingDetector):
         if not math.isfinite(loss):
             return loss
         score = math.nan
-        if self._seen >= self.warm_up:
-            mean, deviation = self._mean.get(), math.sqrt(max(self._variance.get(), 0.0))
-            score = (loss - mean) / deviation if deviation > 0 else math.copysign(math.inf, loss - mean)
-            score = 0.0 if loss == mean else score
-            loss = min(loss, mean + self.threshold * deviation)
-        self._seen += 1
+        if self._seen < self.warm_up:
+            self._seen += 1
+        else:
+            mean, variance = self._mean.get(), self._variance.get()
+            if variance > 0:
+                deviation = math.sqrt(variance)
+                score = (loss - mean) / deviation
+                loss = min(loss, mean + self.threshold * deviation)
+            else:
+                score = 0.0 if loss <= mean else math.inf
         self._mean.update(loss)
         self._variance.update(loss)
         return score

@@ -22,7 +22,6 @@ class ValidationSlope(StreamingDetector):
 
     title = "validation slope (3 rises)"
     reads = ("validation_loss",)
-    online = True
     source = "Fatima 2025 (baseline: 3 consecutive rises)"
 
     threshold: float = 2.5

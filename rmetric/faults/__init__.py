@@ -1,0 +1,59 @@
+"""Faults: one file each, found by name in :data:`FAULTS`."""
+
+from rmetric.faults.base import (
+    FAULTS,
+    NEVER,
+    NO_FAULT,
+    SEVERITIES,
+    CombinedFault,
+    Fault,
+    HardwareEvent,
+    Processes,
+    check_fault_fits,
+    file_name_part,
+    load_fault_entry_points,
+    make_fault,
+    register_fault,
+)
+from rmetric.faults.data_corruption import DataCorruption
+from rmetric.faults.expert_failure import ExpertFailure
+from rmetric.faults.gqa_mismatch import GqaMismatch
+from rmetric.faults.gradient_explosion import GradientExplosion
+from rmetric.faults.large_lr import LargeLr
+from rmetric.faults.low_precision_attention import LowPrecisionAttention
+from rmetric.faults.lr_spike import LrSpike
+from rmetric.faults.network_degradation import NetworkDegradation
+from rmetric.faults.node_failure import NodeFailure
+from rmetric.faults.rms_norm_error import RmsNormError
+from rmetric.faults.router_imbalance import RouterImbalance
+from rmetric.faults.silent_data_corruption import SilentDataCorruption
+
+load_fault_entry_points()
+
+__all__ = [
+    "FAULTS",
+    "NEVER",
+    "NO_FAULT",
+    "SEVERITIES",
+    "CombinedFault",
+    "DataCorruption",
+    "ExpertFailure",
+    "Fault",
+    "GqaMismatch",
+    "GradientExplosion",
+    "HardwareEvent",
+    "LargeLr",
+    "LowPrecisionAttention",
+    "LrSpike",
+    "NetworkDegradation",
+    "NodeFailure",
+    "Processes",
+    "RmsNormError",
+    "RouterImbalance",
+    "SilentDataCorruption",
+    "check_fault_fits",
+    "file_name_part",
+    "load_fault_entry_points",
+    "make_fault",
+    "register_fault",
+]

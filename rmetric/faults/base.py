@@ -1,0 +1,236 @@
+"""What a fault is, and what it may touch: the processes of a run, never its verdict."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.architectures import Architecture
+from rmetric.errors import UserError
+from rmetric.registry import Registry, load_entry_points
+from rmetric.streams import RunStreams
+
+FAULTS: Registry[type[Fault]] = Registry("fault")
+SEVERITIES = ("low", "medium", "high")
+NO_FAULT = "NONE"
+NEVER = np.iinfo(np.int64).max
+"""A step that never comes."""
+
+F = TypeVar("F", bound="type[Fault]")
+FloatsRT = NDArray[np.float64]
+BoolsRT = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class HardwareEvent:
+    """One hardware event in one run."""
+
+    step: int
+    component: str
+    worker: int
+    kind: str
+    """``correctable``, or ``fatal``: the worker had to be replaced."""
+
+
+@dataclass
+class Processes:
+    """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps, W workers.
+
+    Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place. There is no loss, no R, no
+    alert and no label here: those follow from the processes.
+    """
+
+    architecture: Architecture
+    learning_rate_rel: FloatsRT
+    """Scheduled learning rate over its peak, (R, T), in [0, 1]. Read only."""
+    healthy_loss: FloatsRT
+    """Expected loss of the undisturbed run, nats, (R, T). Read only."""
+    learning_rate_factor: FloatsRT
+    """Multiplies the learning rate, (R, T)."""
+    worker_gradient_factor: NDArray[np.float32]
+    """Multiplies each worker's gradient, (R, T, W)."""
+    gradient_noise_factor: FloatsRT
+    """Multiplies the spread of the gradients over workers, (R, T)."""
+    kick: FloatsRT
+    """Excess loss by which the step throws the parameters off, nats, (R, T), at least 0. It heals by training."""
+    growth: FloatsRT
+    """Added to the log-rate a step at which an excess grows, (R, T); above the healing rate the run diverges."""
+    floor: FloatsRT
+    """Share of the healthy loss that the run can no longer get rid of while this lasts, (R, T)."""
+    floor_rate: FloatsRT
+    """Share of the way to the floor that is covered in a step, (R, T), in [0, 1]."""
+    batch_loss: FloatsRT
+    """Added to the training loss alone (bad batches), nats, (R, T)."""
+    stall_s: FloatsRT
+    """Seconds added to the step, (R, T)."""
+    non_finite_gradients: FloatsRT
+    """Number of non-finite gradient entries in the step, (R, T); the optimizer skips such a step."""
+    non_finite_weights: BoolsRT
+    """Weights become non-finite in this step, (R, T); the loss is NaN from here on."""
+    worker_lost_at: NDArray[np.int64]
+    """Step at which a worker is lost for good, (R,); :data:`NEVER`."""
+    lost_worker: NDArray[np.int64]
+    """Which worker that is, (R,)."""
+    events: list[list[HardwareEvent]]
+    """Hardware events of each run; add to them with :meth:`report_events`."""
+    reported: dict[str, FloatsRT]
+    """State that the logs report under the authors' names, (R, T): ``router_imbalance_factor``, ``failed_experts``
+    (their number), ``force_gqa_mismatch`` and ``force_rms_norm_error`` (0 or 1)."""
+
+    @property
+    def runs(self) -> int:
+        """Number of runs R."""
+        return self.learning_rate_factor.shape[0]
+
+    @property
+    def steps(self) -> int:
+        """Number of steps T."""
+        return self.learning_rate_factor.shape[1]
+
+    def of_runs(self, rows: slice) -> Processes:
+        """The same processes of some of the runs: views, so that changes arrive here."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {name: value[rows] if name not in ("architecture", "reported") else value for name, value in values.items()}
+        values["reported"] = {name: array[rows] for name, array in self.reported.items()}
+        return Processes(**values)
+
+    def report_events(self, occurs_RT: BoolsRT, component: str, worker_R: NDArray[np.int64], kind: str) -> None:
+        """Let a hardware event appear wherever ``occurs_RT`` holds; ``kind`` is ``correctable`` or ``fatal``."""
+        for row, column in np.argwhere(occurs_RT).tolist():
+            self.events[row].append(HardwareEvent(column + 1, component, int(worker_R[row]), kind))
+
+    def lose_worker(self, step_R: NDArray[np.int64], worker_R: NDArray[np.int64]) -> None:
+        """A worker is lost for good at a step (:data:`NEVER`: not at all); the earliest loss of a run counts."""
+        earlier = step_R < self.worker_lost_at
+        self.worker_lost_at[earlier] = step_R[earlier]
+        self.lost_worker[earlier] = worker_R[earlier]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault(ABC):
+    """One way for training to go wrong. One file a fault; its docstring says what physically happens."""
+
+    name: ClassVar[str] = ""
+    """Registered name."""
+    source: ClassVar[str] = ""
+    """Where the fault and its effect are described."""
+    severities: ClassVar[Mapping[str, Mapping[str, Any]]] = {severity: {} for severity in SEVERITIES}
+    """Severity → parameters that differ from the defaults."""
+    needs_experts: ClassVar[bool] = False
+    """Whether it makes sense for mixture-of-experts models only."""
+
+    duration_steps: int = 0
+    """Steps that the fault lasts; 0: until the run ends."""
+
+    @abstractmethod
+    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        """Disturb the processes of a group of runs.
+
+        Parameters
+        ----------
+        state
+            Processes of the group, changed in place.
+        active
+            Where the fault is on, shape (runs, steps).
+        rng
+            Streams of these runs under this fault's name: ``rng.random("stall")`` is uniform in [0, 1) with shape
+            (runs, steps), ``rng.random("bit", size=())`` has shape (runs,). A run's draws depend on its seed alone.
+        """
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters as they stand in the log's config."""
+        return asdict(self)
+
+    @property
+    def label(self) -> str:
+        """Name as it is given on the command line."""
+        return self.name
+
+    @property
+    def parts(self) -> tuple[Fault, ...]:
+        """The single faults it consists of."""
+        return (self,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CombinedFault(Fault):
+    """Several faults with one onset, written ``A+B``."""
+
+    members: tuple[Fault, ...] = ()
+
+    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        raise TypeError("a combined fault is simulated part by part; see Fault.parts")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {member.name: member.parameters for member in self.members}
+
+    @property
+    def label(self) -> str:
+        return "+".join(member.name for member in self.members)
+
+    @property
+    def parts(self) -> tuple[Fault, ...]:
+        return self.members
+
+
+def register_fault(name: str) -> Callable[[F], F]:
+    """Class decorator: make a fault known by ``name``.
+
+    Raises ``ValueError`` for a name that is taken or contains ``+``, for a severity that is not low, medium or high, and
+    for a severity that sets a parameter the fault does not have; ``TypeError`` for a class that is no dataclass.
+    """
+
+    def register(fault: F) -> F:
+        if not is_dataclass(fault):
+            raise TypeError(f"{fault.__name__} must be a dataclass; put @dataclass(frozen=True, kw_only=True) under it")
+        known = {item.name for item in fields(fault)}
+        for severity, changes in fault.severities.items():
+            if severity not in SEVERITIES:
+                raise ValueError(f"{name}: severity {severity!r} is none of {', '.join(SEVERITIES)}")
+            if unknown := set(changes) - known:
+                raise ValueError(f"{name}: severity {severity!r} sets unknown parameters {sorted(unknown)}")
+        fault.name = name
+        FAULTS.add(name, fault)
+        return fault
+
+    return register
+
+
+def make_fault(name: str, severity: str = "medium", **parameters: Any) -> Fault:
+    """A registered fault, or a combination ``A+B``, at a severity; raises :class:`UserError` for an unknown name."""
+    if severity not in SEVERITIES:
+        raise UserError(f"unknown severity {severity!r}; choose one of {', '.join(SEVERITIES)}")
+    parts = [FAULTS[part.strip()] for part in name.split("+")]
+    made = tuple(part(**{**part.severities.get(severity, {}), **parameters}) for part in parts)
+    return made[0] if len(made) == 1 else CombinedFault(members=made)
+
+
+def check_fault_fits(name: str, architecture: Architecture) -> None:
+    """Raise :class:`UserError` if a fault needs experts and the architecture has none."""
+    for part in name.split("+"):
+        if part != NO_FAULT and FAULTS[part.strip()].needs_experts and not architecture.experts:
+            raise UserError(
+                f"fault {part} needs a mixture-of-experts model and {architecture.name} is dense; "
+                "choose --architecture gpt-4-moe"
+            )
+
+
+def file_name_part(fault: str) -> str:
+    """A fault's name as it stands in a log's file name."""
+    return re.sub(r"[^a-z0-9_]+", "-", fault.lower())
+
+
+def load_fault_entry_points() -> None:
+    """Register the faults of installed packages (entry-point group ``rmetric.faults``)."""
+    try:
+        load_entry_points("rmetric.faults")
+    except ImportError as error:
+        raise UserError(f"an installed package announces a fault that cannot be imported: {error}") from error

@@ -1,0 +1,28 @@
+"""A learning rate that is far too high for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.streams import RunStreams
+
+
+@register_fault("LR_SPIKE")
+@dataclass(frozen=True, kw_only=True)
+class LrSpike(Fault):
+    """The scheduler returns a multiple of the learning rate for some steps (a wrong restart, a unit error).
+
+    Beyond the stability limit 2/sharpness every step enlarges the error along the sharpest directions instead of
+    shrinking it, so the loss runs away exponentially from noise; below it nothing is lost.
+    """
+
+    source = "factors and duration: Fatima 2025 (authors' files); stability limit: Cohen et al. 2021, arXiv 2103.00065"
+    severities = {"low": {"factor": 5.0}, "medium": {"factor": 15.0}, "high": {"factor": 25.0}}  # noqa: RUF012
+
+    factor: float = 15.0
+    """Multiple of the scheduled learning rate."""
+    duration_steps: int = 20
+
+    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        state.learning_rate_factor[active] *= self.factor

@@ -1,0 +1,59 @@
+"""A worker that ails and then dies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmetric.faults.base import NEVER, BoolsRT, Fault, Processes, register_fault
+from rmetric.streams import RunStreams
+
+
+@register_fault("NODE_FAILURE")
+@dataclass(frozen=True, kw_only=True)
+class NodeFailure(Fault):
+    """One worker's memory shows correctable errors, slows the step now and then, and is lost for good after a while.
+
+    At low severity a spare takes its place: the job stalls once and goes on. Loss and gradients never show anything.
+    """
+
+    source = "components: Llama 3 405B interruptions (arXiv 2407.21783, Table 5); precursors: an assumption"
+    severities = {  # noqa: RUF012
+        "low": {"spare": True, "incubation_steps": 150.0},
+        "medium": {"incubation_steps": 300.0},
+        "high": {"incubation_steps": 60.0, "events_per_step": 0.1},
+    }
+
+    incubation_steps: float = 300.0
+    """Mean steps between the first symptom and the loss of the worker (gamma distributed, shape 2)."""
+    events_per_step: float = 0.05
+    """Probability of a correctable event in a step."""
+    slow_step_probability: float = 0.05
+    """Probability that the ailing worker holds up a step."""
+    slow_step_s: float = 4.0
+    """Mean seconds by which it does."""
+    spare: bool = False
+    """Whether a spare worker takes over after a stall."""
+    restart_stall_s: float = 240.0
+    """Seconds until the spare has taken over."""
+
+    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        onset = np.argmax(active, axis=1)
+        waits = rng.exponential("incubation", size=(2,)).sum(axis=1) * self.incubation_steps / 2
+        dies_at = onset + 2 + np.floor(waits).astype(np.int64)
+        worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
+        columns = np.arange(state.steps)
+        ailing = active & (columns < dies_at[:, None])
+        state.report_events(
+            ailing & (rng.random("events") < self.events_per_step), "GPU HBM3 memory", worker, "correctable"
+        )
+        slow = ailing & (rng.random("slow") < self.slow_step_probability)
+        state.stall_s += slow * rng.exponential("slow seconds") * self.slow_step_s
+        dies = active & (columns == dies_at[:, None])
+        state.report_events(dies, "Faulty GPU", worker, "fatal")
+        if self.spare:
+            state.stall_s += dies * self.restart_stall_s
+        else:
+            happens = dies.any(axis=1)
+            state.lose_worker(np.where(happens, dies_at + 1, NEVER), worker)

@@ -1,0 +1,259 @@
+"""Many simulated runs of one architecture at once, and each one's fault-free twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.architectures import Architecture
+from rmetric.faults import NEVER, HardwareEvent, Processes
+from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, instability, integrate, visible
+from rmetric.simulation.hardware import healthy_events, restart_stalls_s
+from rmetric.simulation.healthy import Healthy, HealthyParameters, healthy_processes
+from rmetric.simulation.spec import RunSpec
+from rmetric.streams import RunStreams
+
+FloatsRT = NDArray[np.float64]
+TIMER_DECIMALS = 3
+"""Step times are measured to the millisecond."""
+GRADIENT_EXCESS_NATS = 0.02
+"""Excess at which the gradient norm is √2 times the healthy one (in a quadratic basin it goes with its root)."""
+
+
+@dataclass
+class Traces:
+    """A batch of simulated runs, step by step. Shapes: R runs, T steps; column ``t`` is step ``t + 1``."""
+
+    specs: list[RunSpec]
+    onset: list[int | None]
+    cleared: list[int | None]
+    """First step after the fault; ``None`` if it lasts to the end."""
+    held_out: FloatsRT
+    """Loss of the fixed held-out batch, nats; NaN once it is not finite. For judging, not for detectors."""
+    twin_held_out: FloatsRT
+    """The same of the fault-free twin."""
+    non_finite_step: list[int | None]
+    """First step with a non-finite loss."""
+    worker_lost_step: list[int | None]
+    lost_worker: NDArray[np.int64]
+    training_loss: FloatsRT
+    validation_loss: NDArray[np.float64]
+    """At the evaluations, (R, T // eval_every)."""
+    learning_rate: FloatsRT
+    grad_norm: FloatsRT
+    sigma_sq: FloatsRT
+    update_rms: FloatsRT
+    step_time_s: FloatsRT
+    non_finite_count: FloatsRT
+    hardware: list[list[HardwareEvent]]
+    reported: dict[str, NDArray[np.float64]]
+    """Fault state as the authors' logs report it, (R, T)."""
+
+
+class TrainingSimulator:
+    """Simulates training runs of one architecture, with faults.
+
+    A run's result depends on its :class:`RunSpec` alone: not on the other runs of the batch, nor on their number.
+
+    Parameters
+    ----------
+    parameters
+        Healthy training; see :class:`HealthyParameters`.
+
+    >>> spec = RunSpec(architecture="mistral-7b", fault="LR_SPIKE", severity="high", seed=1, steps=400)
+    >>> traces = TrainingSimulator().simulate([spec])
+    >>> bool(traces.held_out[0, -1] > traces.twin_held_out[0, -1])
+    True
+    """
+
+    def __init__(self, parameters: HealthyParameters | None = None) -> None:
+        self.parameters = parameters or HealthyParameters()
+
+    def simulate(self, specs: Sequence[RunSpec]) -> Traces:
+        """Simulate runs that share architecture, steps and cadence; raises ``ValueError`` if they do not."""
+        if not specs:
+            raise ValueError("at least one run is needed")
+        for spec in specs:
+            if _common(spec) != _common(specs[0]):
+                raise ValueError(f"{spec.experiment_id} and {specs[0].experiment_id} cannot be simulated together")
+        architecture, steps = specs[0].profile, specs[0].steps
+        streams = RunStreams(tuple(spec.seed for spec in specs), steps)
+        healthy = healthy_processes(architecture, streams, self.parameters)
+        processes = _undisturbed(architecture, healthy, len(specs), steps)
+        onset, cleared = self._inject(specs, streams, processes)
+        excess, twin = self._integrate(specs, healthy, processes)
+        return self._observe(specs, streams, healthy, processes, excess, twin, onset, cleared)
+
+    def _inject(
+        self, specs: Sequence[RunSpec], streams: RunStreams, processes: Processes
+    ) -> tuple[list[int | None], list[int | None]]:
+        onsets = _onsets(specs, streams)
+        cleared: list[int | None] = [None] * len(specs)
+        column = np.arange(streams.steps)
+        first = 0
+        for _, group in groupby(specs, key=lambda spec: (spec.fault, spec.severity)):
+            rows = slice(first, first := first + len(list(group)))
+            fault = specs[rows.start].make_fault()
+            if fault is None:
+                continue
+            starts = np.array(onsets[rows], dtype=np.int64)
+            last_stop = np.zeros(len(starts), dtype=np.int64)
+            for part in fault.parts:
+                stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
+                active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
+                part.simulate(processes.of_runs(rows), active, streams.of_runs(rows).within(f"fault {part.name}"))
+                last_stop = np.maximum(last_stop, stops)
+            cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
+        return onsets, cleared
+
+    def _integrate(self, specs: Sequence[RunSpec], healthy: Healthy, processes: Processes) -> tuple[Excess, Excess]:
+        p = self.parameters
+        rate = healthy.learning_rate_rel
+        over_limit = processes.learning_rate_factor * rate * healthy.stability_margin[:, None]
+        growth = processes.growth + instability(over_limit, p.instability_gain)
+        healing = p.healing_rate * (0.3 + 0.7 * rate)
+        nothing = np.zeros_like(growth)
+        both = integrate(
+            np.concatenate([processes.kick, healthy.kick]),
+            np.concatenate([growth, nothing]),
+            healing,
+            np.concatenate([processes.floor, nothing]),
+            np.concatenate([processes.floor_rate, processes.floor_rate]),
+        )
+        runs = len(specs)
+        return (
+            Excess(both.displacement[:runs], both.floor[:runs]),
+            Excess(both.displacement[runs:], both.floor[runs:]),
+        )
+
+    def _observe(
+        self,
+        specs: Sequence[RunSpec],
+        streams: RunStreams,
+        healthy: Healthy,
+        processes: Processes,
+        excess: Excess,
+        twin: Excess,
+        onset: list[int | None],
+        cleared: list[int | None],
+    ) -> Traces:
+        p, architecture = self.parameters, processes.architecture
+        broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
+        broken = np.maximum.accumulate(broken, axis=1)
+        loss = _loss(healthy, excess, architecture)
+        loss[broken] = np.nan
+        held_out = loss * (1.0 + p.mix_shift_held_out * healthy.mix_shift)
+        twin_held_out = _loss(healthy, twin, architecture) * (1.0 + p.mix_shift_held_out * healthy.mix_shift)
+        norms = self._worker_norms(streams, healthy, processes, excess)
+        norms[broken] = np.nan
+        grad_norm = norms.mean(axis=2, dtype=np.float64)
+        learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
+        evaluations = np.arange(specs[0].eval_every, streams.steps + 1, specs[0].eval_every) - 1
+        evaluation_noise = p.held_out_noise * streams.normal("evaluation", size=(len(evaluations),))
+        natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
+        return Traces(
+            specs=list(specs),
+            onset=onset,
+            cleared=cleared,
+            held_out=held_out,
+            twin_held_out=twin_held_out,
+            non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
+            worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
+            lost_worker=processes.lost_worker,
+            training_loss=loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss,
+            validation_loss=held_out[:, evaluations] * (1.0 + evaluation_noise),
+            learning_rate=learning_rate,
+            grad_norm=grad_norm,
+            sigma_sq=norms.var(axis=2, dtype=np.float64),
+            update_rms=_update_rms(learning_rate, grad_norm, streams),
+            step_time_s=np.round(
+                healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
+            ),
+            non_finite_count=processes.non_finite_gradients + broken,
+            hardware=[sorted(a + b, key=lambda event: event.step) for a, b in zip(natural, processes.events, strict=True)],
+            reported=processes.reported,
+        )
+
+    def _worker_norms(
+        self, streams: RunStreams, healthy: Healthy, processes: Processes, excess: Excess
+    ) -> NDArray[np.float32]:
+        p, architecture = self.parameters, processes.architecture
+        span = architecture.initial_loss - architecture.irreducible_loss
+        base = 0.25 + 2.5 * ((healthy.loss - architecture.irreducible_loss) / span) ** 0.8
+        size = base * np.sqrt(1.0 + excess.displacement / GRADIENT_EXCESS_NATS + 10.0 * excess.floor)
+        spread = p.worker_spread * processes.gradient_noise_factor * (1.0 + 5.0 * np.abs(healthy.mix_shift))
+        z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
+        # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
+        norms = z * z
+        norms *= np.float32(p.worker_tail)
+        norms += np.float32(1.0)
+        norms *= z
+        norms *= spread.astype(np.float32)[:, :, None]
+        np.exp(norms, out=norms)
+        norms *= size.astype(np.float32)[:, :, None]
+        norms *= processes.worker_gradient_factor
+        return norms
+
+
+def _common(spec: RunSpec) -> tuple[str, int, int, int]:
+    """What the runs of a batch must share."""
+    return spec.architecture, spec.steps, spec.log_every, spec.eval_every
+
+
+def _undisturbed(architecture: Architecture, healthy: Healthy, runs: int, steps: int) -> Processes:
+    shape = (runs, steps)
+    return Processes(
+        architecture=architecture,
+        learning_rate_rel=np.broadcast_to(healthy.learning_rate_rel, shape),
+        healthy_loss=np.broadcast_to(healthy.loss, shape),
+        learning_rate_factor=np.ones(shape),
+        worker_gradient_factor=np.ones((*shape, architecture.workers), dtype=np.float32),
+        gradient_noise_factor=np.ones(shape),
+        kick=healthy.kick.copy(),
+        growth=np.zeros(shape),
+        floor=np.zeros(shape),
+        floor_rate=np.full(shape, 0.01),
+        batch_loss=np.zeros(shape),
+        stall_s=np.zeros(shape),
+        non_finite_gradients=np.zeros(shape),
+        non_finite_weights=np.zeros(shape, dtype=bool),
+        worker_lost_at=np.full(runs, NEVER),
+        lost_worker=np.full(runs, -1),
+        events=[[] for _ in range(runs)],
+        reported={
+            "router_imbalance_factor": np.zeros(shape),
+            "failed_experts": np.zeros(shape),
+            "force_gqa_mismatch": np.zeros(shape),
+            "force_rms_norm_error": np.zeros(shape),
+        },
+    )
+
+
+def _onsets(specs: Sequence[RunSpec], streams: RunStreams) -> list[int | None]:
+    """Onsets: as specified, or uniform over the middle half of the run, on no grid."""
+    quarter = streams.steps // 4
+    width = max(1, streams.steps // 2)
+    drawn = 1 + quarter + np.floor(streams.random("onset", size=()) * width).astype(int)
+    return [
+        None if spec.is_control else spec.onset if spec.onset is not None else min(int(step), streams.steps)
+        for spec, step in zip(specs, drawn, strict=True)
+    ]
+
+
+def _loss(healthy: Healthy, excess: Excess, architecture: Architecture) -> FloatsRT:
+    return healthy.loss * (1.0 + excess.floor) + visible(excess.displacement, architecture.initial_loss)
+
+
+def _update_rms(learning_rate: FloatsRT, grad_norm: FloatsRT, streams: RunStreams) -> FloatsRT:
+    """Root mean square of an Adam update: the learning rate times a factor that hardly depends on the gradient's size.
+
+    A sudden change of the gradient shows for as long as the second moment lags behind: here as a damped power of the
+    gradient over its typical size of 1.
+    """
+    with np.errstate(invalid="ignore"):
+        response = np.clip(grad_norm, 0.1, 10.0) ** 0.25
+    return 0.25 * learning_rate * response * np.exp(0.02 * streams.normal("update"))
