@@ -1,0 +1,72 @@
+"""Logs to tables: Tables 1 to 8 and the headline, on the screen and as Markdown, CSV and LaTeX.
+
+python generate_paper_tables.py                        # logs_FULL_METRIC/ into results/tables/
+python generate_paper_tables.py --logs logs_SMOKE --out results/smoke --bootstrap 200
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.detectors import DETECTORS
+from rmetric.registry import load_plugin
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Make the paper's tables from logs, under the paper's protocol and a strict one.")
+    p.add_argument("--logs", type=Path, default=DEFAULT_LOGS, help="folder of .jsonl logs")
+    p.add_argument("--out", type=Path, default=Path("results/tables"), help="folder for the tables")
+    p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
+    p.add_argument("--protocol", choices=("both", "paper", "strict"), default="both", help="columns to show")
+    p.add_argument("--detectors", nargs="+", default=[], help="detectors by name (default: all that are registered)")
+    p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers detectors")
+    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
+    p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    for plugin in args.plugin:
+        load_plugin(plugin)
+    for name in args.detectors:
+        DETECTORS[name]
+    out = output_folder(args.out)
+
+    from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
+    from rmetric.evaluation.loading import load_study
+    from rmetric.reporting.formats import SCREEN_WIDTH, latex_document, to_screen, write
+    from rmetric.reporting.tables import build_tables
+
+    study = load_study(args.logs, args.jobs)
+    for warning in study.warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    evaluator = Evaluator.of(
+        study,
+        list(dict.fromkeys(args.detectors)),
+        cache=args.cache or out / "cache",
+        jobs=args.jobs,
+        plugins=args.plugin,
+        draws=args.bootstrap,
+        seed=args.seed,
+    )
+    tables = build_tables(evaluator, args.protocol)
+    for table in tables:
+        write(table, out)
+        print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
+    (out / "all_tables.tex").write_text(latex_document(tables), encoding="utf-8")
+    if study.note:
+        print(study.note)
+    print(f"{len(tables)} tables from {len(study.runs)} logs written to {out}/ as .md, .csv and .tex")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Ground truth, protocols, scores, intervals, calibration and cost: from logs to numbers."""

@@ -1,0 +1,130 @@
+"""Thresholds and weights, fitted on the runs they are given: the fit half, never the one that is scored."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.curves import Curve, paper_curve_of, strict_curve
+from rmetric.evaluation.protocols import Protocol, Timeline
+from rmetric.metric import Weights
+
+BUDGET_PER_STEP = 1e-4
+"""One false alarm per 10,000 healthy steps."""
+WEIGHT_SUM = sum(Weights())
+GRID_PARTS = 20
+
+
+def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP) -> float:
+    """The threshold with the highest recall among those that keep the false alarms within the budget.
+
+    Parameters
+    ----------
+    curve
+        Strict, of the fit half.
+    budget_per_step
+        False alarms per healthy step.
+
+    Returns
+    -------
+    float
+        The middle of the best stretch of thresholds, the highest stretch at a tie; NaN if the curve has no failed run
+        or no healthy step, or no threshold keeps the budget.
+    """
+    if not curve.failed or not curve.healthy:
+        return math.nan
+    within = curve.fp <= budget_per_step * curve.healthy
+    return _middle_of_best(curve, np.where(within, curve.tp, -1.0)) if within.any() else math.nan
+
+
+def threshold_for_f1(curve: Curve) -> float:
+    """The threshold with the highest F1, as :func:`threshold_for_budget` otherwise."""
+    return math.nan if not curve.failed else _middle_of_best(curve, curve.f1)
+
+
+def _middle_of_best(curve: Curve, merit: NDArray[np.float64]) -> float:
+    best = len(merit) - 1 - int(np.argmax(merit[::-1]))
+    low = float(curve.threshold[best])
+    high = float(curve.threshold[best + 1]) if best + 1 < len(merit) else low
+    if math.isinf(low):
+        return high if math.isfinite(high) else low
+    middle = low + (high - low) / 2.0
+    return middle if low <= middle < high else low
+
+
+def weight_grid(parts: int = GRID_PARTS, total: float = WEIGHT_SUM) -> list[Weights]:
+    """All weights of λ, σ² and ΔL in steps of ``total / parts`` that sum to ``total`` (the paper's 1.25).
+
+    >>> len(weight_grid(20)), sum(weight_grid(20)[7])
+    (231, 1.25)
+    """
+    unit = total / parts
+    return [
+        Weights(i * unit, j * unit, (parts - i - j) * unit)
+        for i, j in itertools.product(range(parts + 1), repeat=2)
+        if i + j <= parts
+    ]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Weights and threshold of highest F1 on the runs they were fitted to."""
+
+    weights: Weights
+    threshold: float
+    f1: float
+    """On the fit half: an optimistic number, for information."""
+
+
+def fit_weights(
+    timeline: Timeline,
+    signals_3N: NDArray[np.float64],
+    runs_R: NDArray[np.bool_],
+    protocol: Protocol = "strict",
+    grid: list[Weights] | None = None,
+) -> Fitted | None:
+    """Weights and threshold of highest F1 under a protocol, by exhaustive search over a grid; every threshold is tried.
+
+    Parameters
+    ----------
+    timeline
+        All runs.
+    signals_3N
+        Normalised λ, σ² and ΔL, shape (3, records).
+    runs_R
+        The fit half.
+    grid
+        Weights to try; :func:`weight_grid` if left out.
+
+    Returns
+    -------
+    Fitted or None
+        ``None`` if no run of the fit half failed. At a tie, the weights nearest to the paper's.
+    """
+    part, rows = timeline.only(runs_R)
+    signals = signals_3N[:, rows]
+    if not (part.failed & part.counted(protocol)).any():
+        return None
+    paper = np.array(Weights())
+    best: tuple[float, float, Fitted] | None = None
+    for weights in weight_grid() if grid is None else grid:
+        scores = weigh(weights, signals)
+        if protocol == "strict":
+            curve = strict_curve(part, part.starts(scores))
+        else:
+            curve = paper_curve_of(part, part.highest(scores))
+        highest = float(curve.f1.max())
+        merit = (highest, -float(np.abs(np.array(weights) - paper).sum()))
+        if best is None or merit > best[:2]:
+            best = (*merit, Fitted(weights, threshold_for_f1(curve), highest))
+    assert best is not None
+    return best[2]
+
+
+def weigh(weights: Weights, signals_3N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """R of normalised signals, shape (records,); the same bits as :class:`rmetric.metric.RMetric`."""
+    return weights.lambda_ * signals_3N[0] + weights.sigma_sq * signals_3N[1] + weights.delta_l * signals_3N[2]

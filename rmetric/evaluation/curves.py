@@ -1,0 +1,164 @@
+"""All thresholds at once: precision–recall, ROC and free-response ROC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
+from rmetric.evaluation.scores import Score
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a detector would have done at every threshold: arrays of shape (thresholds,), thresholds increasing.
+
+    Between two neighbouring thresholds nothing changes. Neither recall nor the number of false alarms need be monotone
+    under the strict protocol: a lower threshold merges episodes, and may move the begin of one to before the onset.
+    """
+
+    protocol: Protocol
+    threshold: NDArray[np.float64]
+    tp: NDArray[np.int64]
+    fp: NDArray[np.int64]
+    failed: int
+    """Failed runs."""
+    healthy: int
+    """Distinct healthy steps (strict), or runs that did not fail (paper)."""
+
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """NaN where there is no alarm."""
+        alarms = self.tp + self.fp
+        return np.divide(self.tp, alarms, out=np.full(len(alarms), np.nan), where=alarms > 0)
+
+    @property
+    def recall(self) -> NDArray[np.float64]:
+        """NaN if no run failed."""
+        return self.tp / self.failed if self.failed else np.full(len(self.tp), np.nan)
+
+    @property
+    def f1(self) -> NDArray[np.float64]:
+        """NaN if no run failed."""
+        if not self.failed:
+            return np.full(len(self.tp), np.nan)
+        return 2.0 * self.tp / (self.tp + self.fp + self.failed)
+
+    @property
+    def false_alarm_rate(self) -> NDArray[np.float64]:
+        """Per 1,000 healthy steps (strict); share of the runs that did not fail (paper). NaN if there are none."""
+        scale = 1000.0 if self.protocol == "strict" else 1.0
+        return scale * self.fp / self.healthy if self.healthy else np.full(len(self.fp), np.nan)
+
+    def frontier(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Best recall at each false-alarm rate or below: (rates, recalls), both increasing; the free-response ROC."""
+        order = np.lexsort((-self.recall, self.false_alarm_rate))
+        rate, best = self.false_alarm_rate[order], np.maximum.accumulate(self.recall[order])
+        better = np.concatenate([[True], best[1:] > best[:-1]]) if len(best) else np.zeros(0, bool)
+        return rate[better], best[better]
+
+    def precision_recall(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Best precision at each recall or above: (recalls increasing from 0, precisions falling)."""
+        usable = ~np.isnan(self.precision) & ~np.isnan(self.recall) & (self.tp > 0)
+        order = np.argsort(self.recall[usable])
+        recall = self.recall[usable][order]
+        precision = np.maximum.accumulate(self.precision[usable][order][::-1])[::-1]
+        last = np.concatenate([recall[1:] != recall[:-1], [True]]) if len(recall) else np.zeros(0, bool)
+        # At equal recall the first of them has the best precision of all that follow, itself included.
+        first = np.concatenate([[True], last[:-1]]) if len(recall) else last
+        recall, precision = recall[first], precision[first]
+        return np.concatenate([[0.0], recall]), np.concatenate([precision[:1], precision])
+
+    def average_precision(self) -> Score:
+        """Area under :meth:`precision_recall`.
+
+        .. math:: \\sum_k (r_k - r_{k-1}) \\max_{r_j \\ge r_k} p_j
+
+        **Deviation:** for ``strict`` the precision is interpolated (best at that recall or above), because recall is
+        not monotone in the threshold and the plain sum is not defined; ``paper`` uses scikit-learn's plain sum.
+        """
+        if not self.failed:
+            return Score.undefined("no run failed")
+        if self.protocol == "strict" and not self.healthy:
+            return Score.undefined("there is no healthy step")
+        if self.protocol == "paper":
+            return Score(self._plain_average_precision())
+        recall, precision = self.precision_recall()
+        return Score(float(np.sum(np.diff(recall) * precision[1:])))
+
+    def _plain_average_precision(self) -> float:
+        recall, precision = self.recall[::-1], np.nan_to_num(self.precision[::-1], nan=0.0)
+        return float(np.sum(np.diff(np.concatenate([[0.0], recall])) * precision))
+
+
+def strict_curve(timeline: Timeline, starts: Starts, runs_R: NDArray[np.bool_] | None = None) -> Curve:
+    """The strict protocol at every threshold, for all runs or some.
+
+    Each start begins an episode for low ≤ threshold < high (:class:`Starts`), so false alarms are counted by adding 1
+    at every low and taking 1 off at every high; a run is warned on the union of its intervals.
+    """
+    chosen = timeline.counted("strict") if runs_R is None else timeline.counted("strict") & runs_R
+    here = chosen[starts.run]
+    values, rank = np.unique(np.concatenate([starts.low[here], starts.high[here], [-np.inf]]), return_inverse=True)
+    count = int(here.sum())
+    low, high = rank[:count], rank[count : 2 * count]
+    zone, run = starts.zone[here], starts.run[here]
+    false, warning = zone == HEALTHY, zone == WARNING
+    fp = _covered(low[false], high[false], len(values))
+    tp = _covered(*_unions(run[warning], low[warning], high[warning], len(values)), len(values))
+    finite = values < np.inf
+    return Curve(
+        "strict",
+        values[finite],
+        tp[finite],
+        fp[finite],
+        failed=int((chosen & timeline.failed).sum()),
+        healthy=int(timeline.healthy_steps[chosen].sum()),
+    )
+
+
+def paper_curve(timeline: Timeline, scores: NDArray[np.float64], runs_R: NDArray[np.bool_] | None = None) -> Curve:
+    """The paper protocol at every threshold: a run is judged by its highest score."""
+    return paper_curve_of(timeline, timeline.highest(scores), runs_R)
+
+
+def paper_curve_of(
+    timeline: Timeline, highest_R: NDArray[np.float64], runs_R: NDArray[np.bool_] | None = None
+) -> Curve:
+    """As :func:`paper_curve`, with the highest score of each run at hand."""
+    chosen = timeline.counted("paper") if runs_R is None else timeline.counted("paper") & runs_R
+    highest, failed = highest_R[chosen], timeline.failed[chosen]
+    values, rank = np.unique(np.concatenate([highest, [-np.inf]]), return_inverse=True)
+    rank = rank[:-1]
+    zero = np.zeros_like(rank)
+    finite = values < np.inf
+    return Curve(
+        "paper",
+        values[finite],
+        _covered(zero[failed], rank[failed], len(values))[finite],
+        _covered(zero[~failed], rank[~failed], len(values))[finite],
+        failed=int(failed.sum()),
+        healthy=int((~failed).sum()),
+    )
+
+
+def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """How many of the intervals [low, high) hold each of 0 … size − 1."""
+    return np.cumsum(np.bincount(low, minlength=size) - np.bincount(high, minlength=size))
+
+
+def _unions(
+    run: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Disjoint intervals with the same union a run as the given ones."""
+    if not len(run):
+        return low, high
+    order = np.lexsort((low, run))
+    run, low, high = run[order], low[order], high[order]
+    # Runs come in order, so an offset a run keeps the running maximum from leaking into the next run.
+    reach = np.maximum.accumulate(run * size + high)
+    begins = np.concatenate([[True], run[1:] * size + low[1:] > reach[:-1]])
+    ends = np.concatenate([begins[1:], [True]])
+    return low[begins], reach[ends] - run[ends] * size

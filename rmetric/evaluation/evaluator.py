@@ -1,0 +1,381 @@
+"""One study, all detectors, both protocols: what tables and figures ask their questions of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmetric.detectors import DETECTORS, Detector, make_detector
+from rmetric.detectors.single_signal import DeltaLOnly, LambdaOnly, SigmaSqOnly
+from rmetric.evaluation.calibration import (
+    BUDGET_PER_STEP,
+    Fitted,
+    fit_weights,
+    threshold_for_budget,
+    threshold_for_f1,
+    weigh,
+)
+from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
+from rmetric.evaluation.intervals import DRAWS, resample
+from rmetric.evaluation.loading import Study, score_study
+from rmetric.evaluation.protocols import PROTOCOLS, WARNING, Counts, Protocol, Starts, Timeline
+from rmetric.evaluation.scores import Score, difference, score, summarise
+from rmetric.evaluation.split import Halves, halves
+from rmetric.metric import RMetric, Weights
+from rmetric.streams import stable_hash
+
+REFERENCE = "r_metric"
+"""The detector that all others are compared with."""
+PAPER_THRESHOLDS = (0.55, 0.56, 0.57, 0.60, 0.65)
+"""Thresholds that occur in the authors' files and their history."""
+ALL: NDArray[np.bool_] | None = None
+"""All runs."""
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """A detector at the threshold that keeps a false-alarm budget on the fit half, scored on the other half."""
+
+    threshold: float
+    counts: Counts | None
+    """Of the score half; ``None`` if nothing could be fitted."""
+    reason: str = ""
+    """Why nothing could be fitted."""
+
+
+class Evaluator:
+    """Answers about detectors on a study; everything that is asked twice is computed once.
+
+    Parameters
+    ----------
+    study
+        The logs.
+    detectors
+        Name → detector; the reference comes first in every answer.
+    scores
+        Name → scores of all records, from :func:`rmetric.evaluation.loading.score_study`.
+    signals_3N
+        Normalised λ, σ² and ΔL, shape (3, records).
+    draws
+        Bootstrap resamples.
+    seed
+        Of the bootstrap.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        detectors: Mapping[str, Detector],
+        scores: Mapping[str, NDArray[np.float64]],
+        signals_3N: NDArray[np.float64],
+        *,
+        draws: int = DRAWS,
+        seed: int = 0,
+    ) -> None:
+        self.study, self.scores, self.signals_3N = study, dict(scores), signals_3N
+        first = [name for name in detectors if name == REFERENCE]
+        self.detectors = {name: detectors[name] for name in (*first, *detectors)}
+        self.draws, self.seed = draws, seed
+        self.timeline = Timeline.of(study.runs)
+        self._starts: dict[str, Starts] = {}
+        self._counts: dict[tuple[str, Protocol, float], Counts] = {}
+        self._weights: dict[bytes, NDArray[np.float64]] = {}
+        self._fits: dict[tuple[bytes, Protocol], Fitted | None] = {}
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        names: Sequence[str] | None = None,
+        *,
+        cache: str | Path | None = None,
+        jobs: int | None = None,
+        plugins: Sequence[str | Path] = (),
+        draws: int = DRAWS,
+        seed: int = 0,
+    ) -> Evaluator:
+        """Score a study with detectors by name (all registered ones if left out), each at its published setting."""
+        detectors = {name: make_detector(name) for name in (names or list(DETECTORS))}
+        window = RMetric.paper().window
+        alone = {kind.name: kind(window=window) for kind in (LambdaOnly, SigmaSqOnly, DeltaLOnly)}
+        scores = score_study(study, {**detectors, **alone}, cache=cache, jobs=jobs, plugins=plugins)
+        signals_3N = np.stack([scores[name] for name in alone])
+        return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed)
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def halves(self) -> Halves:
+        """Fit half and score half."""
+        return halves(self.study.runs)
+
+    @cached_property
+    def left_out(self) -> Counter[str]:
+        """How many runs are in no score, by kind."""
+        kinds: Counter[str] = Counter(truth.kind for truth in self.timeline.truths if not truth.counted)
+        unexplained = self.timeline.counted("paper") & ~self.timeline.counted("strict")
+        if unexplained.any():
+            kinds["failed without an onset (left out of strict only)"] = int(unexplained.sum())
+        return kinds
+
+    @cached_property
+    def step_time_s(self) -> NDArray[np.float64]:
+        """Seconds a step of each run, as planned in its ``config`` or else as measured; NaN if neither is logged."""
+        times = []
+        for run in self.study.runs:
+            planned = run.config.get("step_time_s")
+            measured = run.observations["step_time_s"]
+            measured = measured[np.isfinite(measured)]
+            observed = float(measured.mean()) if len(measured) else np.nan
+            times.append(float(planned) if isinstance(planned, int | float) and planned > 0 else observed)
+        return np.array(times, dtype=np.float64)
+
+    def runs_where(self, **wanted: str) -> NDArray[np.bool_]:
+        """Runs by ``fault``, ``severity`` or ``model_type``, shape (runs,)."""
+        return np.array([all(getattr(run, key) == value for key, value in wanted.items()) for run in self.study.runs])
+
+    def weights(self, runs_R: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Bootstrap weights of some runs, shape (draws, chosen runs); the same for all detectors, so that they pair."""
+        key = np.packbits(runs_R).tobytes()
+        if key not in self._weights:
+            rng = np.random.default_rng((self.seed, stable_hash(key.hex())))
+            self._weights[key] = resample(int(runs_R.sum()), self.draws, rng)
+        return self._weights[key]
+
+    # -- detectors ----------------------------------------------------------------------------------------------------
+
+    def starts(self, name: str) -> Starts:
+        """Where episodes of a detector begin, for all thresholds."""
+        if name not in self._starts:
+            self._starts[name] = self.timeline.starts(self.scores[name])
+        return self._starts[name]
+
+    def counts(self, name: str, protocol: Protocol, threshold: float | None = None) -> Counts:
+        """Of all runs, at the detector's published threshold or another one."""
+        limit = self.detectors[name].threshold if threshold is None else threshold
+        key = (name, protocol, limit)
+        if key not in self._counts:
+            if protocol == "strict":
+                self._counts[key] = self.timeline.count_strict(self.starts(name), limit)
+            else:
+                self._counts[key] = self.timeline.count(protocol, self.scores[name], limit)
+        return self._counts[key]
+
+    def summary(
+        self,
+        name: str,
+        protocol: Protocol,
+        threshold: float | None = None,
+        runs_R: NDArray[np.bool_] | None = ALL,
+    ) -> dict[str, Score]:
+        """All scores of a detector with bootstrap intervals over the counted ones of these runs."""
+        return self.summary_of(self.counts(name, protocol, threshold), runs_R)
+
+    def summary_of(self, counts: Counts, runs_R: NDArray[np.bool_] | None = ALL) -> dict[str, Score]:
+        """As :meth:`summary`, of any counts of all runs; adds ``lead_min``, the mean lead in minutes."""
+        chosen = counts.counted if runs_R is None else counts.counted & runs_R
+        part, weights_BR = counts.of(chosen), self.weights(chosen)
+        summary = summarise(part, weights_BR)
+        minutes = Counts(**{**vars(part), "lead": part.lead * self.step_time_s[chosen] / 60.0})
+        if not summary["mean_lead"].defined:
+            summary["lead_min"] = summary["mean_lead"]
+        elif np.isnan(minutes.lead[minutes.tp > 0]).any():
+            summary["lead_min"] = Score.undefined("the logs do not say how long a step takes")
+        else:
+            summary["lead_min"] = score("mean_lead", minutes, weights_BR)
+        return summary
+
+    def compare(
+        self,
+        name: str,
+        counts: Counts,
+        other: Counts,
+        runs_R: NDArray[np.bool_] | None = ALL,
+        *,
+        relative: bool = False,
+    ) -> Score:
+        """Paired bootstrap of a score's difference over the runs that both count."""
+        chosen = counts.counted & other.counted if runs_R is None else counts.counted & other.counted & runs_R
+        return difference(name, counts.of(chosen), other.of(chosen), self.weights(chosen), relative=relative)
+
+    def curve(self, name: str, protocol: Protocol, runs_R: NDArray[np.bool_] | None = ALL) -> Curve:
+        """Every threshold at once: precision–recall (both protocols), ROC (paper), free-response ROC (strict)."""
+        if protocol == "strict":
+            return strict_curve(self.timeline, self.starts(name), runs_R)
+        return paper_curve(self.timeline, self.scores[name], runs_R)
+
+    @cached_property
+    def warnable(self) -> int:
+        """Failed runs with a record in [onset, failure): nobody could warn the others (strict)."""
+        return len(np.unique(self.timeline.run[self.timeline.zone == WARNING]))
+
+    def budgeted(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
+        """Threshold fitted to a false-alarm budget on the fit half, scored on the other half (strict)."""
+        threshold = threshold_for_budget(self.curve(name, "strict", self.halves.fit), budget_per_step)
+        if np.isnan(threshold):
+            return Budgeted(threshold, None, "no run of the fit half failed, or no threshold keeps the budget on it")
+        counts = self.counts(name, "strict", threshold)
+        if not counts.counted[self.halves.score].any():
+            return Budgeted(threshold, None, "the score half is empty")
+        return Budgeted(threshold, counts)
+
+    def best_baseline(self, protocol: Protocol) -> str | None:
+        """The causal detector other than the R-Metric with the highest F1 at its published threshold."""
+        best: tuple[float, str] | None = None
+        for name, detector in self.detectors.items():
+            if name == REFERENCE or not detector.causal:
+                continue
+            counts = self.counts(name, protocol)
+            value = summarise(counts.of(counts.counted))["f1"].value
+            if value == value and (best is None or value > best[0]):
+                best = (value, name)
+        return None if best is None else best[1]
+
+    # -- the R-Metric's weights ---------------------------------------------------------------------------------------
+
+    def counts_with(self, weights: Weights, threshold: float, protocol: Protocol) -> Counts:
+        """The R-Metric with other weights."""
+        return self.timeline.count(protocol, weigh(weights, self.signals_3N), threshold)
+
+    def fit(self, runs_R: NDArray[np.bool_], protocol: Protocol) -> Fitted | None:
+        """Weights and threshold of highest F1 on the fit half of these runs; ``None`` if none of them failed."""
+        key = (np.packbits(runs_R).tobytes(), protocol)
+        if key not in self._fits:
+            self._fits[key] = fit_weights(self.timeline, self.signals_3N, runs_R & self.halves.fit, protocol)
+        return self._fits[key]
+
+    def refitted_threshold(self, weights: Weights, protocol: Protocol) -> float:
+        """Threshold of highest F1 on the fit half for given weights; NaN if no run of it failed."""
+        scores = weigh(weights, self.signals_3N)
+        if protocol == "strict":
+            return threshold_for_f1(strict_curve(self.timeline, self.timeline.starts(scores), self.halves.fit))
+        return threshold_for_f1(paper_curve(self.timeline, scores, self.halves.fit))
+
+    # -- frames for figures ------------------------------------------------------------------------------------------
+
+    def leads(self, name: str = REFERENCE) -> pd.DataFrame:
+        """One row a warned run and protocol: ``protocol, model_type, fault, severity, lead, lead_min, available``."""
+        rows = []
+        for protocol in PROTOCOLS:
+            counts = self.counts(name, protocol)
+            for index in np.flatnonzero(counts.counted & (counts.tp > 0)).tolist():
+                run, lead = self.study.runs[index], float(counts.lead[index])
+                rows.append(
+                    {
+                        "protocol": protocol,
+                        "model_type": run.model_type,
+                        "fault": run.fault,
+                        "severity": run.severity,
+                        "lead": lead,
+                        "lead_min": lead * float(self.step_time_s[index]) / 60.0,
+                        "available": float(counts.available[index]),
+                    }
+                )
+        columns = ["protocol", "model_type", "fault", "severity", "lead", "lead_min", "available"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def sensitivity(self, thresholds: Sequence[float], name: str = REFERENCE) -> pd.DataFrame:
+        """Scores at each threshold under both protocols: ``protocol, threshold`` and one column of Score a score."""
+        return pd.DataFrame(
+            [
+                {"protocol": protocol, "threshold": threshold, **self.summary(name, protocol, threshold)}
+                for protocol in PROTOCOLS
+                for threshold in thresholds
+            ]
+        )
+
+    @cached_property
+    def ablation(self) -> pd.DataFrame:
+        """The R-Metric with signals left out: ``variant, weights, protocol, threshold, published, refitted``.
+
+        The weights that remain are scaled so that they sum to the paper's 1.25. ``published`` is F1 at the paper's
+        threshold over all runs; ``refitted`` is F1 on the score half at the ``threshold`` that is best on the fit half.
+        """
+        paper = Weights()
+        total = sum(paper)
+        variants = {
+            "paper's weights": paper,
+            "without λ": _scaled(paper._replace(lambda_=0.0), total),
+            "without σ²": _scaled(paper._replace(sigma_sq=0.0), total),
+            "without ΔL": _scaled(paper._replace(delta_l=0.0), total),
+            "equal weights": Weights(total / 3.0, total / 3.0, total / 3.0),
+        }
+        everything = np.ones(len(self.timeline), bool)
+        rows = []
+        for protocol in PROTOCOLS:
+            fitted = self.fit(everything, protocol)
+            known = {**variants, "fitted weights": fitted.weights} if fitted is not None else variants
+            for variant, weights in known.items():
+                threshold = self.refitted_threshold(weights, protocol)
+                published = self.counts_with(weights, RMetric.paper().threshold, protocol)
+                rows.append(
+                    {
+                        "variant": variant,
+                        "weights": weights,
+                        "protocol": protocol,
+                        "threshold": threshold,
+                        "published": self.summary_of(published)["f1"],
+                        "refitted": self._held_out_f1(weights, threshold, protocol, everything),
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def transfer(self) -> pd.DataFrame:
+        """Weights fitted on one architecture and scored on another, one row a source, target and protocol.
+
+        Columns: ``source, target, protocol, weights, threshold, transferred, native, paper, loss_pct,
+        against_paper_pct``.
+        All scores are F1 on the target's score half: with the source's weights and threshold (``transferred``), the
+        target's own (``native``), the paper's (``paper``). ``loss_pct`` is how much lower ``transferred`` is than
+        ``native``, ``against_paper_pct`` how much higher than ``paper``, both in per cent with paired intervals.
+        """
+        rows = []
+        architectures = sorted({run.model_type for run in self.study.runs})
+        nothing = Score.undefined("no run failed in the fit half of the source or of the target")
+        for protocol in PROTOCOLS:
+            fits = {name: self.fit(self.runs_where(model_type=name), protocol) for name in architectures}
+            for source in architectures:
+                for target in architectures:
+                    mine, own = fits[source], fits[target]
+                    row: dict[str, object] = {"source": source, "target": target, "protocol": protocol}
+                    runs_R = self.runs_where(model_type=target) & self.halves.score
+                    published = self.counts_with(Weights(), RMetric.paper().threshold, protocol)
+                    row["paper"] = self.summary_of(published, runs_R)["f1"]
+                    if mine is None or own is None:
+                        row |= {"weights": None, "threshold": np.nan, "transferred": nothing, "native": nothing}
+                        row |= {"loss_pct": nothing, "against_paper_pct": nothing}
+                    else:
+                        moved = self.counts_with(mine.weights, mine.threshold, protocol)
+                        native = self.counts_with(own.weights, own.threshold, protocol)
+                        row |= {
+                            "weights": mine.weights,
+                            "threshold": mine.threshold,
+                            "transferred": self.summary_of(moved, runs_R)["f1"],
+                            "native": self.summary_of(native, runs_R)["f1"],
+                            "loss_pct": _negative(self.compare("f1", moved, native, runs_R, relative=True)),
+                            "against_paper_pct": self.compare("f1", moved, published, runs_R, relative=True),
+                        }
+                    rows.append(row)
+        return pd.DataFrame(rows)
+
+    def _held_out_f1(self, weights: Weights, threshold: float, protocol: Protocol, runs_R: NDArray[np.bool_]) -> Score:
+        if np.isnan(threshold):
+            return Score.undefined("no run of the fit half failed")
+        return self.summary_of(self.counts_with(weights, threshold, protocol), runs_R & self.halves.score)["f1"]
+
+
+def _scaled(weights: Weights, total: float) -> Weights:
+    factor = total / sum(weights)
+    return Weights(*(weight * factor for weight in weights))
+
+
+def _negative(score: Score) -> Score:
+    return Score(0.0 - score.value, 0.0 - score.high, 0.0 - score.low, score.reason)

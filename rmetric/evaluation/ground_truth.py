@@ -1,0 +1,224 @@
+"""What happened to a run: judged against its fault-free twin when it is made, read from its log ever after.
+
+A run **fails** when its loss becomes non-finite, a worker is lost for good, or its held-out loss rises above its twin's
+by more than the tolerance and stays there to the horizon. The failure step is the first step of that. Nothing in a
+fault's code writes this label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rmetric.records import Run
+
+Kind = Literal["failed", "recovered", "clean", "censored"]
+TruthKind = Literal["failed", "recovered", "clean", "censored", "incomplete"]
+
+TOLERANCE = 0.05
+UNDECIDED_STEPS = 50
+NAN_LOSS, WORKER_LOST, DIVERGED = "NAN_LOSS", "WORKER_LOST", "DIVERGED"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging a run when it is made
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended."""
+
+    kind: Kind
+    """``failed``; ``recovered``: faulty, and whatever the fault did has healed; ``clean``: a control that did not fail;
+    ``censored``: an excess that began too late to be decided."""
+    failure_step: int | None = None
+    """First step of the failure; ``None`` unless failed."""
+    reason: str | None = None
+    """``NAN_LOSS``, ``WORKER_LOST`` or ``DIVERGED``: what came first. ``None`` unless failed."""
+
+
+def excess(held_out: ArrayLike, twin: ArrayLike, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
+    """Where the held-out loss lies above the twin's by more than the tolerance.
+
+    .. math:: L - L_{twin} > tolerance · L_{twin}
+
+    Parameters
+    ----------
+    held_out, twin
+        Losses on the same fixed batch, nats; any shapes that broadcast, such as (runs, steps).
+    tolerance
+        Relative, at least 0.
+
+    Returns
+    -------
+    array
+        A non-finite held-out loss (NaN or infinite) is an excess.
+
+    Raises
+    ------
+    ValueError
+        If the twin's loss is not finite: there is nothing to compare with.
+
+    >>> excess([1.0, 1.06, float("nan"), 1.05], [1.0, 1.0, 1.0, 1.0]).tolist()
+    [False, True, True, False]
+    """
+    reference = np.asarray(twin, dtype=np.float64)
+    if not np.isfinite(reference).all():
+        raise ValueError("the twin's held-out loss is not finite; a twin must be a healthy run")
+    # Negated, so that a NaN is an excess and not a silent False.
+    return ~(np.asarray(held_out, dtype=np.float64) <= reference * (1.0 + tolerance))
+
+
+def judge_runs(
+    excess_RT: NDArray[np.bool_],
+    steps_T: ArrayLike,
+    *,
+    non_finite_step: Sequence[int | None],
+    worker_lost_step: Sequence[int | None],
+    faulty: Sequence[bool],
+    undecided_steps: int = UNDECIDED_STEPS,
+) -> list[Outcome]:
+    """Judge many runs of the same steps.
+
+    The failure step is the earliest of three: the first step of the excess that holds to the horizon, the first
+    non-finite loss, the loss of a worker for good. An excess that begins within the last ``undecided_steps`` steps is
+    undecided and none of the three; unless one of the other two happened, that run is censored.
+
+    Parameters
+    ----------
+    excess_RT
+        From :func:`excess`, shape (runs, steps).
+    steps_T
+        Steps at which it was judged, shape (steps,), increasing; the last one is the horizon.
+    non_finite_step
+        First step of each run with a non-finite loss, or ``None``.
+    worker_lost_step
+        Step of each run at which a worker was lost for good, or ``None``.
+    faulty
+        Whether a fault was injected into the run.
+    undecided_steps
+        Steps before the horizon.
+
+    >>> late = np.array([[False, False, True, True], [False, True, False, False]])
+    >>> for outcome in judge_runs(
+    ...     late, [0, 100, 200, 300], non_finite_step=[None, None], worker_lost_step=[None, None], faulty=[True, True]
+    ... ):
+    ...     print(outcome)
+    Outcome(kind='failed', failure_step=200, reason='DIVERGED')
+    Outcome(kind='recovered', failure_step=None, reason=None)
+    """
+    exceeds, steps = np.atleast_2d(np.asarray(excess_RT, dtype=bool)), np.asarray(steps_T, dtype=np.int64)
+    if exceeds.shape[1] != len(steps) or not len(steps):
+        raise ValueError(f"excess_RT has shape {exceeds.shape} for {len(steps)} steps")
+    # Length of the unbroken excess that reaches the horizon; argmax finds the last step without one.
+    calm = ~exceeds[:, ::-1]
+    length_R = np.where(calm.any(axis=1), calm.argmax(axis=1), len(steps))
+    outcomes = []
+    for length, broken, lost, hurt in zip(length_R.tolist(), non_finite_step, worker_lost_step, faulty, strict=True):
+        diverged = int(steps[len(steps) - length]) if length else None
+        undecided = diverged is not None and _undecided(diverged, int(steps[-1]), undecided_steps)
+        # At equal steps the first of the list names the reason.
+        signs = ((broken, NAN_LOSS), (lost, WORKER_LOST), (None if undecided else diverged, DIVERGED))
+        happened = [(int(step), reason) for step, reason in signs if step is not None]
+        if happened:
+            outcomes.append(Outcome("failed", *min(happened, key=lambda sign: sign[0])))
+        elif undecided:
+            outcomes.append(Outcome("censored"))
+        else:
+            outcomes.append(Outcome("recovered" if hurt else "clean"))
+    return outcomes
+
+
+def _undecided(step: int, horizon: int, undecided_steps: int) -> bool:
+    return step > horizon - undecided_steps
+
+
+def judge(
+    held_out_T: ArrayLike,
+    twin_T: ArrayLike,
+    steps_T: ArrayLike,
+    *,
+    non_finite_step: int | None = None,
+    worker_lost_step: int | None = None,
+    faulty: bool = True,
+    tolerance: float = TOLERANCE,
+    undecided_steps: int = UNDECIDED_STEPS,
+) -> Outcome:
+    """Judge one run: :func:`judge_runs` of :func:`excess`, each array of shape (steps,)."""
+    return judge_runs(
+        excess(held_out_T, twin_T, tolerance)[None, :],
+        steps_T,
+        non_finite_step=[non_finite_step],
+        worker_lost_step=[worker_lost_step],
+        faulty=[faulty],
+        undecided_steps=undecided_steps,
+    )[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading the judgement from a log
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a log says about its run."""
+
+    kind: TruthKind
+    """As in :class:`Outcome`; ``incomplete``: the log has no last line that says how the run ended."""
+    onset: int | None
+    """Step at which a fault was injected; ``None`` for a control, or if the run ended before."""
+    failure_step: int | None
+    """``None`` unless failed."""
+    horizon: int
+    """Step at which training was to end."""
+    reason: str | None = None
+    """Of the failure, as the log has it."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether the run enters any score; censored and incomplete runs do not."""
+        return self.kind in ("failed", "recovered", "clean")
+
+    @property
+    def incubation(self) -> int | None:
+        """Steps from the onset to the failure, the longest lead there could be; ``None`` unless both are known."""
+        return None if self.onset is None or self.failure_step is None else self.failure_step - self.onset
+
+
+def truth_of(run: Run) -> Truth:
+    """The truth about a run, from its log.
+
+    A log without a last line is incomplete, never a success. A faulty run that succeeds is *recovered* unless the log
+    says ``"outcome": "censored"``; a run into which no fault was injected, and which succeeds, is *clean*. A divergence
+    in the last 50 steps is *censored* whatever the log says of it (:func:`judge_runs` writes no such log, others do).
+    """
+    terminal, onset = run.terminal, _onset(run)
+    planned = run.config.get("total_training_steps")
+    horizon = int(planned) if isinstance(planned, int | float) and planned > 0 else run.last_step
+    if terminal is None:
+        return Truth("incomplete", onset, None, horizon)
+    if terminal["event"] == "EXPERIMENT_FAILURE":
+        step = terminal.get("step")
+        failure_step = int(step) if isinstance(step, int | float) else run.last_step
+        reason = terminal.get("reason")
+        if reason == DIVERGED and _undecided(failure_step, horizon, UNDECIDED_STEPS):
+            return Truth("censored", onset, None, horizon)
+        return Truth("failed", onset, failure_step, horizon, None if reason is None else str(reason))
+    outcome = terminal.get("outcome")
+    if outcome not in ("clean", "recovered", "censored"):
+        outcome = "clean" if onset is None else "recovered"
+    return Truth(cast(TruthKind, outcome), onset, None, horizon)
+
+
+def _onset(run: Run) -> int | None:
+    """From FAULT_INJECTED; from the plan in ``config`` if that line is lost and the run got so far."""
+    if run.onset is not None or run.fault == "NONE":
+        return run.onset
+    planned = run.config["fault_injection"].get("trigger_step")
+    return int(planned) if isinstance(planned, int | float) and planned <= run.last_step else None

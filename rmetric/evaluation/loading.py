@@ -1,0 +1,227 @@
+"""A folder of logs into memory, and every detector's scores of it: in parallel, and the scores only once."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import os
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+import rmetric
+from rmetric import metric, records
+from rmetric.cli import find_logs
+from rmetric.detectors import DETECTORS, Detector, base
+from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.records import Observations, Run, read_run, write_atomically
+from rmetric.registry import load_plugin
+
+T = TypeVar("T")
+R = TypeVar("R")
+Recipe = tuple[str, dict[str, Any]]
+"""Registered name and settings of a detector: what a process needs to make one of a plugin that it has yet to load."""
+BATCHES_A_JOB = 8
+"""Batches are small enough to keep all processes busy to the end."""
+
+
+@dataclass
+class Study:
+    """All logs of a folder."""
+
+    folder: Path
+    runs: list[Run]
+    note: str = ""
+    """For the reader: that the committed sample stands in for the study. Empty otherwise."""
+    checksums: list[str] = field(default_factory=list)
+    """SHA-256 of each log."""
+    damage: dict[str, list[str]] = field(default_factory=dict)
+    """Log name → what was wrong with which line; sound logs are absent."""
+
+    @cached_property
+    def truths(self) -> list[Truth]:
+        """One a run."""
+        return [truth_of(run) for run in self.runs]
+
+    def warnings(self) -> list[str]:
+        """One line each: damaged lines and incomplete logs, with counts."""
+        lines = []
+        if self.damage:
+            problems = sum(map(len, self.damage.values()))
+            name, found = next(iter(self.damage.items()))
+            lines.append(
+                f"{len(self.damage)} of {len(self.runs)} logs are damaged ({problems} problems); "
+                f"first: {name}, {found[0]}"
+            )
+        incomplete = [run.name for run, truth in zip(self.runs, self.truths, strict=True) if truth.kind == "incomplete"]
+        if incomplete:
+            lines.append(
+                f"{len(incomplete)} of {len(self.runs)} logs are incomplete (no last line) and left out of all scores: "
+                + ", ".join(incomplete[:3])
+                + (", …" if len(incomplete) > 3 else "")
+            )
+        return lines
+
+
+def load_study(folder: str | Path, jobs: int | None = None) -> Study:
+    """Read all logs of a folder (or of its ``sample``), in parallel.
+
+    A damaged line is skipped and noted in :attr:`Study.damage`; an incomplete log is kept.
+
+    Parameters
+    ----------
+    folder
+        With the ``.jsonl`` logs.
+    jobs
+        Processes; as many as there are cores if left out.
+
+    Raises
+    ------
+    UserError
+        If there is no log.
+    """
+    paths, note = find_logs(folder)
+    runs, checksums, damage = [], [], {}
+    for run, checksum, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
+        runs.append(run)
+        checksums.append(checksum)
+        if problems:
+            damage[run.name] = problems
+    return Study(Path(folder), runs, note, checksums, damage)
+
+
+def score_study(
+    study: Study,
+    detectors: Mapping[str, Detector],
+    *,
+    cache: str | Path | None = None,
+    jobs: int | None = None,
+    plugins: Sequence[str | Path] = (),
+) -> dict[str, NDArray[np.float64]]:
+    """Scores of all records of all runs by each detector.
+
+    Parameters
+    ----------
+    study
+        The logs.
+    detectors
+        Name → detector.
+    cache
+        Folder that keeps one ``.npz`` a detector for the next script. Scores are taken from there when neither the logs
+        nor the detector's settings or code have changed since.
+    jobs
+        Processes; as many as there are cores if left out.
+    plugins
+        Files that define some of the detectors, so that the processes can load them.
+
+    Returns
+    -------
+    dict
+        Name → shape (records,), the runs one after the other; :func:`by_run` splits it.
+    """
+    scores: dict[str, NDArray[np.float64]] = {}
+    keys = {name: _key(study, detector) for name, detector in detectors.items()}
+    files = {name: Path(cache) / f"scores_{name}.npz" for name in detectors} if cache is not None else {}
+    for name, file in files.items():
+        known = _cached(file, keys[name], sum(len(run.observations) for run in study.runs))
+        if known is not None:
+            scores[name] = known
+    missing = {name: detector for name, detector in detectors.items() if name not in scores}
+    if missing:
+        recipes = {name: _recipe(detector) for name, detector in missing.items()}
+        tasks = [(recipes, run.observations, tuple(map(str, plugins))) for run in study.runs]
+        rows = list(in_parallel(_score, tasks, jobs, f"scoring with {len(missing)} detectors", "run"))
+        for name in missing:
+            scores[name] = np.concatenate([*(row[name] for row in rows), np.empty(0)])
+            if name in files:
+                _keep(files[name], keys[name], scores[name])
+    return {name: scores[name] for name in detectors}
+
+
+def by_run(study: Study, scores: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Scores of :func:`score_study` as one array a run."""
+    return np.split(scores, np.cumsum([len(run.observations) for run in study.runs])[:-1]) if study.runs else []
+
+
+def in_parallel(
+    work: Callable[[T], R], items: Sequence[T], jobs: int | None, description: str, unit: str
+) -> Iterator[R]:
+    """``work`` on every item, in order, with a progress bar; in this process if one job or a handful of items."""
+    jobs = jobs or os.cpu_count() or 1
+    size = max(1, -(-len(items) // (jobs * BATCHES_A_JOB)))
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    finished: Iterable[list[R]]
+    if jobs == 1 or len(items) < 2 * jobs:
+        finished = (_batch(work, batch) for batch in batches)
+    else:
+        finished = Parallel(n_jobs=jobs, return_as="generator")(delayed(_batch)(work, batch) for batch in batches)
+    with tqdm(total=len(items), desc=description, unit=unit, disable=None, delay=1.0) as bar:
+        for results in finished:
+            bar.update(len(results))
+            yield from results
+
+
+def _batch(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [work(item) for item in items]
+
+
+def _read(path: Path) -> tuple[Run, str, list[str]]:
+    problems: list[str] = []
+    run = read_run(path, lambda line, message: problems.append(f"line {line}: {message}"))
+    with open(path, "rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return run, checksum, problems
+
+
+def _recipe(detector: Detector) -> Recipe:
+    return detector.name, {item.name: getattr(detector, item.name) for item in fields(detector) if item.init}
+
+
+def _score(task: tuple[Mapping[str, Recipe], Observations, tuple[str, ...]]) -> dict[str, NDArray[np.float64]]:
+    recipes, observations, plugins = task
+    for plugin in plugins:
+        load_plugin(plugin)
+    return {
+        name: DETECTORS[registered](**settings).score_run(observations)
+        for name, (registered, settings) in recipes.items()
+    }
+
+
+def _key(study: Study, detector: Detector) -> str:
+    """Changes when a log, the detector's settings, the package's version or any code that makes the score changes."""
+    digest = hashlib.sha256()
+    for text in (rmetric.__version__, type(detector).__qualname__, repr(detector), *study.checksums):
+        digest.update(text.encode() + b"\0")
+    classes = [kind for kind in type(detector).__mro__ if kind.__module__ not in ("builtins", "abc")]
+    modules = {*(sys.modules[kind.__module__] for kind in classes), records, metric, base}
+    sources = {inspect.getsourcefile(module) for module in modules if hasattr(module, "__file__")}
+    for source in sorted(filter(None, sources)):
+        digest.update(Path(source).read_bytes())
+    return digest.hexdigest()
+
+
+def _cached(file: Path, key: str, size: int) -> NDArray[np.float64] | None:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if str(archive["key"]) == key and archive["scores"].shape == (size,):
+                return archive["scores"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass  # absent or damaged: it is computed anew
+    return None
+
+
+def _keep(file: Path, key: str, scores: NDArray[np.float64]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, key=np.array(key), scores=scores)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, buffer.getvalue())

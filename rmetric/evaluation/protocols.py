@@ -1,0 +1,347 @@
+"""The two ways to count: the authors' (``paper``) and one under which an alert must have been of use (``strict``).
+
+Both turn a detector's scores into one row of numbers a run, :class:`Counts`; every score, table and interval is made of
+these rows and nothing else.
+
+**paper**, the authors' counting. A failed run with an alert anywhere in its log up to the failure is a true positive, a
+run that did not fail and has an alert is a false positive, a failed run without one is a false negative. Lead = failure
+step − step of the first alert, wherever that lies.
+
+**strict**. Alert records merge into *episodes*; after 50 quiet steps a detector is armed again.
+
+* An episode that begins in [onset, failure) warns its run: one true positive a run. Lead = failure − first warning.
+* An episode that begins before the onset, or in a control run, is a false positive, each one. It warns nobody, even if
+  it lasts past the onset.
+* Episodes that begin during a fault from which the run recovers are *absorbed*: counted apart.
+* An episode that begins at the failure or after it is ignored; a failed run without a warning is a false negative.
+* Healthy steps that forked runs share (same backend, model and seed) are counted once: in the control run of that
+  group, or, if it has none, in the run with the latest onset. The same holds for the false positives in them.
+
+Under both, censored and incomplete runs are left out (and their number is reported), and a score of NaN never alerts.
+
+**Source:** M. Fatima 2025 and the author's files for ``paper``; ``strict`` is this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.records import Run
+
+Protocol = Literal["paper", "strict"]
+PROTOCOLS: tuple[Protocol, ...] = ("paper", "strict")
+REARM_STEPS = 50
+
+IGNORED, HEALTHY, WARNING, ABSORBED = range(4)
+"""Where a record lies, as the strict protocol sees it."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a detector did in each run under one protocol: arrays of shape (runs,)."""
+
+    protocol: Protocol
+    tp: NDArray[np.int64]
+    """1 for a failed run that was warned."""
+    fp: NDArray[np.int64]
+    """False positives: 0 or 1 (paper), episodes (strict)."""
+    fn: NDArray[np.int64]
+    """1 for a failed run that was not warned."""
+    absorbed: NDArray[np.int64]
+    """Episodes during a fault from which the run recovered (strict; 0 under paper)."""
+    healthy_steps: NDArray[np.int64]
+    """Distinct healthy steps that this run carries (strict; 0 under paper)."""
+    lead: NDArray[np.float64]
+    """Steps from the first warning to the failure; NaN where ``tp`` is 0."""
+    available: NDArray[np.float64]
+    """Steps from the onset to the failure; NaN where either is missing."""
+    counted: NDArray[np.bool_]
+    """Whether the run enters the scores at all."""
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def of(self, runs_R: NDArray[np.bool_]) -> Counts:
+        """The counts of some of the runs."""
+        arrays = {item.name: getattr(self, item.name)[runs_R] for item in fields(self) if item.name != "protocol"}
+        return Counts(self.protocol, **arrays)
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Every record that begins an alert episode at some threshold, and at which: the ones with low ≤ threshold < high.
+
+    A record begins an episode exactly if its score lies above the threshold and no score of the re-arming window before
+    it does. ``low`` is the largest score of that window, ``high`` the record's own; so one pass over the records
+    answers for all thresholds at once. Arrays of shape (starts,), in the order of runs and steps.
+    """
+
+    run: NDArray[np.int64]
+    step: NDArray[np.int64]
+    zone: NDArray[np.int8]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def at(self, threshold: float) -> NDArray[np.bool_]:
+        """Which of them begin an episode at ``threshold``."""
+        return (self.low <= threshold) & (threshold < self.high)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All records of all runs, one after the other, and what the protocols need to know of them."""
+
+    truths: tuple[Truth, ...]
+    """One a run."""
+    step: NDArray[np.int64]
+    """Shape (records,)."""
+    run: NDArray[np.int64]
+    """Which run a record belongs to, shape (records,)."""
+    bounds: NDArray[np.int64]
+    """Records of run ``i`` are ``bounds[i]:bounds[i + 1]``; shape (runs + 1,)."""
+    zone: NDArray[np.int8]
+    """Of each record, shape (records,)."""
+    healthy_steps: NDArray[np.int64]
+    """Distinct healthy steps that a run carries, shape (runs,)."""
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Timeline:
+        """The timeline of some logs."""
+        truths = tuple(truth_of(run) for run in runs)
+        lengths = [len(run.observations) for run in runs]
+        bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        steps = [run.observations.step for run in runs]
+        carriers = _carriers(runs, truths)
+        zones = [_zones(*item) for item in zip(steps, truths, carriers, strict=True)]
+        healthy = [
+            _healthy_steps(run, truth) if carrier else 0
+            for run, truth, carrier in zip(runs, truths, carriers, strict=True)
+        ]
+        return cls(
+            truths=truths,
+            step=np.concatenate([*steps, np.empty(0, np.int64)]),
+            run=np.repeat(np.arange(len(runs)), lengths),
+            bounds=bounds,
+            zone=np.concatenate([*zones, np.empty(0, np.int8)]),
+            healthy_steps=np.array(healthy, dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.truths)
+
+    def only(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.bool_]]:
+        """The timeline of some of the runs, zones unchanged, and which records it consists of, shape (records,)."""
+        rows = runs_R[self.run]
+        lengths = np.diff(self.bounds)[runs_R]
+        part = Timeline(
+            truths=tuple(truth for truth, chosen in zip(self.truths, runs_R.tolist(), strict=True) if chosen),
+            step=self.step[rows],
+            run=np.repeat(np.arange(len(lengths)), lengths),
+            bounds=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+            zone=self.zone[rows],
+            healthy_steps=self.healthy_steps[runs_R],
+        )
+        return part, rows
+
+    @cached_property
+    def failure_step(self) -> NDArray[np.float64]:
+        """NaN unless failed; shape (runs,)."""
+        return np.array([_or_nan(truth.failure_step) for truth in self.truths], dtype=np.float64)
+
+    @cached_property
+    def onset(self) -> NDArray[np.float64]:
+        """NaN without one; shape (runs,)."""
+        return np.array([_or_nan(truth.onset) for truth in self.truths], dtype=np.float64)
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """Shape (runs,)."""
+        return np.array([truth.kind == "failed" for truth in self.truths], dtype=bool)
+
+    def counted(self, protocol: Protocol) -> NDArray[np.bool_]:
+        """Which runs enter the scores, shape (runs,).
+
+        The strict protocol also leaves out a run that failed although no fault was injected: without an onset, nobody
+        can say which of its alerts came in time.
+        """
+        counted = np.array([truth.counted for truth in self.truths], dtype=bool)
+        return counted & ~(self.failed & np.isnan(self.onset)) if protocol == "strict" else counted
+
+    @cached_property
+    def quiet_records(self) -> NDArray[np.int64]:
+        """Number of records right before each one that must be quiet for it to begin an episode, shape (records,).
+
+        An episode begins at record i with the previous alert at record j if step[i − 1] − step[j] ≥ 50: the quiet
+        records between them cover 50 steps.
+        """
+        count = np.zeros(len(self.step), dtype=np.int64)
+        for first, last in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True):
+            steps = self.step[first:last]
+            oldest = np.searchsorted(steps, steps[:-1] - REARM_STEPS, side="right")
+            count[first + 1 : last] = np.arange(1, len(steps)) - oldest
+        return count
+
+    def starts(self, scores: NDArray[np.float64]) -> Starts:
+        """Where episodes begin; ``scores`` of shape (records,)."""
+        high = np.where(np.isnan(scores), -np.inf, scores)
+        low = _window_maximum(high, self.quiet_records)
+        keep = (high > low) & (self.zone != IGNORED)
+        return Starts(self.run[keep], self.step[keep], self.zone[keep], low[keep], high[keep])
+
+    def highest(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Highest score of each run up to its failure, ``-inf`` if it has none; shape (runs,)."""
+        high = np.where(np.isnan(scores) | self._after_failure, -np.inf, scores)
+        highest = np.full(len(self), -np.inf)
+        filled = np.diff(self.bounds) > 0
+        if filled.any():
+            highest[filled] = np.maximum.reduceat(high, self.bounds[:-1][filled])
+        return highest
+
+    @cached_property
+    def _after_failure(self) -> NDArray[np.bool_]:
+        return self.step > self.failure_step[self.run]
+
+    def count(self, protocol: Protocol, scores: NDArray[np.float64], threshold: float) -> Counts:
+        """What a detector with these scores, shape (records,), did at a threshold."""
+        if protocol == "strict":
+            return self.count_strict(self.starts(scores), threshold)
+        alerts = (scores > threshold) & ~self._after_failure
+        first, alerted = self._first(self.run[alerts], self.step[alerts])
+        counted = self.counted("paper")
+        warned = counted & self.failed & alerted
+        return Counts(
+            "paper",
+            tp=warned.astype(np.int64),
+            fp=(counted & ~self.failed & alerted).astype(np.int64),
+            fn=(counted & self.failed & ~alerted).astype(np.int64),
+            absorbed=np.zeros(len(self), np.int64),
+            healthy_steps=np.zeros(len(self), np.int64),
+            lead=np.where(warned, self.failure_step - first, np.nan),
+            available=np.where(counted, self.failure_step - self.onset, np.nan),
+            counted=counted,
+        )
+
+    def count_strict(self, starts: Starts, threshold: float) -> Counts:
+        """As :meth:`count` for the strict protocol, with the starts at hand."""
+        begun = starts.at(threshold)
+        run, zone = starts.run[begun], starts.zone[begun]
+        first, warned = self._first(run[zone == WARNING], starts.step[begun][zone == WARNING])
+        counted = self.counted("strict")
+        return Counts(
+            "strict",
+            tp=warned.astype(np.int64),
+            fp=np.bincount(run[zone == HEALTHY], minlength=len(self)),
+            fn=(counted & self.failed & ~warned).astype(np.int64),
+            absorbed=np.bincount(run[zone == ABSORBED], minlength=len(self)),
+            healthy_steps=self.healthy_steps,
+            lead=np.where(warned, self.failure_step - first, np.nan),
+            available=np.where(counted, self.failure_step - self.onset, np.nan),
+            counted=counted,
+        )
+
+    def _first(self, run: NDArray[np.int64], step: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        runs, at = np.unique(run, return_index=True)
+        first, has = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
+        first[runs], has[runs] = step[at], True
+        return first, has
+
+
+def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Indices of the records at which an alert episode of one run begins.
+
+    Parameters
+    ----------
+    step
+        Steps of the records, shape (n,), increasing.
+    alerts
+        Whether the detector alerts at each record, shape (n,).
+
+    >>> episodes(np.array([10, 20, 30, 80, 90, 100]), np.array([True, True, False, False, True, False])).tolist()
+    [0, 4]
+    """
+    begins = []
+    previous = -1
+    for index in np.flatnonzero(alerts).tolist():
+        if previous < 0 or step[index - 1] - step[previous] >= REARM_STEPS:
+            begins.append(index)
+        previous = index
+    return np.array(begins, dtype=np.int64)
+
+
+def group_key(run: Run) -> tuple[str, str, str] | None:
+    """What forked runs have in common: backend, model and seed. ``None`` if the log does not tell its seed."""
+    seed = run.config.get("seed")
+    return None if seed is None else (str(run.config.get("backend")), run.model_type, str(seed))
+
+
+def _carriers(runs: Sequence[Run], truths: Sequence[Truth]) -> list[bool]:
+    """Whether each run is the one of its group in which the shared healthy steps are counted."""
+    best: dict[object, tuple[tuple[bool, int], int]] = {}
+    for index, (run, truth) in enumerate(zip(runs, truths, strict=True)):
+        if not truth.counted or (truth.kind == "failed" and truth.onset is None):
+            continue
+        control = truth.onset is None
+        rank = (control, run.last_step if truth.onset is None else truth.onset)
+        key = group_key(run) or index
+        if key not in best or rank > best[key][0]:
+            best[key] = (rank, index)
+    chosen = {index for _, index in best.values()}
+    return [index in chosen for index in range(len(runs))]
+
+
+def _zones(step: NDArray[np.int64], truth: Truth, carrier: bool) -> NDArray[np.int8]:
+    zone = np.full(len(step), IGNORED, dtype=np.int8)
+    if not truth.counted:
+        return zone
+    onset = np.inf if truth.onset is None else truth.onset
+    if truth.kind == "failed":
+        assert truth.failure_step is not None
+        if truth.onset is None:
+            return zone
+        zone[(step >= onset) & (step < truth.failure_step)] = WARNING
+    else:
+        zone[step >= onset] = ABSORBED
+    if carrier:
+        zone[step < onset] = HEALTHY
+    return zone
+
+
+def _healthy_steps(run: Run, truth: Truth) -> int:
+    """Steps that the records before the onset tell of; a record tells of the steps since the record before it."""
+    step = run.observations.step
+    if not len(step):
+        return 0
+    cadence = run.config.get("log_every_n_steps")
+    if not isinstance(cadence, int) or cadence < 1:
+        cadence = int(np.median(np.diff(step))) if len(step) > 1 else 1
+    before = max(int(step[0]) - cadence, -1)
+    last = int(step[-1]) if truth.onset is None else min(truth.onset - 1, int(step[-1]))
+    return max(last - before, 0)
+
+
+def _window_maximum(values: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Largest of the ``lengths[i]`` values right before ``values[i]``; ``-inf`` for a length of 0. Shape (n,).
+
+    Two overlapping blocks of a power of two cover any window, so log₂ of the longest passes are enough.
+    """
+    result = np.full(len(values), -np.inf)
+    block, size = values, 1
+    while True:
+        rows = np.flatnonzero((lengths >= size) & (lengths < 2 * size))
+        result[rows] = np.maximum(block[rows - 1], block[rows - lengths[rows] + size - 1])
+        if not (lengths >= 2 * size).any():
+            return result
+        wider = block.copy()
+        wider[size:] = np.maximum(block[size:], block[:-size])  # now of 2 · size values that end here
+        block, size = wider, 2 * size
+
+
+def _or_nan(step: int | None) -> float:
+    return np.nan if step is None else float(step)

@@ -1,0 +1,269 @@
+"""Scores of counts: precision, recall, F1, lead, false-alarm rate, each with its interval or the reason it has none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.intervals import LEVEL, binomial_interval, percentile_interval, poisson_upper
+from rmetric.evaluation.protocols import Counts, Protocol
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number with its 95 % interval. What is undefined is NaN and has a reason; it is never 0."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    reason: str = ""
+    """Why ``value`` is undefined; empty if it is defined."""
+
+    @property
+    def defined(self) -> bool:
+        """Whether there is a value."""
+        return not math.isnan(self.value)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether both ends are known."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    @classmethod
+    def undefined(cls, reason: str) -> Score:
+        """No value, and why."""
+        return cls(math.nan, reason=reason)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over runs: of shape () for the runs themselves, (draws,) for bootstrap resamples."""
+
+    tp: Values
+    fp: Values
+    fn: Values
+    healthy_steps: Values
+    lead: Values
+    lead_available: Values
+    """Steps from onset to failure, over the failed runs whose onset is known."""
+    lead_used: Values
+    """As ``lead``, over the same runs as ``lead_available``."""
+
+
+def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
+    """Sums over runs; with bootstrap weights of shape (draws, runs), one sum a draw."""
+    known = ~np.isnan(counts.available)
+    lead = np.nan_to_num(counts.lead, nan=0.0)
+    columns = (
+        counts.tp,
+        counts.fp,
+        counts.fn,
+        counts.healthy_steps,
+        lead,
+        np.where(known, counts.available, 0.0),
+        np.where(known, lead, 0.0),
+    )
+    table_RC = np.stack([np.where(counts.counted, column, 0) for column in columns], axis=-1).astype(np.float64)
+    sums = table_RC.sum(axis=0) if weights_BR is None else weights_BR @ table_RC
+    return Totals(*np.moveaxis(sums, -1, 0))
+
+
+def _ratio(numerator: Values, denominator: Values) -> Values:
+    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=denominator > 0)
+
+
+def precision(sums: Totals) -> Values:
+    """TP / (TP + FP); undefined without an alarm."""
+    return _ratio(sums.tp, sums.tp + sums.fp)
+
+
+def recall(sums: Totals) -> Values:
+    """TP / (TP + FN); undefined without a failed run."""
+    return _ratio(sums.tp, sums.tp + sums.fn)
+
+
+def f1(sums: Totals) -> Values:
+    """2 TP / (2 TP + FP + FN); undefined without a failed run."""
+    return np.where(sums.tp + sums.fn > 0, _ratio(2.0 * sums.tp, 2.0 * sums.tp + sums.fp + sums.fn), np.nan)
+
+
+def mean_lead(sums: Totals) -> Values:
+    """Mean lead of the warned runs, steps."""
+    return _ratio(sums.lead, sums.tp)
+
+
+def false_alarms_per_1000(sums: Totals) -> Values:
+    """False positives per 1,000 distinct healthy steps."""
+    return _ratio(1000.0 * sums.fp, sums.healthy_steps)
+
+
+def share_of_warning_time(sums: Totals) -> Values:
+    """Steps of lead that were had, of all steps between onset and failure that could have been; a missed run has 0."""
+    return _ratio(sums.lead_used, sums.lead_available)
+
+
+def _exact_recall(sums: Totals) -> tuple[float, float]:
+    return binomial_interval(float(sums.tp), float(sums.tp + sums.fn))
+
+
+def _exact_precision(sums: Totals) -> tuple[float, float]:
+    return binomial_interval(float(sums.tp), float(sums.tp + sums.fp))
+
+
+def _exact_f1(sums: Totals) -> tuple[float, float]:
+    """F1 at both ends of the exact recall, the false positives as they are."""
+    failed = float(sums.tp + sums.fn)
+    low, high = (2.0 * share * failed / (share * failed + float(sums.fp) + failed) for share in _exact_recall(sums))
+    return low, high
+
+
+def _exact_false_alarms(sums: Totals) -> tuple[float, float]:
+    """Only ever needed where no false alarm was seen."""
+    return 0.0, 1000.0 * poisson_upper(0.0, level=1.0 - (1.0 - LEVEL) / 2.0) / float(sums.healthy_steps)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score by its name."""
+
+    function: Callable[[Totals], Values]
+    undefined: str
+    """Why it is undefined when it is."""
+    strict_only: bool = False
+    exact: Callable[[Totals], tuple[float, float]] | None = None
+    """Interval in place of the bootstrap's where all resamples agree: none or all of the runs were hit, and a bootstrap
+    that has never seen the other case would claim to be certain."""
+
+
+METRICS: dict[str, Metric] = {
+    "precision": Metric(precision, "no alarm was counted", exact=_exact_precision),
+    "recall": Metric(recall, "no run failed", exact=_exact_recall),
+    "f1": Metric(f1, "no run failed", exact=_exact_f1),
+    "mean_lead": Metric(mean_lead, "no run was warned"),
+    "share_of_warning_time": Metric(share_of_warning_time, "no run failed after an onset", strict_only=True),
+    "false_alarms_per_1000": Metric(
+        false_alarms_per_1000, "there is no healthy step", strict_only=True, exact=_exact_false_alarms
+    ),
+}
+
+
+def score(name: str, counts: Counts, weights_BR: Values | None = None) -> Score:
+    """One score of :data:`METRICS` with its bootstrap interval."""
+    drawn = None if weights_BR is None else totals(counts, weights_BR)
+    return _score(METRICS[name], counts.protocol, totals(counts), drawn)
+
+
+def _score(metric: Metric, protocol: Protocol, sums: Totals, drawn: Totals | None) -> Score:
+    if metric.strict_only and protocol == "paper":
+        return Score.undefined("the paper protocol counts runs, not steps or onsets")
+    value = float(metric.function(sums))
+    if math.isnan(value):
+        return Score.undefined(metric.undefined)
+    if drawn is None:
+        return Score(value)
+    low, high = percentile_interval(metric.function(drawn))
+    if low == high and metric.exact is not None:
+        low, high = metric.exact(sums)
+    return Score(value, low, high)
+
+
+def summarise(counts: Counts, weights_BR: Values | None = None) -> dict[str, Score]:
+    """All of :data:`METRICS`, and ``median_lead``, of some runs.
+
+    Parameters
+    ----------
+    counts
+        Of the runs.
+    weights_BR
+        From :func:`rmetric.evaluation.intervals.resample`, shape (draws, runs); without it there are no intervals.
+    """
+    sums = totals(counts)
+    drawn = None if weights_BR is None else totals(counts, weights_BR)
+    summary = {name: _score(metric, counts.protocol, sums, drawn) for name, metric in METRICS.items()}
+    summary["median_lead"] = median_lead(counts, weights_BR)
+    return summary
+
+
+def median_lead(counts: Counts, weights_BR: Values | None = None) -> Score:
+    """Median lead of the warned runs, steps."""
+    leads = counts.lead[counts.counted & (counts.tp > 0)]
+    if not len(leads):
+        return Score.undefined(METRICS["mean_lead"].undefined)
+    if weights_BR is None:
+        return Score(float(np.median(leads)))
+    drawn = _weighted_median(leads, weights_BR[:, counts.counted & (counts.tp > 0)])
+    return Score(float(np.median(leads)), *percentile_interval(drawn))
+
+
+def _weighted_median(values: Values, weights_BK: Values) -> Values:
+    order = np.argsort(values)
+    reached_BK = np.cumsum(weights_BK[:, order], axis=1)
+    half_B1 = reached_BK[:, -1:] / 2.0
+    ranked = values[order]
+    below, above = (reached_BK >= half_B1).argmax(axis=1), (reached_BK > half_B1).argmax(axis=1)
+    middle = (ranked[below] + ranked[above]) / 2.0
+    return np.where(half_B1[:, 0] > 0, middle, np.nan)
+
+
+def false_alarm_bound(counts: Counts) -> Score:
+    """Exact 95 % upper bound of the false alarms per 1,000 healthy steps (one-sided, Poisson)."""
+    sums = totals(counts)
+    if counts.protocol == "paper":
+        return Score.undefined("the paper protocol counts runs, not steps or onsets")
+    if not sums.healthy_steps > 0:
+        return Score.undefined(METRICS["false_alarms_per_1000"].undefined)
+    return Score(1000.0 * poisson_upper(float(sums.fp)) / float(sums.healthy_steps))
+
+
+def recall_at_lead(counts: Counts, required: Values) -> Values:
+    """Share of the failed runs that were warned at least so many steps ahead.
+
+    Parameters
+    ----------
+    required
+        Required leads in steps, shape (n,).
+
+    Returns
+    -------
+    array
+        Shape (n,), falling; NaN if no run failed.
+    """
+    failed = counts.counted & (counts.tp + counts.fn > 0)
+    if not failed.any():
+        return np.full(len(required), np.nan)
+    leads = np.sort(counts.lead[failed & (counts.tp > 0)])
+    return (len(leads) - np.searchsorted(leads, required, side="left")) / failed.sum()
+
+
+def difference(
+    name: str, counts: Counts, other: Counts, weights_BR: Values | None = None, *, relative: bool = False
+) -> Score:
+    """Score of ``counts`` less that of ``other``, over the same runs, with a paired bootstrap interval.
+
+    Parameters
+    ----------
+    relative
+        Divide by the score of ``other`` and give per cent.
+    """
+
+    def compare(mine: Totals, theirs: Totals) -> Values:
+        a, b = metric.function(mine), metric.function(theirs)
+        return _ratio_of(100.0 * (a - b), b) if relative else a - b
+
+    metric = METRICS[name]
+    value = float(compare(totals(counts), totals(other)))
+    if math.isnan(value):
+        return Score.undefined(metric.undefined if not relative else f"{metric.undefined}, or the reference is 0")
+    if weights_BR is None:
+        return Score(value)
+    return Score(value, *percentile_interval(compare(totals(counts, weights_BR), totals(other, weights_BR))))
+
+
+def _ratio_of(numerator: Values, denominator: Values) -> Values:
+    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=np.abs(denominator) > 0)

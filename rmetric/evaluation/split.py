@@ -1,0 +1,42 @@
+"""Two halves by seed: thresholds and weights are fitted on one and scored on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.protocols import group_key
+from rmetric.records import Run
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Which runs belong to which half: arrays of shape (runs,), no run in both."""
+
+    fit: NDArray[np.bool_]
+    score: NDArray[np.bool_]
+
+
+def halves(runs: Sequence[Run]) -> Halves:
+    """Odd ones fit, even ones score: by ``repetition`` where the log has it, otherwise by ``seed``.
+
+    Runs that share a seed (forks of one run) share noise and must not be torn apart: if their repetitions differ in
+    parity, the seed decides. A run with neither belongs to no half.
+    """
+    parity_R = [_parity(run.config.get("repetition")) for run in runs]
+    of_group: dict[object, set[int | None]] = {}
+    for run, parity in zip(runs, parity_R, strict=True):
+        of_group.setdefault(group_key(run), set()).add(parity)
+    odd = []
+    for run, parity in zip(runs, parity_R, strict=True):
+        key = group_key(run)
+        agreed = parity is not None and (key is None or len(of_group[key]) == 1)
+        odd.append(parity if agreed else _parity(run.config.get("seed")))
+    return Halves(np.array([half == 1 for half in odd], bool), np.array([half == 0 for half in odd], bool))
+
+
+def _parity(number: object) -> int | None:
+    return number % 2 if isinstance(number, int) and not isinstance(number, bool) else None

@@ -1,0 +1,39 @@
+"""Other people's logs as records: one file a format, one contract, found by name in :data:`IMPORTERS`.
+
+No importer runs anything that a log holds: text and JSON only, no pickle.
+"""
+
+from rmetric.importers.base import (
+    ALIASES,
+    FIELDS,
+    IMPORTERS,
+    FieldMap,
+    Importer,
+    flattened,
+    merged,
+    parse_mapping,
+    register_importer,
+)
+from rmetric.importers.csv_table import read_csv
+from rmetric.importers.files import AUTO, collect_logs, detect_format
+from rmetric.importers.jsonl import read_event_log, read_jsonl
+from rmetric.importers.trainer_state import read_trainer_state
+
+__all__ = [
+    "ALIASES",
+    "AUTO",
+    "FIELDS",
+    "IMPORTERS",
+    "FieldMap",
+    "Importer",
+    "collect_logs",
+    "detect_format",
+    "flattened",
+    "merged",
+    "parse_mapping",
+    "read_csv",
+    "read_event_log",
+    "read_jsonl",
+    "read_trainer_state",
+    "register_importer",
+]

@@ -1,0 +1,185 @@
+"""The contract of an importer, and how other people's column names become ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rmetric.errors import UserError
+from rmetric.records import MEASUREMENTS, VERDICTS, Event, NumberedEvent, OnDamage
+from rmetric.registry import Registry
+
+Importer = Callable[[Path, Mapping[str, str], OnDamage], Iterator[NumberedEvent]]
+"""``importer(path, mapping, on_damage)`` yields ``(line number, event)`` in the schema of :mod:`rmetric.records`.
+
+``mapping`` is our name → their name (see :func:`parse_mapping`). What cannot be used is reported to
+``on_damage(line, message)`` and left out. A file that holds no log of this format raises :class:`UserError`. Memory is
+bounded: an importer never holds more than a line or an entry of the file.
+"""
+
+IMPORTERS: Registry[Importer] = Registry("log format")
+I = TypeVar("I", bound=Importer)  # noqa: E741 - the importer that is decorated
+
+FIELDS = ("step", *MEASUREMENTS, *VERDICTS)
+"""Our names: what a column can be mapped to."""
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "step": (
+        "global_step",
+        "train_step",
+        "training_step",
+        "iteration",
+        "iter",
+        "it",
+        "steps",
+        "num_updates",
+        "train_global_step",
+        "trainer_global_step",
+    ),
+    "training_loss": ("train_loss", "loss", "tr_loss", "lm_loss", "train_lm_loss", "loss_train"),
+    "validation_loss": ("val_loss", "valid_loss", "eval_loss", "dev_loss", "loss_val", "loss_eval", "loss_valid"),
+    "learning_rate": ("lr", "train_lr", "train_learning_rate"),
+    "grad_norm": ("gradient_norm", "gnorm", "total_grad_norm", "train_grad_norm"),
+    "sigma_sq": ("gradient_variance", "grad_norm_variance", "grad_norm_var"),
+    "step_time_s": ("seconds_per_step",),
+}
+"""Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time
+is taken only where the name says that it is in seconds."""
+
+_MAX_CACHED_NAMES = 4096
+_MAX_DEPTH = 4
+
+
+def register_importer(name: str) -> Callable[[I], I]:
+    """Decorator: make an importer known by ``name`` to ``--format``."""
+
+    def register(importer: I) -> I:
+        IMPORTERS.add(name, importer)
+        return importer
+
+    return register
+
+
+def plain(name: str) -> str:
+    """A column name without case and punctuation.
+
+    >>> [plain(name) for name in ("Train/Loss", "_step", "eval.loss")]
+    ['train_loss', 'step', 'eval_loss']
+    """
+    return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_")
+
+
+def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
+    """Our name → their name, out of ``our_name=their_name`` texts, each of which may hold several with commas between.
+
+    Raises :class:`UserError` for a name that is not ours (with the nearest one), given twice, or empty.
+
+    >>> parse_mapping(["training_loss=loss,step=n", "validation_loss=held out"])
+    {'training_loss': 'loss', 'step': 'n', 'validation_loss': 'held out'}
+    """
+    ours: Registry[str] = Registry("field of the log")
+    for name in FIELDS:
+        ours.add(name, name)
+    mapping: dict[str, str] = {}
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        if not part:
+            continue
+        our_name, equals, their_name = (piece.strip() for piece in part.partition("="))
+        if not equals or not their_name:
+            raise UserError(f"--map {part!r} must read our_name=their_name, such as training_loss=loss")
+        if ours[our_name] in mapping:
+            raise UserError(f"--map gives {our_name!r} twice; give it once")
+        mapping[our_name] = their_name
+    return mapping
+
+
+class FieldMap:
+    """Their names to ours: the explicit mapping first, then the aliases.
+
+    Parameters
+    ----------
+    mapping
+        Our name → their name. An explicitly mapped name of ours has no aliases, an explicitly used name of theirs is an
+        alias of nothing.
+
+    >>> FieldMap({}).translate({"iter": 3, "Loss": 2.5, "accuracy": 0.1})
+    {'step': 3, 'training_loss': 2.5}
+    """
+
+    def __init__(self, mapping: Mapping[str, str]) -> None:
+        self._targets: dict[str, tuple[tuple[str, int], ...]] = {}
+        for our_name, their_name in mapping.items():
+            self._targets[their_name] = (*self._targets.get(their_name, ()), (our_name, -1))
+        self.unseen = set(self._targets)
+        """Explicitly mapped names of theirs that no record has had so far."""
+        self._aliases: dict[str, tuple[str, int]] = {}
+        for our_name in FIELDS:
+            if our_name not in mapping:
+                for rank, alias in enumerate((our_name, *ALIASES.get(our_name, ()))):
+                    self._aliases[plain(alias)] = (our_name, rank)
+
+    def targets(self, their_name: str) -> tuple[tuple[str, int], ...]:
+        """Which of our names it stands for, each with its rank (the lowest wins in a record)."""
+        found = self._targets.get(their_name)
+        if found is None:
+            alias = self._aliases.get(plain(their_name))
+            found = () if alias is None else (alias,)
+            if len(self._targets) < _MAX_CACHED_NAMES:
+                self._targets[their_name] = found
+        return found
+
+    def translate(self, record: Mapping[str, Any]) -> Event:
+        """A record under our names; what has none is left out."""
+        event: Event = {}
+        ranks: dict[str, int] = {}
+        for their_name, value in record.items():
+            for our_name, rank in self.targets(their_name):
+                if value is not None and rank < ranks.get(our_name, 1 << 30):
+                    event[our_name], ranks[our_name] = value, rank
+        if self.unseen:
+            self.unseen.difference_update(record)
+        return event
+
+    def report_unseen(self, line: int, on_damage: OnDamage) -> None:
+        """Say which mapped columns never occurred."""
+        for their_name in sorted(self.unseen):
+            on_damage(line, f"--map names {their_name!r}, which no record up to here has")
+
+
+def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """Nested objects as dotted names.
+
+    >>> flattened({"step": 1, "train": {"loss": 2.5}})
+    {'step': 1, 'train.loss': 2.5}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict) and depth < _MAX_DEPTH:
+            flat.update(flattened(value, f"{prefix}{key}.", depth + 1))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def merged(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
+    """Neighbouring records of one step that share no other field, such as a training and an evaluation entry, as one.
+
+    >>> list(merged([(1, {"step": 5, "training_loss": 2.0}), (2, {"step": 5, "validation_loss": 2.1})]))
+    [(1, {'step': 5, 'training_loss': 2.0, 'validation_loss': 2.1})]
+    """
+    waiting: NumberedEvent | None = None
+    for line, event in events:
+        if waiting is not None:
+            if (
+                "step" in event
+                and event["step"] == waiting[1].get("step")
+                and len(event.keys() & waiting[1].keys()) == 1
+            ):
+                waiting[1].update(event)
+                continue
+            yield waiting
+        waiting = line, event
+    if waiting is not None:
+        yield waiting

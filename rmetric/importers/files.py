@@ -1,0 +1,114 @@
+"""Which files are logs, and of which format."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rmetric.cli import DEFAULT_LOGS, SAMPLE, find_logs
+from rmetric.errors import UserError
+from rmetric.importers.base import IMPORTERS, FieldMap
+from rmetric.importers.csv_table import BOM, DELIMITERS, delimiter_of
+
+HEAD_BYTES = 1 << 16
+AUTO = "auto"
+_EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
+
+
+def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
+    """The logs that ``paths`` name, each once, and a note for the reader (mostly empty).
+
+    A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
+    ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Nothing named means the study in
+    ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist or holds no log.
+    """
+    if not paths:
+        try:
+            return find_logs(DEFAULT_LOGS)
+        except UserError as error:
+            message = str(error).replace("give --logs FOLDER", "name a log or a folder of logs")
+            raise UserError(message) from None
+    logs: dict[str, Path] = {}
+    notes = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found, note = _in_folder(path)
+            notes += [note] if note else []
+        elif path.exists():
+            found = [path]
+        else:
+            raise UserError(f"{path} does not exist; give a log or a folder of logs")
+        for log in found:
+            logs.setdefault(os.path.realpath(log), log)
+    return list(logs.values()), " ".join(notes)
+
+
+def _in_folder(folder: Path) -> tuple[list[Path], str]:
+    found = _log_like(folder)
+    if found:
+        return found, ""
+    found = _log_like(folder / SAMPLE)
+    if found:
+        return (
+            found,
+            f"note: {folder} holds no logs; using the {len(found)} committed sample logs in {folder / SAMPLE}.",
+        )
+    states = [path for path in folder.glob("checkpoint-*/trainer_state.json") if path.parent.name[11:].isdecimal()]
+    if states:
+        latest = max(states, key=lambda path: int(path.parent.name[11:]))
+        return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
+    raise UserError(f"{folder} holds no logs (*.jsonl, *.csv or trainer_state.json); give a log or a folder of logs")
+
+
+def _log_like(folder: Path) -> list[Path]:
+    found = {*folder.glob("*.jsonl"), *folder.glob("*.csv"), *folder.glob("trainer_state.json")}
+    return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+
+
+def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
+    """Name of the importer that reads ``path``, judged by its first 64 KiB; an empty file goes by its ending.
+
+    Raises :class:`UserError` if the content is of no known format.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD_BYTES)
+    text = head.removeprefix(BOM).decode(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")
+    objects = list(_objects(lines))
+    if any("log_history" in record for record in objects) or _is_trainer_state(text, objects):
+        return "trainer_state"
+    if any(str(record.get("event", "")).startswith(_EVENTS) for record in objects):
+        return "rmetric"
+    if objects:
+        return "jsonl"
+    header = next((line for line in lines if not line.startswith("#")), "")
+    if not header.lstrip().startswith("{") and _is_header(header, mapping or {}):
+        return "csv"
+    if path.suffix.casefold() == ".jsonl" or text.lstrip().startswith("{"):
+        return "rmetric" if '"event"' in text else "jsonl"
+    raise UserError(f"{path} is no log of a known format; name its format with --format ({', '.join(IMPORTERS)})")
+
+
+def _objects(lines: Iterable[str]) -> Iterable[dict[str, object]]:
+    for line in list(lines)[:64]:
+        if line.lstrip().startswith("{"):
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict) and value:
+                yield value
+
+
+def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:
+    return not objects and ('"log_history"' in text or text.lstrip().startswith("["))
+
+
+def _is_header(header: str, mapping: Mapping[str, str]) -> bool:
+    names = [name.strip().strip('"') for name in header.split(delimiter_of(header))]
+    known = FieldMap(mapping).translate(dict.fromkeys(names, 0))
+    return any(delimiter in header for delimiter in DELIMITERS) and bool(known)

@@ -1,0 +1,60 @@
+"""JSON Lines: the project's and the authors' event logs, and any other file of one JSON object a line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rmetric.importers.base import FieldMap, flattened, merged, register_importer
+from rmetric.records import NumberedEvent, OnDamage, measurement, read_events
+
+
+@register_importer("rmetric")
+def read_event_log(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """A log of this project, simulated or real, or of the authors: its events as they are.
+
+    Only an explicit ``mapping`` renames a field, and only in METRICS records; there are no aliases.
+    """
+    events = read_events(path, on_damage)
+    return _renamed(events, mapping) if mapping else events
+
+
+def _renamed(events: Iterator[NumberedEvent], mapping: Mapping[str, str]) -> Iterator[NumberedEvent]:
+    for line, event in events:
+        if event.get("event", "METRICS") == "METRICS":
+            theirs = {our_name: event[their_name] for our_name, their_name in mapping.items() if their_name in event}
+            named = event.get("non_finite")
+            if isinstance(named, list):
+                theirs |= {our_name: math.inf for our_name, their_name in mapping.items() if their_name in named}
+                event["non_finite"] = [name for name in named if name not in mapping]
+            kept = {key: value for key, value in event.items() if key not in mapping}
+            yield line, {**kept, **theirs}
+        else:
+            yield line, event
+
+
+@register_importer("jsonl")
+def read_jsonl(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """One JSON object a line, of any logger. Nested objects are reached by dotted names (``train.loss``).
+
+    An object without a usable field of ours, such as a first line with settings, is passed over in silence.
+    """
+    return merged(_translated(path, mapping, on_damage))
+
+
+def _translated(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    fields = FieldMap(mapping)
+    line = 0
+    for line, record in read_events(path, on_damage):
+        named = record.pop("non_finite", None)
+        flat = flattened(record)
+        if isinstance(named, list):
+            flat |= {name: math.inf for name in named if isinstance(name, str)}
+        event = fields.translate(flat)
+        if event.keys() - {"step"}:
+            step = event.get("step")
+            if isinstance(step, str) and step.strip().isdecimal() and len(step) < 20:
+                event["step"] = int(step)
+            yield line, {name: measurement(value) if type(value) is float else value for name, value in event.items()}
+    fields.report_unseen(line, on_damage)

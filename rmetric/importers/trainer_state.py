@@ -1,0 +1,144 @@
+"""``trainer_state.json`` of the Hugging Face Trainer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from rmetric.errors import UserError
+from rmetric.importers.base import FieldMap, merged, register_importer
+from rmetric.records import NumberedEvent, OnDamage, measurement
+
+BLOCK_CHARACTERS = 1 << 16
+MAX_ENTRY_CHARACTERS = 1 << 20
+_HISTORY = re.compile(r'"log_history"\s*:\s*\[')
+_OVERLAP = 256
+_BLANKS = re.compile(r"[\s,]*")
+
+
+@register_importer("trainer_state")
+def read_trainer_state(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """The entries of ``log_history``; a training and an evaluation entry of one step make one record.
+
+    A bare list of such entries is read as well. The closing entry of a training (``train_runtime``, with the mean loss
+    of the whole run) is no observation and is left out. With several evaluation sets, name one:
+    ``--map validation_loss=eval_wiki_loss``. The file is read in blocks, so that memory is bounded, and entries before
+    a cut are used. Raises :class:`UserError` if there is no ``log_history``.
+    """
+    return merged(_translated(path, mapping, on_damage))
+
+
+def _translated(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    fields = FieldMap(mapping)
+    line = 1
+    for line, entry in _entries(path, on_damage):
+        if "train_runtime" in entry:
+            continue
+        event = fields.translate(entry)
+        if event.keys() - {"step"}:
+            yield line, {name: measurement(value) if type(value) is float else value for name, value in event.items()}
+    fields.report_unseen(line, on_damage)
+
+
+def _entries(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        text = _Window(file)
+        if not text.to_history():
+            if text.empty:
+                return
+            raise UserError(
+                f"{path} holds no log_history list; a trainer_state.json of the Hugging Face Trainer is due"
+            )
+        while True:
+            head = text.next_character()
+            if head == "":
+                on_damage(text.line, "cut off: the list log_history has no end")
+                return
+            if head == "]":
+                return
+            line = text.line
+            try:
+                entry, source = text.next_value()
+            except (ValueError, RecursionError):
+                on_damage(line, "an entry is cut off or not JSON; skipped")
+                text.skip_to_object()
+                continue
+            if "\ufffd" in source:
+                on_damage(line, "not UTF-8; the bad bytes were replaced")
+            if isinstance(entry, dict):
+                yield line, entry
+            else:
+                on_damage(line, f"an entry must be a JSON object, not {type(entry).__name__}; skipped")
+
+
+class _Window:
+    """A sliding window over a text of any length that knows its line number."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._text = ""
+        self._decoder = json.JSONDecoder()
+        self.line = 1
+        self.empty = True
+
+    def _more(self) -> bool:
+        block = self._file.read(BLOCK_CHARACTERS)
+        self._text += block
+        self.empty = self.empty and not block.strip()
+        return bool(block)
+
+    def _drop(self, characters: int) -> None:
+        self.line += self._text.count("\n", 0, characters)
+        self._text = self._text[characters:]
+
+    def to_history(self) -> bool:
+        """Go to the first entry; false if there is no list of entries."""
+        while self._more():
+            self._drop(_BLANKS.match(self._text).end())  # type: ignore[union-attr]
+            if self._text.startswith("["):
+                self._drop(1)
+                return True
+            if found := _HISTORY.search(self._text):
+                self._drop(found.end())
+                return True
+            if len(self._text) > _OVERLAP:
+                # A brace keeps what follows from being taken for the start of a bare list.
+                keep = self._text[-_OVERLAP:]
+                self._drop(len(self._text) - _OVERLAP)
+                self._text = keep if keep[0] not in "[ ,\t\r\n" else "{" + keep
+        return False
+
+    def next_character(self) -> str:
+        """What stands next after blanks and commas; empty at the end of the file."""
+        while True:
+            self._drop(_BLANKS.match(self._text).end())  # type: ignore[union-attr]
+            if self._text:
+                return self._text[0]
+            if not self._more():
+                return ""
+
+    def next_value(self) -> tuple[Any, str]:
+        """The JSON value that stands next, and its source; raises ``ValueError`` if there is none."""
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text)
+            except json.JSONDecodeError as error:
+                open_ended = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - 16
+                if not open_ended or len(self._text) > MAX_ENTRY_CHARACTERS or not self._more():
+                    raise
+                continue
+            source = self._text[:end]
+            self._drop(end)
+            return value, source
+
+    def skip_to_object(self) -> None:
+        """Go to the next opening brace, past the one that stands here."""
+        self._drop(1)
+        while (found := self._text.find("{")) < 0:
+            self._drop(len(self._text))
+            if not self._more():
+                return
+        self._drop(found)

@@ -1,0 +1,287 @@
+"""The files of a replay: a CSV and a summary for each log, one table over all, and the warnings on the way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+import numpy as np
+import orjson
+from tqdm import tqdm
+
+from rmetric.errors import UserError
+from rmetric.records import write_atomically
+from rmetric.replay import SIGNALS, Agreement, Columns, Replay, plain_text, replay_log
+
+SHOWN_WARNINGS = 5
+"""Warnings a log that are printed in full."""
+
+
+class DamageReport:
+    """Says what is wrong with a log: the first few warnings in full, then their number.
+
+    Parameters
+    ----------
+    path
+        The log.
+    strict
+        Raise :class:`UserError` at the first damage instead.
+    stream
+        Where warnings go; standard error if left out.
+    """
+
+    def __init__(self, path: str | Path, *, strict: bool = False, stream: TextIO | None = None) -> None:
+        self.shown_path = plain_text(path)
+        self.strict = strict
+        self.count = 0
+        self._stream = stream
+
+    def __call__(self, line: int, message: str) -> None:
+        where = f"{self.shown_path}, line {line}: {plain_text(message)}"
+        if self.strict:
+            raise UserError(where)
+        self.count += 1
+        if self.count <= SHOWN_WARNINGS:
+            self.say(where)
+
+    def say(self, message: str) -> None:
+        """One warning that is tied to no line; it is not counted."""
+        tqdm.write(f"warning: {message}", file=self._stream or sys.stderr)
+
+    def close(self) -> None:
+        """Say how many warnings were not shown."""
+        if self.count > SHOWN_WARNINGS:
+            self.say(f"{self.shown_path}: {self.count - SHOWN_WARNINGS:,} more")
+
+
+class CsvWriter:
+    """Writes columns as CSV at the speed of a JSON encoder; an empty cell is *not measured*, ``inf`` *not finite*."""
+
+    _INFINITY = float.fromhex("0x1.fffffffffffffp1023")  # no measurement; JSON has no infinity
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._has_header = False
+
+    def write(self, columns: Columns) -> None:
+        """Append the rows of one chunk."""
+        if not self._has_header:
+            self._file.write(",".join(columns).encode() + b"\n")
+            self._has_header = True
+        lists = []
+        any_infinite = False
+        for values in columns.values():
+            if values.dtype == np.bool_:
+                values = values.astype(np.int8)
+            elif values.dtype == np.float64 and np.isinf(values).any():
+                values, any_infinite = np.where(np.isinf(values), self._INFINITY, values), True
+            lists.append(values.tolist())
+        rows = orjson.dumps(list(zip(*lists, strict=True)))[2:-2].replace(b"],[", b"\n").replace(b"null", b"")
+        if any_infinite:
+            rows = rows.replace(orjson.dumps(self._INFINITY), b"inf")
+        self._file.write(rows + b"\n")
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[IO[bytes]]:
+    """A file of any length that appears under its name whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(aside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a failed write does not say where
+        with suppress(OSError):
+            aside.unlink()
+        raise
+
+
+def output_names(logs: Sequence[Path], out: Path) -> list[str]:
+    """A file name without ending for each log: its own, with a number if it is taken or would overwrite a log.
+
+    >>> output_names([Path("a/run.jsonl"), Path("b/run.jsonl"), Path("b/run-2.csv")], Path("results"))
+    ['run', 'run-2', 'run-2-2']
+    """
+    folder = os.path.realpath(out)
+    inputs = [Path(os.path.realpath(log)) for log in logs]
+    taken = {"summary", *(log.stem.casefold() for log in inputs if str(log.parent) == folder and log.suffix == ".csv")}
+    names = []
+    for log in logs:
+        stem = log.parent.name if log.stem == "trainer_state" and log.parent.name else log.stem
+        stem = plain_text(stem).lstrip(".") or "log"
+        name, number = stem, 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name.casefold())
+        names.append(name)
+    return names
+
+
+def replay_to_folder(
+    path: Path,
+    name: str,
+    out: Path,
+    *,
+    strict: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Replay:
+    """Replay one log and write ``<name>.csv`` and ``<name>.summary.json`` to ``out``.
+
+    Parameters
+    ----------
+    name, out
+        From :func:`output_names`; an existing folder.
+    strict
+        Any damage is an error; without it, a log that cannot be used is reported and comes back without records.
+    progress
+        Receives the number of records of each chunk.
+    options
+        For :func:`replay_log`.
+
+    Raises
+    ------
+    UserError
+        With ``strict``.
+    OSError
+        If the output cannot be written.
+    """
+    table = out / f"{name}.csv"
+    report = DamageReport(path, strict=strict)
+    try:
+        with written_aside(table) as file:
+            writer = CsvWriter(file)
+
+            def sink(columns: Columns) -> None:
+                writer.write(columns)
+                if progress is not None:
+                    progress(len(columns["step"]))
+
+            replay = replay_log(path, on_damage=report, sink=sink, **options)
+    except UserError as error:
+        if strict:
+            raise
+        report.say(str(error))
+        replay = Replay(name=name, source=plain_text(path), format="-", unusable=str(error), outcome="-")
+    report.close()
+    if not replay.records:
+        table.unlink(missing_ok=True)
+    replay.name, replay.damaged = name, report.count
+    write_atomically(out / f"{name}.summary.json", orjson.dumps(replay.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
+    return replay
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table over all logs
+# ---------------------------------------------------------------------------------------------------------------------
+
+HEADINGS = (
+    "log",
+    "format",
+    "records",
+    "outcome",
+    "fault",
+    "onset",
+    "failure",
+    "first alert",
+    "lead, paper",
+    "usable",
+    "R as logged",
+    "alerts as logged",
+    "damage",
+)
+
+
+def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
+    """One row of text a log, under :data:`HEADINGS`. Steps; ``-`` where there is nothing to say."""
+    rows = []
+    for replay in replays:
+        outcome = f"{replay.outcome} ({replay.reason})" if replay.reason else replay.outcome
+        found = replay.agreement.get("r_metric", Agreement())
+        rows.append(
+            [
+                replay.name,
+                replay.format,
+                str(replay.records),
+                "unusable" if replay.unusable else outcome,
+                replay.fault if replay.severity == "-" else f"{replay.fault} {replay.severity}",
+                *(
+                    _or_dash(value)
+                    for value in (replay.onset, replay.failure_step, replay.first_alert, replay.lead_paper)
+                ),
+                {True: "yes", False: "no", None: "-"}[replay.usable],
+                found.in_brief,
+                {True: "yes", False: "no", None: "-"}[replay.alerts_agree],
+                str(replay.damaged),
+            ]
+        )
+    return rows
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def overview_text(replays: Sequence[Replay]) -> str:
+    """The table and what it rests on, for the screen and for ``summary.md`` (it is Markdown)."""
+    rows = [list(HEADINGS), *([cell.replace("|", "\\|") for cell in row] for row in overview_rows(replays))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    numeric = {2, 5, 6, 7, 8, 12}
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in numeric else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    ruler = [f"{'-' * (width - 1)}:" if column in numeric else "-" * width for column, width in enumerate(widths)]
+    lines.insert(1, f"| {' | '.join(ruler)} |")
+    lines += ["", *_statements(replays)]
+    lines += [
+        "",
+        "Alerts are the R-Metric's; onset, failure, alert and lead in steps. Lead, paper: failure - first alert, "
+        "however early. Usable: an alert episode began in [onset, failure), when an operator could have acted on it. "
+        "R as logged: whether R is the log's own in every record to 1e-9 (no: the largest difference).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _statements(replays: Sequence[Replay]) -> list[str]:
+    """What the signals rest on, and notes; logs with the same statement share a line."""
+    said: dict[str, list[str]] = {}
+    for replay in replays:
+        if replay.unusable:
+            said.setdefault(f"unusable: {replay.unusable}", []).append(replay.name)
+            continue
+        signals = "; ".join(f"{SIGNALS[signal]} {rests_on}" for signal, rests_on in replay.signals.items())
+        for statement in (signals, *replay.notes):
+            said.setdefault(statement, []).append(replay.name)
+        if replay.outcome == "incomplete":
+            said.setdefault("incomplete: no last line says how the run ended; not a success", []).append(replay.name)
+    return [
+        f"- {', '.join(names) if len(names) <= 3 else f'{len(names)} logs ({names[0]}, …)'}: {statement}"
+        for statement, names in said.items()
+    ]
+
+
+def write_overview(replays: Sequence[Replay], out: Path) -> str:
+    """Write ``summary.csv`` and ``summary.md`` to ``out``; returns the text of the second for the screen."""
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(HEADINGS)
+    writer.writerows(overview_rows(replays))
+    text = overview_text(replays)
+    write_atomically(out / "summary.csv", table.getvalue().encode())
+    write_atomically(out / "summary.md", text.encode())
+    return text

@@ -1,0 +1,49 @@
+"""Sentences that several captions share: which runs, which protocol, which interval."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.evaluator import Evaluator
+
+PAPER = "Paper protocol: an alert anywhere in a failed run is a true positive, in any other run a false positive."
+STRICT = (
+    "Strict protocol: only an alert episode that begins between the fault's onset and the failure warns; each one that "
+    "begins in healthy training is a false alarm."
+)
+BOTH = f"{PAPER} {STRICT}"
+
+
+def runs(ev: Evaluator, chosen_R: NDArray[np.bool_] | None = None) -> str:
+    """How many runs of each kind there are and how many are left out; and whether they are the committed sample."""
+    truths = [truth for index, truth in enumerate(ev.timeline.truths) if chosen_R is None or bool(chosen_R[index])]
+    kinds = Counter(truth.kind for truth in truths)
+    counted = kinds["failed"] + kinds["recovered"] + kinds["clean"]
+    text = (
+        f"{counted:,} runs: {kinds['failed']} failed, {kinds['recovered']} recovered, {kinds['clean']} clean; left "
+        f"out: {kinds['censored']} censored, {kinds['incomplete']} incomplete."
+    )
+    no_onset = int((ev.timeline.failed & np.isnan(ev.timeline.onset)).sum())
+    if no_onset and chosen_R is None:
+        text += f" {no_onset} failed without a known onset: left out of strict only."
+    return text + (" Committed sample, not the full study." if ev.study.note else "")
+
+
+def interval(ev: Evaluator) -> str:
+    """What stands in brackets."""
+    return f"In brackets: 95 % bootstrap interval over runs ({ev.draws:,} resamples; exact where all of them agree)."
+
+
+def unmeasured(ev: Evaluator) -> list[str]:
+    """A note for each detector that reads what no log has."""
+    notes = []
+    for detector in ev.detectors.values():
+        missing = [
+            signal for signal in detector.reads if not any(run.observations.has(signal) for run in ev.study.runs)
+        ]
+        if missing:
+            notes.append(f"{detector.title} reads {', '.join(missing)}, which no log has.")
+    return notes

@@ -1,0 +1,58 @@
+"""Weights and thresholds are found where a search by hand finds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmetric.detectors import RMetricDetector
+from rmetric.evaluation.calibration import fit_weights, weigh, weight_grid
+from rmetric.evaluation.protocols import PROTOCOLS, Timeline
+from rmetric.evaluation.scores import score
+from rmetric.metric import Weights
+from rmetric.records import Observations
+from tests.evaluation.builders import build_run
+
+STEPS = np.arange(10, 301, 10)
+
+
+def test_the_grid_covers_the_simplex():
+    grid = np.array(weight_grid(4))
+    assert grid.sum(axis=1) == pytest.approx(1.25)
+    assert len(grid) == 15 and grid.min() == 0 and grid.max() == 1.25
+
+
+def test_weighing_gives_the_bits_of_the_metric():
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(size=400) for name in ("lambda", "sigma_sq", "delta_l")}
+    explained = RMetricDetector().extend_explained(Observations(np.arange(400), columns))
+    assert (weigh(Weights(), np.stack(explained[1:])) == explained.r).all()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_signal_that_tells_gets_the_weight(protocol):
+    runs = [build_run(STEPS, onset=105, failure=205), build_run(STEPS, onset=155, failure=290), build_run(STEPS)]
+    timeline = Timeline.of(runs)
+    rng = np.random.default_rng(1)
+    noise = rng.uniform(size=(2, len(timeline.step)))
+    tells = np.where(timeline.run == 0, timeline.step == 120, (timeline.run == 1) & (timeline.step == 170))
+    signals = np.stack([tells * 1.0, *noise])
+    fitted = fit_weights(timeline, signals, np.ones(3, bool), protocol, weight_grid(4))
+    assert fitted is not None and fitted.f1 == 1.0
+    counts = timeline.count(protocol, weigh(fitted.weights, signals), fitted.threshold)
+    assert score("f1", counts).value == 1.0
+    assert fitted.weights.lambda_ > 0.5
+
+
+def test_nothing_is_fitted_without_a_failure():
+    timeline = Timeline.of([build_run(STEPS)])
+    assert fit_weights(timeline, np.zeros((3, len(STEPS))), np.ones(1, bool)) is None
+
+
+def test_only_the_given_runs_are_used():
+    runs = [build_run(STEPS, onset=105, failure=205), build_run(STEPS, onset=105, failure=205)]
+    timeline = Timeline.of(runs)
+    part, rows = timeline.only(np.array([False, True]))
+    assert len(part) == 1 and rows.sum() == len(STEPS)
+    assert part.bounds.tolist() == [0, len(STEPS)]
+    assert (part.zone == timeline.zone[rows]).all()

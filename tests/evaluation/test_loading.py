@@ -1,0 +1,133 @@
+"""Reading a folder, scoring it once, and noticing what has changed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from rmetric.detectors import GradientNorm, LossSpike, make_detector
+from rmetric.errors import UserError
+from rmetric.evaluation import loading
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.loading import by_run, load_study, score_study
+from tests.evaluation.builders import build_log
+
+
+def test_all_logs_are_read_in_order(logs):
+    study = load_study(logs, jobs=1)
+    assert [run.name for run in study.runs] == sorted(path.stem for path in logs.glob("*.jsonl"))
+    assert len(set(study.checksums)) == 12
+    assert study.note == "" and study.warnings() == []
+
+
+def test_two_processes_read_and_score_the_same(logs):
+    one, two = load_study(logs, jobs=1), load_study(logs, jobs=2)
+    assert one.checksums == two.checksums
+    detectors = {"loss_spike": LossSpike()}
+    first, second = (score_study(study, detectors, jobs=jobs) for study, jobs in ((one, 1), (two, 2)))
+    assert np.array_equal(first["loss_spike"], second["loss_spike"], equal_nan=True)
+
+
+def test_damage_and_incomplete_logs_are_counted_and_kept(logs):
+    first, second = sorted(logs.glob("*.jsonl"))[:2]
+    lines = first.read_text(encoding="utf-8").splitlines(keepends=True)
+    first.write_text("".join([*lines[:5], "{broken\n", *lines[5:]]), encoding="utf-8")
+    cut = second.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]
+    second.write_text("".join(cut), encoding="utf-8")
+    study = load_study(logs, jobs=1)
+    assert len(study.runs) == 12
+    damaged, incomplete = study.warnings()
+    assert damaged.startswith("1 of 12 logs are damaged (1 problems)") and "line 6" in damaged
+    assert incomplete.startswith("1 of 12 logs are incomplete") and second.stem in incomplete
+
+
+def test_the_sample_stands_in_and_says_so(tmp_path):
+    (tmp_path / "sample").mkdir()
+    build_log(tmp_path / "sample", "run", onset=None, failure=None, seed=1)
+    assert "committed sample" in load_study(tmp_path, jobs=1).note
+
+
+def test_no_logs_is_an_error_of_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"no \.jsonl logs"):
+        load_study(tmp_path)
+
+
+def test_scores_are_kept_until_a_log_or_a_setting_changes(logs, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    calls = []
+    honest = loading._score
+    monkeypatch.setattr(loading, "_score", lambda task: calls.append(sorted(task[0])) or honest(task))
+    detectors = {"grad_norm": GradientNorm()}
+
+    def score(found=detectors):
+        calls.clear()
+        result = score_study(load_study(logs, jobs=1), found, cache=cache, jobs=1)
+        return result["grad_norm"], len(calls)
+
+    first, computed = score()
+    assert computed == 12
+    again, computed = score()
+    assert computed == 0 and np.array_equal(first, again)
+    assert score({"grad_norm": GradientNorm(threshold=5.0)})[1] == 12
+    score()
+    (cache / "scores_grad_norm.npz").write_bytes(b"not an archive")
+    assert score()[1] == 12
+    assert score({**detectors, "loss_spike": LossSpike()})[1] == 12
+    assert calls[0] == ["loss_spike"]
+    log = next(iter(logs.glob("*.jsonl")))
+    log.write_text(log.read_text(encoding="utf-8").replace('"grad_norm": 1.0', '"grad_norm": 2.0'), encoding="utf-8")
+    assert score()[1] == 12
+
+
+def test_scores_are_those_of_the_detector_run_by_run(logs):
+    study = load_study(logs, jobs=1)
+    for name in ("r_metric", "loss_spike"):
+        detector = make_detector(name)
+        scores = by_run(study, score_study(study, {name: detector}, jobs=1)[name])
+        for run, found in zip(study.runs, scores, strict=True):
+            assert np.array_equal(found, detector.score_run(run.observations), equal_nan=True)
+
+
+def test_a_detector_of_a_plugin_is_scored_in_other_processes(logs, tmp_path):
+    plugin = tmp_path / "always.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\nimport numpy as np\n"
+        "from rmetric.detectors import Detector, register_detector\n"
+        "@register_detector('always_on')\n@dataclass(kw_only=True)\nclass AlwaysOn(Detector):\n"
+        "    threshold: float = 0.5\n"
+        "    def score_run(self, observations):\n        return np.ones(len(observations))\n",
+        encoding="utf-8",
+    )
+    from rmetric.detectors import DETECTORS
+    from rmetric.registry import load_plugin
+
+    load_plugin(plugin)
+    try:
+        evaluator = Evaluator.of(
+            load_study(logs, jobs=2), ["r_metric", "always_on"], jobs=2, plugins=[plugin], draws=20
+        )
+        counts = evaluator.counts("always_on", "strict")
+        assert counts.tp.sum() == 0  # on from the first step: it warns nobody
+        assert counts.fp.sum() == 12
+        assert evaluator.counts("always_on", "paper").tp.sum() == 4
+    finally:
+        DETECTORS.discard("always_on")
+
+
+def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):
+    evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric"], jobs=1, draws=20)
+    from rmetric.evaluation.calibration import weigh
+    from rmetric.metric import Weights
+
+    assert np.array_equal(weigh(Weights(), evaluator.signals_3N), evaluator.scores["r_metric"])
+
+
+def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
+    (logs / "zz_empty.jsonl").write_text("", encoding="utf-8")
+    lines = [{"event": "EXPERIMENT_START", "config": {}}, {"event": "EXPERIMENT_FAILURE", "step": 5}]
+    (logs / "zz_bare.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric", "grad_norm"], jobs=1, draws=20)
+    assert evaluator.left_out["incomplete"] == 1
+    assert evaluator.summary("grad_norm", "strict")["recall"].value == 1.0

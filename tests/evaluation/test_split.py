@@ -1,0 +1,23 @@
+"""Halves by seed, forks never torn apart."""
+
+from __future__ import annotations
+
+from rmetric.evaluation.split import halves
+
+
+def test_repetition_decides_where_there_is_one(make_run):
+    runs = [make_run([1], seed=seed, repetition=repetition) for seed, repetition in ((10, 1), (11, 2), (12, 3))]
+    both = halves(runs)
+    assert both.fit.tolist() == [True, False, True]
+    assert both.score.tolist() == [False, True, False]
+
+
+def test_otherwise_the_seed_decides(make_run):
+    both = halves([make_run([1], seed=3), make_run([1], seed=4), make_run([1])])
+    assert both.fit.tolist() == [True, False, False]
+    assert both.score.tolist() == [False, True, False]
+
+
+def test_forks_of_one_run_stay_together(make_run):
+    both = halves([make_run([1], seed=4, repetition=1), make_run([1], seed=4, repetition=2)])
+    assert both.score.tolist() == [True, True]

@@ -1,0 +1,84 @@
+"""Other people's column names: the mapping that a user gives, and the aliases."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.importers import ALIASES, FIELDS, FieldMap, flattened, merged, parse_mapping
+
+
+def test_an_unknown_field_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(UserError, match="unknown field of the log 'trainin_loss'; did you mean 'training_loss'"):
+        parse_mapping(["trainin_loss=loss"])
+
+
+@pytest.mark.parametrize("text", ["training_loss", "training_loss=", "=loss", "training_loss = "])
+def test_half_a_mapping_says_how_it_must_read(text: str) -> None:
+    with pytest.raises(UserError, match=r"must read our_name=their_name|unknown field"):
+        parse_mapping([text])
+
+
+def test_a_field_that_is_mapped_twice_is_an_error() -> None:
+    with pytest.raises(UserError, match="'step' twice"):
+        parse_mapping(["step=a", "step=b"])
+
+
+def test_no_alias_stands_for_two_fields() -> None:
+    everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(FIELDS)
+    assert len(everything) == len(set(everything))
+    assert set(ALIASES) <= set(FIELDS)
+
+
+@pytest.mark.parametrize(("our_name", "aliases"), ALIASES.items())
+def test_every_alias_is_understood_whatever_its_case_and_punctuation(our_name: str, aliases: tuple[str, ...]) -> None:
+    for alias in aliases:
+        assert FieldMap({}).translate({alias.replace("_", "/").title(): 1}) == {our_name: 1}
+
+
+def test_an_explicit_mapping_wins_over_aliases_and_takes_their_name_away_from_them() -> None:
+    fields = FieldMap({"validation_loss": "loss"})
+    assert fields.translate({"loss": 2.0, "val_loss": 3.0}) == {"validation_loss": 2.0}
+
+
+def test_one_column_can_serve_two_fields() -> None:
+    fields = FieldMap({"validation_loss": "loss", "training_loss": "loss"})
+    assert fields.translate({"loss": 2.0}) == {"validation_loss": 2.0, "training_loss": 2.0}
+
+
+def test_our_own_name_wins_over_an_alias_in_the_same_record() -> None:
+    assert FieldMap({}).translate({"loss": 1.0, "training_loss": 2.0}) == {"training_loss": 2.0}
+
+
+def test_a_null_does_not_hide_the_value_under_another_alias() -> None:
+    assert FieldMap({}).translate({"train_loss": None, "loss": 1.0}) == {"training_loss": 1.0}
+
+
+def test_the_number_of_remembered_names_is_bounded() -> None:
+    fields = FieldMap({})
+    for number in range(20_000):
+        assert fields.translate({f"layer {number}": 1.0, "loss": 0.5}) == {"training_loss": 0.5}
+    assert len(fields._targets) <= 4096
+
+
+def test_nested_objects_are_flattened_to_a_bounded_depth() -> None:
+    nested: dict[str, object] = {"x": 1}
+    for _ in range(100):
+        nested = {"a": nested}
+    assert len(flattened(nested)) == 1
+
+
+def test_neighbours_of_one_step_are_merged_only_if_they_share_nothing() -> None:
+    events = [
+        (1, {"step": 1, "training_loss": 1.0}),
+        (2, {"step": 1, "validation_loss": 2.0}),
+        (3, {"step": 1, "validation_loss": 3.0}),
+        (4, {"training_loss": 9.0}),
+        (5, {"training_loss": 9.0}),
+    ]
+    assert list(merged(events)) == [
+        (1, {"step": 1, "training_loss": 1.0, "validation_loss": 2.0}),
+        (3, {"step": 1, "validation_loss": 3.0}),
+        (4, {"training_loss": 9.0}),
+        (5, {"training_loss": 9.0}),
+    ]

@@ -1,0 +1,90 @@
+"""CSV and its relatives."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.importers import read_csv
+from rmetric.records import MAX_LINE_BYTES, NumberedEvent
+
+Damage = list[tuple[int, str]]
+
+
+def read(tmp_path: Path, content: bytes, **mapping: str) -> tuple[list[NumberedEvent], Damage]:
+    table = tmp_path / "log.csv"
+    table.write_bytes(content)
+    damage: Damage = []
+    return list(read_csv(table, mapping, lambda line, message: damage.append((line, message)))), damage
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_delimiters(tmp_path: Path, delimiter: str) -> None:
+    content = "step,loss,lr\n1,2.5,0.1\n".replace(",", delimiter).encode()
+    assert read(tmp_path, content) == ([(2, {"step": 1, "training_loss": 2.5, "learning_rate": 0.1})], [])
+
+
+def test_an_empty_cell_was_not_measured_and_a_nan_was(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"step,loss,val_loss,grad_norm\n1,,nan,-inf\n2,null,N/A,1e999\n")
+    assert events == [
+        (2, {"step": 1, "validation_loss": math.inf, "grad_norm": math.inf}),
+        (3, {"step": 2, "grad_norm": math.inf}),
+    ]
+    assert not damage
+
+
+def test_what_spreadsheets_add_does_no_harm(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf# exported\r\n"step","Train Loss","note"\r\n\r\n1,2.5,"a, b"\r\n2.0,2.25,\r\n'
+    events, damage = read(tmp_path, content)
+    assert events == [(4, {"step": 1, "training_loss": 2.5}), (5, {"step": 2.0, "training_loss": 2.25})]
+    assert not damage
+
+
+def test_damaged_rows_are_reported_with_their_line_and_the_rest_is_used(tmp_path: Path) -> None:
+    content = b'step,loss,x\n1,2.0,a\n2,3.0\n3,4.0,"open\n4,5.0,\xff\n5,6.0,y,z\n6,7.0,b\n7,8'
+    events, damage = read(tmp_path, content)
+    assert [event["step"] for _, event in events] == [1, 4, 6]
+    assert damage == [
+        (3, "2 cells where 3 cells are due; skipped"),
+        (4, "an open quote where 3 cells are due; skipped"),
+        (5, "not UTF-8; the bad bytes were replaced"),
+        (6, "4 cells where 3 cells are due; skipped"),
+        (8, "2 cells where 3 cells are due; skipped"),
+    ]
+
+
+def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"step,loss\n1,2.0\n" + b"9" * (3 * MAX_LINE_BYTES) + b"\n3,4.0\n")
+    assert [event["step"] for _, event in events] == [1, 3]
+    assert [line for line, _ in damage] == [3]
+
+
+def test_text_where_a_number_is_due_is_left_for_the_reader_to_report(tmp_path: Path) -> None:
+    events, _ = read(tmp_path, b"step,loss\none,2.0\n2,high\n")
+    assert [event for _, event in events] == [
+        {"step": "one", "training_loss": 2.0},
+        {"step": 2, "training_loss": "high"},
+    ]
+
+
+def test_a_table_without_a_step_says_how_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no column for the step \(its columns: 'n', 'loss'\).*--map step=COLUMN"):
+        read(tmp_path, b"n,loss\n1,2\n")
+
+
+def test_a_table_with_nothing_but_a_step_is_of_no_use(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no column of use"):
+        read(tmp_path, b"step,accuracy\n1,2\n")
+
+
+def test_a_column_mapping(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"n,held out,loss\n1,2.0,3.0\n", step="n", validation_loss="held out")
+    assert events == [(2, {"step": 1, "validation_loss": 2.0, "training_loss": 3.0})]
+    assert not damage
+
+
+def test_an_empty_table_has_no_rows(tmp_path: Path) -> None:
+    assert read(tmp_path, b"") == ([], [])

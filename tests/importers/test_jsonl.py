@@ -1,0 +1,61 @@
+"""JSON Lines, ours and anybody's."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rmetric.importers import read_event_log, read_jsonl
+
+Damage = list[tuple[int, str]]
+
+
+def test_an_event_log_passes_through_as_it_is(tmp_path: Path) -> None:
+    lines = [{"event": "EXPERIMENT_START", "config": {"loss": 1}}, {"event": "METRICS", "step": 1, "loss": 2.0}]
+    log = tmp_path / "run.jsonl"
+    log.write_text("\n".join(map(json.dumps, lines)))
+    assert [event for _, event in read_event_log(log, {}, pytest.fail)] == lines
+
+
+def test_an_event_log_takes_an_explicit_mapping_in_its_records_only(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(
+        '{"event": "FAULT_INJECTED", "step": 3, "l": 1}\n{"event": "METRICS", "step": 4, "l": 2.5, "m": NaN}\n'
+    )
+    events = [event for _, event in read_event_log(log, {"training_loss": "l", "grad_norm": "m"}, pytest.fail)]
+    assert events[0] == {"event": "FAULT_INJECTED", "step": 3, "l": 1}
+    assert events[1]["training_loss"] == 2.5
+    assert events[1]["grad_norm"] == math.inf
+
+
+def test_any_logger_s_records_are_translated_and_numbered_by_line(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(
+        '{"args": {"lr": 0.1}}\n\n{"_step": 1, "train": {"loss": 2.0}, "eval/loss": 2.5}\n'
+        '{"_step": "2", "train": {"loss": NaN}}\n'
+    )
+    damage: Damage = []
+    events = list(read_jsonl(log, {}, lambda line, message: damage.append((line, message))))
+    assert events == [
+        (3, {"step": 1, "training_loss": 2.0, "validation_loss": 2.5}),
+        (4, {"step": 2, "training_loss": math.inf}),
+    ]
+    assert not damage
+
+
+def test_training_and_evaluation_lines_of_one_step_become_one_record(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 5, "loss": 2.0}\n{"step": 5, "eval_loss": 2.1}\n')
+    assert list(read_jsonl(log, {}, pytest.fail)) == [(1, {"step": 5, "training_loss": 2.0, "validation_loss": 2.1})]
+
+
+def test_a_mapped_column_that_never_occurs_is_reported(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 5, "loss": 2.0}\n')
+    damage: Damage = []
+    events = list(read_jsonl(log, {"grad_norm": "gn"}, lambda line, message: damage.append((line, message))))
+    assert len(events) == 1
+    assert damage == [(1, "--map names 'gn', which no record up to here has")]

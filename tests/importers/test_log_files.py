@@ -1,0 +1,110 @@
+"""Which files are logs, and of which format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.importers import collect_logs, detect_format
+
+METRICS = '{"event": "METRICS", "step": 1, "training_loss": 2.0}\n'
+CONTENTS = {
+    "rmetric": METRICS,
+    "jsonl": '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 2.0}\n',
+    "csv": "step,loss\n1,2.0\n",
+    "trainer_state": json.dumps({"epoch": 1.0, "log_history": [{"step": 1, "loss": 2.0}]}, indent=2),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("file_name", ["log.txt", "log", "log.csv", "log.jsonl", "trainer_state.json"])
+def test_the_content_decides_and_not_the_name(tmp_path: Path, name: str, file_name: str) -> None:
+    file = tmp_path / file_name
+    file.write_text(CONTENTS[name])
+    assert detect_format(file) == name
+
+
+def test_a_compact_trainer_state_is_no_json_lines_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text(json.dumps({"log_history": [{"step": 1, "loss": 2.0}]}))
+    assert detect_format(file) == "trainer_state"
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe garbage\n", b'{"event": "EXPERIM\n', b"\xef\xbb\xbf", b"\n\n"])
+def test_a_damaged_first_line_does_not_hide_the_format(tmp_path: Path, damage: bytes) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(damage + METRICS.encode())
+    assert detect_format(file) == "rmetric"
+
+
+@pytest.mark.parametrize(("file_name", "name"), [("a.csv", "csv"), ("a.jsonl", "rmetric"), ("a.json", "trainer_state")])
+def test_an_empty_file_goes_by_its_ending(tmp_path: Path, file_name: str, name: str) -> None:
+    (tmp_path / file_name).touch()
+    assert detect_format(tmp_path / file_name) == name
+
+
+def test_a_header_that_only_the_mapping_explains_is_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "x.txt"
+    file.write_text("alpha;beta\n1;2\n")
+    assert detect_format(file, {"step": "alpha"}) == "csv"
+
+
+@pytest.mark.parametrize("content", ["PK\x03\x04 zip", "a poem\nof two lines\n", "\x00\x01\x02"])
+def test_what_is_no_log_is_refused_with_the_formats_that_there_are(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "x.bin"
+    file.write_text(content)
+    with pytest.raises(UserError, match=r"no log of a known format.*rmetric.*trainer_state"):
+        detect_format(file)
+
+
+def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.csv", "trainer_state.json", "manifest.json", "README.md", ".hidden.csv"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "folder.jsonl").mkdir()
+    logs, note = collect_logs([tmp_path])
+    assert [log.name for log in logs] == ["a.csv", "b.jsonl", "trainer_state.json"]
+    assert not note
+
+
+def test_a_log_that_is_named_twice_is_replayed_once(tmp_path: Path) -> None:
+    log = tmp_path / "a.jsonl"
+    log.touch()
+    assert collect_logs([log, tmp_path, str(tmp_path / "." / "a.jsonl")])[0] == [log]
+
+
+def test_the_committed_sample_stands_in_for_a_study_that_was_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = tmp_path / "logs_FULL_METRIC" / "sample"
+    sample.mkdir(parents=True)
+    (sample / "run.jsonl").touch()
+    monkeypatch.chdir(tmp_path)
+    for paths in ([], ["logs_FULL_METRIC"]):
+        logs, note = collect_logs(paths)
+        assert [log.name for log in logs] == ["run.jsonl"]
+        assert "sample" in note
+
+
+def test_the_latest_checkpoint_stands_for_a_trainer_s_folder(tmp_path: Path) -> None:
+    for step in (500, 1000, 90):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").touch()
+    logs, note = collect_logs([tmp_path])
+    assert [log.parent.name for log in logs] == ["checkpoint-1000"]
+    assert "checkpoint-1000" in note
+
+
+@pytest.mark.parametrize(("path", "message"), [("none", "does not exist"), ("empty", "holds no logs")])
+def test_a_missing_and_an_empty_folder_say_what_to_do(tmp_path: Path, path: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=f"{message}.*give a log or a folder of logs"):
+        collect_logs([tmp_path / path])
+
+
+def test_nothing_named_and_no_study_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"run_modern_experiments\.py first, or name a log or a folder of logs"):
+        collect_logs([])
