@@ -1,7 +1,7 @@
 """The 720-run study: simulate, inject faults, write one JSONL log a run.
 
-    python run_modern_experiments.py                       # 720 runs into logs_FULL_METRIC/
-    python run_modern_experiments.py --smoke --out logs_SMOKE
+python run_modern_experiments.py                       # 720 runs into logs_FULL_METRIC/
+python run_modern_experiments.py --smoke --out logs_SMOKE
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
 from rmetric.faults import FAULTS
 from rmetric.registry import load_plugin
+from rmetric.simulation import MAX_STEPS
 from rmetric.study import CONTROLS_PER_REPETITION, StudyPlan, run_study
 
 
 def parser() -> Parser:
     """Command line of this script."""
-    p = Parser("Run the study of the paper in simulation: 3 architectures x (8 faults x 3 severities x 8 + 48 controls).")
+    p = Parser(
+        "Run the study of the paper in simulation: 3 architectures x (8 faults x 3 severities x 8 + 48 controls)."
+    )
     p.add_argument("--out", type=Path, default=DEFAULT_LOGS, help="folder for the logs and manifest.json")
     p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the study")
     p.add_argument("--repetitions", type=whole_number(1), help="runs of each fault and severity (default: 8)")
-    p.add_argument("--steps", type=whole_number(1), default=5000, help="training steps a run")
+    p.add_argument("--steps", type=whole_number(1, MAX_STEPS), default=5000, help="training steps a run")
     p.add_argument("--log-every", type=whole_number(1), default=10, help="steps between records (the authors: 100)")
     p.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), help="architectures of the study")
     p.add_argument("--faults", nargs="+", default=[], help="faults instead of the matrix; combine with +")

@@ -1,7 +1,7 @@
 """One simulated training run and its fault-free twin, as JSONL logs.
 
-    python simulator.py --architecture llama-3-8b --fault LR_SPIKE --severity medium --seed 0 --out results/simulator
-    python simulator.py --list-faults
+python simulator.py --architecture llama-3-8b --fault LR_SPIKE --severity medium --seed 0 --out results/simulator
+python simulator.py --list-faults
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, file_name_part
 from rmetric.records import write_atomically
 from rmetric.registry import load_plugin
-from rmetric.simulation import RunSpec, TrainingSimulator
+from rmetric.simulation import MAX_STEPS, RunSpec, TrainingSimulator
 from rmetric.study import run_batch
 
 __all__ = ["TrainingSimulator", "main"]
@@ -32,7 +32,7 @@ def parser() -> Parser:
     p.add_argument("--severity", default="medium", choices=SEVERITIES, help="severity of the fault")
     p.add_argument("--fault-step", default="random", help="step of the onset, or random: middle half of the run")
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of all the run's noise")
-    p.add_argument("--steps", type=whole_number(1), default=5000, help="training steps")
+    p.add_argument("--steps", type=whole_number(1, MAX_STEPS), default=5000, help="training steps")
     p.add_argument("--log-every", type=whole_number(1), default=10, help="steps between records")
     p.add_argument("--out", type=Path, default=Path("results/simulator"), help="folder for the two logs")
     p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers faults")

@@ -57,7 +57,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def script(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[str] | None], int]:
-    """Make ``main(argv=None)`` return an exit status: 0, 2 after ``error: …`` for what the user can mend, 130 on Ctrl-C."""
+    """Make ``main(argv=None)`` return an exit status.
+
+    0; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C.
+    """
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
@@ -147,5 +150,3 @@ def find_logs(folder: str | Path) -> tuple[list[Path], str]:
         )
         return sample, note
     raise UserError(f"{root} holds no .jsonl logs; run python run_modern_experiments.py first, or give --logs FOLDER")
-
-

@@ -27,8 +27,8 @@ class SlidingRange:
     A value that was not measured (NaN) gives 0 and counts for nothing; a non-finite one (infinity) gives 1 and does not
     enter the history; fewer than two values, or all equal, give 0. The result lies in [0, 1].
 
-    :meth:`update` is amortised O(1) (two monotonic queues), :meth:`extend` is vectorised; the two give the same bits and
-    may be mixed in any order.
+    :meth:`update` is amortised O(1) (two monotonic queues), :meth:`extend` is vectorised; the two give the same bits
+    and may be mixed in any order.
     """
 
     def __init__(self, window: int) -> None:
@@ -77,7 +77,9 @@ class SlidingRange:
         self._high = self._queue(finite, self._high, np.fmax)
         return normalised
 
-    def _rolling(self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: str) -> NDArray[np.float64]:
+    def _rolling(
+        self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: str
+    ) -> NDArray[np.float64]:
         carried = np.full(min(self._count, self.window - 1), np.nan)
         for index, value in queue:
             position = index - self._count + len(carried)
@@ -123,9 +125,9 @@ class RValue(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
-    weights: Weights = Weights()
-    threshold: float = 0.57
-    window: int = 1000
+    weights: Weights
+    threshold: float
+    window: int
 
 
 class RMetric:
@@ -145,7 +147,8 @@ class RMetric:
     **Deviation:** non-finite signals saturate at 1 and stay out of the history (see :class:`SlidingRange`).
 
     >>> metric = RMetric.paper()
-    >>> [round(float(metric.update(0.0, sigma, drift).r), 3) for sigma, drift in ((1.0, 0.0), (2.0, 0.5), (1.5, math.inf))]
+    >>> signals = ((0.0, 1.0, 0.0), (0.0, 2.0, 0.5), (0.0, 1.5, math.inf))
+    >>> [round(float(metric.update(*signal).r), 3) for signal in signals]
     [0.0, 1.15, 0.925]
     """
 

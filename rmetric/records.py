@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +132,13 @@ class Observations:
     step: NDArray[np.int64]
     """Shape (n,), strictly increasing."""
     columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Measurements by log name, each of shape (n,); an absent one was never measured."""
+    """Measurements by log name, each of shape (n,); an absent one was never measured. -inf is held as ``+inf``."""
     evaluated: NDArray[np.bool_] | None = None
     """Shape (n,): whether ``validation_loss`` is new. Derived from the column when left out."""
 
     def __post_init__(self) -> None:
         self.step = np.asarray(self.step, dtype=np.int64)
+        self.columns = {name: _in_convention(column) for name, column in self.columns.items()}
         for name, column in self.columns.items():
             if len(column) != len(self.step):
                 raise ValueError(f"column {name!r} has {len(column)} values for {len(self.step)} steps")
@@ -183,6 +185,12 @@ class Observations:
             {name: np.array([row[name] for row in rows], dtype=np.float64) for name in MEASUREMENTS},
             np.array([row.evaluated for row in rows], dtype=bool),
         )
+
+
+def _in_convention(column: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(column, dtype=np.float64)
+    below = np.isneginf(values)
+    return np.where(below, np.inf, values) if below.any() else values
 
 
 def fresh_evaluations(validation_loss: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.bool_]:
@@ -279,8 +287,9 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     ordinary = (magnitude >= 1e-15) & (magnitude < 1e15)
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
     decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude, where=ordinary, out=np.zeros_like(x))).astype(int)
+    usual = np.where(ordinary, x, 0.0)  # a huge one would overflow
     up, down = _POWERS_OF_TEN[np.clip(decimals, 0, 22)], _POWERS_OF_TEN[np.clip(-decimals, 0, 22)]
-    np.divide(np.rint(x / down * up) * down, up, out=rounded, where=ordinary)
+    np.divide(np.rint(usual / down * up) * down, up, out=rounded, where=ordinary)
     extreme = np.isfinite(x) & ~ordinary & (x != 0)
     if extreme.any():
         rounded[extreme] = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in x[extreme].tolist()]
@@ -292,7 +301,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     clean: Event = {}
     non_finite: list[str] = []
     for key, value in event.items():
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, float | np.floating) and not math.isfinite(value):
             non_finite.append(key)
         else:
             clean[key] = _strict(value)
@@ -306,8 +315,8 @@ def _strict(value: Any) -> Any:
         return value
     if isinstance(value, float | np.floating):
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else str(value)
-    if isinstance(value, np.integer):
-        return int(value)
+    if isinstance(value, np.integer | np.bool_):
+        return value.item()
     if isinstance(value, Mapping):
         return {str(key): _strict(item) for key, item in value.items()}
     if isinstance(value, Sequence | np.ndarray):
@@ -344,7 +353,12 @@ def encode_metrics(
              "is_crashed":false}
     """
     names = ["event", "step", *floats, *states]
-    columns = [["METRICS"] * len(step), step.tolist(), *(values.tolist() for values in floats.values()), *states.values()]
+    columns = [
+        ["METRICS"] * len(step),
+        step.tolist(),
+        *(values.tolist() for values in floats.values()),
+        *states.values(),
+    ]
     irregular = np.zeros(len(step), dtype=bool)
     for values in floats.values():
         irregular |= ~np.isfinite(values)
@@ -439,8 +453,13 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Event | N
         named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
         event = {key: value for key, value in event.items() if key not in named}
         if named:
-            event["non_finite"] = [*event.get("non_finite", []), *named]
+            event["non_finite"] = [*_named_non_finite(event), *named]
     return event
+
+
+def _named_non_finite(record: Event) -> list[Any]:
+    named = record.get("non_finite")
+    return named if isinstance(named, list) else []
 
 
 @dataclass
@@ -496,11 +515,11 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
 def _chunk(records: list[Event], lines: list[int], others: list[tuple[int, Event]], on_damage: OnDamage) -> Chunk:
     columns = {}
     for name in (*MEASUREMENTS, *VERDICTS):
-        raw = [record.get(name) for record in records]
+        raw = list(map(dict.get, records, repeat(name)))
         if raw.count(None) < len(raw):
             columns[name] = _floats(raw, name, lines, on_damage)
     for index, record in enumerate(records):
-        for name in record.get("non_finite") or ():
+        for name in _named_non_finite(record):
             if name in MEASUREMENTS or name in VERDICTS:
                 columns.setdefault(name, np.full(len(records), np.nan))[index] = np.inf
     alerts = records[-1].get("alerts") if records else None
@@ -575,6 +594,7 @@ def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
 def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
     """One run out of all its chunks."""
     run = Run(name, {}, Observations(np.empty(0, dtype=np.int64)))
+    filled: list[Chunk] = []
     for piece in pieces:
         for _, event in piece.events:
             if event.get("event") == "EXPERIMENT_START":
@@ -582,9 +602,26 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
                 run.config = config if isinstance(config, dict) else {}
             else:
                 run.events.append(event)
-        if not len(piece.step):
-            continue
-        run.observations = run.observations + observations_of(piece) if len(run.observations) else observations_of(piece)
-        run.verdicts = {key: values for key, values in piece.columns.items() if key in VERDICTS}
-        run.alerts = piece.alerts
+        if len(piece.step):
+            filled.append(piece)
+    if filled:
+        whole = filled[0] if len(filled) == 1 else _joined(filled)
+        run.observations = observations_of(whole)
+        run.verdicts = {key: values for key, values in whole.columns.items() if key in VERDICTS}
+        run.alerts = whole.alerts
     return run
+
+
+def _joined(pieces: Sequence[Chunk]) -> Chunk:
+    """The records of consecutive chunks as one."""
+    names = dict.fromkeys(name for piece in pieces for name in piece.columns)
+    missing = [np.full(len(piece.step), np.nan) for piece in pieces]
+    return Chunk(
+        step=np.concatenate([piece.step for piece in pieces]),
+        columns={
+            name: np.concatenate([piece.columns.get(name, gap) for piece, gap in zip(pieces, missing, strict=True)])
+            for name in names
+        },
+        events=[],
+        alerts=pieces[-1].alerts,
+    )

@@ -49,7 +49,7 @@ class Registry(Generic[T]):
             return self._items[name]
         folded = {known.casefold(): known for known in self._items}
         near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
-        hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
+        hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
         raise UserError(f"unknown {self.kind} {name!r}{hint} (known: {', '.join(self._items)})")
 
     def __contains__(self, name: object) -> bool:
@@ -77,7 +77,9 @@ def load_plugin(path: str | Path) -> None:
     """
     file = Path(path).resolve()
     if not file.is_file():
-        raise UserError(f"plugin {path} is not a file; give the path of a Python file that registers a fault or detector")
+        raise UserError(
+            f"plugin {path} is not a file; give the path of a Python file that registers a fault or detector"
+        )
     module_name = "rmetric_plugin_" + re.sub(r"\W", "_", str(file))
     if module_name in sys.modules:
         return

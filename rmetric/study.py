@@ -43,6 +43,11 @@ CONTROLS_PER_REPETITION = 6
 BATCH_RUNS = 60
 """Runs simulated together: enough to be fast, few enough to keep memory constant."""
 MANIFEST = "manifest.json"
+WRITING_PARTS = (
+    "architectures.py", "detectors/", "evaluation/ground_truth.py", "faults/", "metric.py", "records.py", "signals.py",
+    "simulation/", "streams.py", "study.py",
+)  # fmt: skip
+"""Parts of this package that the bytes of a log depend on."""
 LIBRARIES = ("numpy", "scipy", "pandas", "river", "orjson", "joblib")
 
 
@@ -243,9 +248,21 @@ def _identity(plan: StudyPlan, plugins: Sequence[Path]) -> dict[str, Any]:
         "plan": json.loads(json.dumps(asdict(plan))),
         "package_version": __version__,
         "schema_version": SCHEMA_VERSION,
+        "code": _code_digest(),
         "libraries": {name: version(name) for name in LIBRARIES},
         "plugins": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in plugins},
     }
+
+
+def _code_digest() -> str:
+    """Digest of those sources of this package that write logs: a study is not resumed with other code."""
+    root = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root).as_posix()
+        if place.startswith(WRITING_PARTS):
+            digest.update(place.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _prepare(

@@ -88,7 +88,11 @@ def make_detector(name: str) -> Detector:
 
 def online_detectors() -> dict[str, StreamingDetector]:
     """Name → fresh detector, for those that a run consults at every record and whose alerts stand in the log."""
-    return {name: detector() for name, detector in DETECTORS.items() if detector.online}  # type: ignore[misc]
+    return {
+        name: detector()  # type: ignore[call-arg, misc]
+        for name, detector in DETECTORS.items()
+        if detector.online
+    }
 
 
 def first_alert(steps: NDArray[np.int64], scores: NDArray[np.float64], threshold: float) -> int | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sklearn.ensemble import IsolationForest
 
 CEILING = 1e6
-"""Stands for a non-finite value: scikit-learn wants finite ones, and this is far outside any loss."""
+"""Values are clipped to ± this: scikit-learn computes in single precision, and this is far outside any loss."""
 
 
 @register_detector("isolation_forest")
@@ -24,8 +24,9 @@ CEILING = 1e6
 class WholeRunIsolationForest(Detector):
     """Isolation Forest fitted to all validation losses of the run that it then judges, the future included.
 
-    The score is scikit-learn's anomaly score, in (0, 1], held between evaluations. Not causal: no operator could have
-    had it. It is here because the paper compares with it.
+    The score is scikit-learn's anomaly score, in (0, 1], held between evaluations. A non-finite loss scores 1, the
+    highest score there is, and the forest is not fitted to it. Not causal: no operator could have had it. It is here
+    because the paper compares with it.
 
     **Deviation:** the authors' ``contamination`` is not published; scikit-learn's default threshold 0.5 is used.
     """
@@ -40,15 +41,15 @@ class WholeRunIsolationForest(Detector):
 
     def score_run(self, observations: Observations) -> NDArray[np.float64]:
         assert observations.evaluated is not None
-        scores = np.full(len(observations), np.nan)
-        at = np.flatnonzero(observations.evaluated)
-        if len(at) < 2:
-            return scores
-        losses = np.minimum(observations["validation_loss"][at], CEILING)[:, None]
-        anomaly = -_fitted(losses, self.trees).score_samples(losses)
-        latest = np.cumsum(observations.evaluated) - 1
-        scores[at[0] :] = anomaly[latest[at[0] :]]
-        return scores
+        losses = observations["validation_loss"]
+        evaluated = observations.evaluated & ~np.isnan(losses)
+        losses = losses[evaluated]
+        anomaly = np.where(np.isinf(losses), 1.0, np.nan)
+        usual = np.isfinite(losses)
+        if usual.sum() >= 2:
+            samples = np.clip(losses[usual], -CEILING, CEILING)[:, None]
+            anomaly[usual] = -_fitted(samples, self.trees).score_samples(samples)
+        return np.append(np.nan, anomaly)[np.cumsum(evaluated)]
 
 
 @register_detector("isolation_forest_causal")
@@ -58,7 +59,7 @@ class CausalIsolationForest(StreamingDetector):
 
     Features, all free of the run's trend: relative change of the training loss from the record before, ΔL relative to
     the loss, and log of σ². NaN until ``reference_steps`` have passed. A non-finite feature scores 1, the highest score
-    there is, and does not enter the reference.
+    there is, and does not enter the reference. ΔL and σ² that were not measured count as the latest known.
     """
 
     title = "Isolation Forest (causal)"
@@ -76,6 +77,8 @@ class CausalIsolationForest(StreamingDetector):
     _reference: list[list[float]] = field(init=False, repr=False, default_factory=list)
     _forest: IsolationForest | None = field(init=False, repr=False, default=None)
     _loss: float = field(init=False, repr=False, default=math.nan)
+    _delta_l: float = field(init=False, repr=False, default=0.0)
+    _sigma_sq: float = field(init=False, repr=False, default=0.0)
 
     def update(self, observation: Observation) -> float:
         features = self._features(observation)
@@ -105,18 +108,23 @@ class CausalIsolationForest(StreamingDetector):
         return scores
 
     def _features(self, observation: Observation) -> list[float]:
-        loss, previous = observation["training_loss"], self._loss
+        loss, sigma_sq, delta_l = (observation[name] for name in self.reads)
+        previous = self._loss
         if not math.isnan(loss):
             self._loss = loss
-        if math.isinf(loss) or math.isinf(observation["sigma_sq"]) or math.isinf(observation["delta_l"]):
+        if math.isfinite(sigma_sq):
+            self._sigma_sq = sigma_sq
+        if math.isfinite(delta_l):
+            self._delta_l = delta_l
+        if math.isinf(loss) or math.isinf(sigma_sq) or math.isinf(delta_l):
             return [math.inf]
         if math.isinf(previous):
             previous = math.nan
         scale = max(abs(loss), 1e-12)
         return [
-            (loss - previous) / scale,
-            _zero_if_missing(observation["delta_l"]) / scale,
-            math.log(max(_zero_if_missing(observation["sigma_sq"]), 1e-12)),
+            _clipped((loss - previous) / scale),
+            _clipped(self._delta_l / scale),
+            math.log(max(self._sigma_sq, 1e-12)),
         ]
 
     def _collect(self, step: int, features: list[float]) -> None:
@@ -127,8 +135,8 @@ class CausalIsolationForest(StreamingDetector):
             self._reference.clear()
 
 
-def _zero_if_missing(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
+def _clipped(value: float) -> float:
+    return value if math.isnan(value) else min(max(value, -CEILING), CEILING)
 
 
 def _fitted(samples: NDArray[np.float64], trees: int) -> IsolationForest:

@@ -12,6 +12,9 @@ from river.stats import EWMean, EWVar
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.records import Observation, Observations
 
+LARGEST_LOSS = 1e150
+"""Losses enter the statistics clipped to ± this: the square of a larger one overflows and would blind them for good."""
+
 
 @register_detector("loss_spike")
 @dataclass(kw_only=True)
@@ -63,6 +66,7 @@ class LossSpike(StreamingDetector):
                 loss = min(loss, mean + self.threshold * deviation)
             else:
                 score = 0.0 if loss <= mean else math.inf
+        loss = min(max(loss, -LARGEST_LOSS), LARGEST_LOSS)
         self._mean.update(loss)
         self._variance.update(loss)
         return score

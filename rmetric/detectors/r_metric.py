@@ -15,7 +15,11 @@ from rmetric.records import Observation, Observations
 @register_detector("r_metric")
 @dataclass(kw_only=True)
 class RMetricDetector(StreamingDetector):
-    """R-Metric in the paper's setting: the score is R, in [0, 1.25]."""
+    """R-Metric in the paper's setting: the score is R, in [0, 1.25].
+
+    A non-finite signal counts with its whole weight and no more: ΔL alone (0.70) raises an alert, σ² (0.45) or λ (0.10)
+    alone does not.
+    """
 
     title = "R-Metric (paper)"
     reads = ("lambda", "sigma_sq", "delta_l")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -96,7 +96,9 @@ class Processes:
     def of_runs(self, rows: slice) -> Processes:
         """The same processes of some of the runs: views, so that changes arrive here."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        values = {name: value[rows] if name not in ("architecture", "reported") else value for name, value in values.items()}
+        values = {
+            name: value[rows] if name not in ("architecture", "reported") else value for name, value in values.items()
+        }
         values["reported"] = {name: array[rows] for name, array in self.reported.items()}
         return Processes(**values)
 
@@ -184,12 +186,12 @@ class CombinedFault(Fault):
 def register_fault(name: str) -> Callable[[F], F]:
     """Class decorator: make a fault known by ``name``.
 
-    Raises ``ValueError`` for a name that is taken or contains ``+``, for a severity that is not low, medium or high, and
-    for a severity that sets a parameter the fault does not have; ``TypeError`` for a class that is no dataclass.
+    Raises ``ValueError`` for a name that is taken or contains ``+``, for a severity that is not low, medium or high,
+    and for a severity that sets a parameter the fault does not have; ``TypeError`` for a class that is no dataclass.
     """
 
     def register(fault: F) -> F:
-        if not is_dataclass(fault):
+        if "__dataclass_fields__" not in vars(fault):  # its own: a subclass without the decorator inherits the base's
             raise TypeError(f"{fault.__name__} must be a dataclass; put @dataclass(frozen=True, kw_only=True) under it")
         known = {item.name for item in fields(fault)}
         for severity, changes in fault.severities.items():

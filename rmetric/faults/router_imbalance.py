@@ -35,7 +35,7 @@ class RouterImbalance(Fault):
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         slowness = np.exp(0.4 * rng.normal("slowness", size=()))[:, None]
-        collapse = 1.0 - np.exp(-np.cumsum(active, axis=1) / (self.time_constant_steps * slowness))
+        collapse = -np.expm1(np.cumsum(active, axis=1) / -(self.time_constant_steps * slowness))
         state.floor += active * self.floor_per_factor * self.imbalance_factor * collapse
         state.floor_rate[active] = 0.02
         state.stall_s += active * 1.5 * self.imbalance_factor * collapse

@@ -3,6 +3,6 @@
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.logbook import RunLog, write_logs
 from rmetric.simulation.simulator import Traces, TrainingSimulator
-from rmetric.simulation.spec import RunSpec
+from rmetric.simulation.spec import MAX_STEPS, RunSpec
 
-__all__ = ["HealthyParameters", "RunLog", "RunSpec", "Traces", "TrainingSimulator", "write_logs"]
+__all__ = ["MAX_STEPS", "HealthyParameters", "RunLog", "RunSpec", "Traces", "TrainingSimulator", "write_logs"]

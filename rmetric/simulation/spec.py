@@ -8,6 +8,9 @@ from rmetric.architectures import ARCHITECTURES, Architecture
 from rmetric.errors import UserError
 from rmetric.faults import NO_FAULT, Fault, check_fault_fits, file_name_part, make_fault
 
+MAX_STEPS = 1_000_000
+"""Longest run that can be simulated: a batch of 60 holds some 100 numbers a step and run in memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:

@@ -1,0 +1,76 @@
+# make reproduce   the 720 runs, all tables, all figures        make test    all tests
+# make smoke       the same with 36 runs                         make check   format, lint, types
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
+CODE   := $(shell find rmetric -name '*.py')
+
+.DELETE_ON_ERROR:
+.PHONY: help reproduce smoke test check bench clean FORCE
+
+help:
+	@sed -n '1,2p' Makefile
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# The pinned versions serve as constraints, so that everybody's figures come out the same; no torch here.
+$(VENV)/.core: $(VENV)/.made pyproject.toml requirements.txt
+	$(PIP) install --quiet --constraint requirements.txt --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) install --quiet --constraint requirements.txt --editable '.[dev]'
+	touch $@
+
+# $(1) target, $(2) folder of the logs, $(3) folder of the results, $(4) options of the study
+define STUDY
+$(2)/manifest.json: $(VENV)/.core FORCE
+	$(RUN) run_modern_experiments.py --out $(2) --resume $(4)
+
+$(3)/tables/headline.md: $(2)/manifest.json generate_paper_tables.py $(CODE)
+	mkdir -p $(3)/tables
+	$(RUN) generate_paper_tables.py --logs $(2) --out $(3)/tables > $(3)/tables/screen.txt
+
+$(3)/figures/.done: $(2)/manifest.json $(3)/tables/headline.md generate_all_figures.py $(CODE)
+	$(RUN) generate_all_figures.py --logs $(2) --out $(3)/figures
+	touch $$@
+
+$(1): $(3)/figures/.done
+	@cat $(3)/tables/headline.md
+	@echo
+	@echo 'logs:    $(2)/'
+	@echo 'tables:  $(3)/tables/   (Markdown, CSV, LaTeX; all of them as text in screen.txt)'
+	@echo 'figures: $(3)/figures/  (PNG, PDF)'
+endef
+
+$(eval $(call STUDY,reproduce,logs_FULL_METRIC,results,))
+$(eval $(call STUDY,smoke,logs_SMOKE,results_smoke,--smoke))
+
+check: $(VENV)/.dev
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+test: $(VENV)/.dev
+	$(RUN) -m pytest
+
+bench: $(VENV)/.dev
+	$(RUN) benchmarks/study.py
+
+clean:
+	rm -rf results results_smoke logs_SMOKE logs_FULL_METRIC/run_*.jsonl logs_FULL_METRIC/manifest.json
+
+# The committed sample of the study: copied from the full set, checked byte for byte by the tests.
+SAMPLE := llama-3-8b_lr_spike_high_rep1 llama-3-8b_rms_norm_error_medium_rep2 llama-3-8b_network_degradation_low_rep1 \
+	llama-3-8b_none_rep1 mistral-7b_gradient_explosion_medium_rep2 mistral-7b_data_corruption_high_rep1 \
+	mistral-7b_low_precision_attention_high_rep2 mistral-7b_none_rep2 gpt-4-moe_node_failure_high_rep2 \
+	gpt-4-moe_silent_data_corruption_high_rep1 gpt-4-moe_expert_failure_medium_rep2 gpt-4-moe_router_imbalance_high_rep1
+
+.PHONY: sample
+sample: logs_FULL_METRIC/manifest.json
+	rm -f logs_FULL_METRIC/sample/*.jsonl
+	for run in $(SAMPLE); do cp logs_FULL_METRIC/run_*_$$run.jsonl logs_FULL_METRIC/sample/ || exit 1; done

@@ -1,0 +1,107 @@
+"""How fast the study is, and how much memory and disk it takes; prints JSON.
+
+    python benchmarks/study.py                 # the 720 runs, a study ten times as large, and the writer alone
+    python benchmarks/study.py --quick         # 36 and 360 runs
+
+Targets on two cores: 720 runs in 10 s, 1 GiB and 150 MB at most; at least 100,000 records a second (20 times the
+authors' 5,000); time linear up to 7,200 runs at constant memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from rmetric.cli import Parser, script, whole_number
+
+ROOT = Path(__file__).resolve().parent.parent
+AUTHORS_RECORDS_PER_S = 5_000
+"""The authors' published simulator, mended: 50 records a run, 9.9 ms a run."""
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Measure the study: seconds, peak memory of all its processes, bytes of logs.")
+    p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+    p.add_argument("--quick", action="store_true", help="36 and 360 runs instead of 720 and 7,200")
+    return p
+
+
+def measured(command: Sequence[str]) -> tuple[float, float]:
+    """Seconds of a command, and the peak of the unshared memory of its whole process tree in MiB."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    peak = 0.0
+    over = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        root = psutil.Process(process.pid)
+        while not over.wait(0.02):
+            peak = max(peak, _memory_mib(root))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    status = process.wait()
+    seconds = time.perf_counter() - started
+    over.set()
+    watcher.join()
+    if status:
+        raise SystemExit(f"{' '.join(command)} ended with status {status}")
+    return seconds, peak
+
+
+def _memory_mib(root: psutil.Process) -> float:
+    total = 0
+    try:
+        for process in [root, *root.children(recursive=True)]:
+            total += process.memory_full_info().uss
+    except psutil.NoSuchProcess:
+        pass
+    return total / 2**20
+
+
+def study(jobs: int, options: Sequence[str]) -> dict[str, float | int]:
+    """Run one study in a temporary folder and measure it from the shell's point of view, start-up included."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "run_modern_experiments.py", "--out", folder, "--jobs", str(jobs), *options]
+        seconds, peak_mib = measured(command)
+        runs = list(json.loads((Path(folder) / "manifest.json").read_bytes())["runs"].values())
+    records = sum(run["records"] for run in runs)
+    return {
+        "runs": len(runs),
+        "records": records,
+        "seconds": round(seconds, 2),
+        "records_per_s": round(records / seconds),
+        "ratio_to_authors": round(records / seconds / AUTHORS_RECORDS_PER_S, 1),
+        "peak_memory_mib": round(peak_mib),
+        "logs_mb": round(sum(run["bytes"] for run in runs) / 1e6, 1),
+    }
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    small_options = ["--smoke"] if args.quick else []
+    large_options = ["--smoke", "--repetitions", "15"] if args.quick else ["--repetitions", "80"]
+    small, large = study(args.jobs, small_options), study(args.jobs, large_options)
+    growth = {
+        "runs": round(large["runs"] / small["runs"], 2),
+        "records": round(large["records"] / small["records"], 2),
+        "seconds": round(large["seconds"] / small["seconds"], 2),
+        "peak_memory": round(large["peak_memory_mib"] / small["peak_memory_mib"], 2),
+    }
+    print(json.dumps({"jobs": args.jobs, "study": small, "ten_times": large, "growth": growth}, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

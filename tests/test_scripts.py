@@ -1,0 +1,268 @@
+"""What every script promises: help, exit status, and one line that says what to do when the input is bad."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = {
+    "simulator": "--out",
+    "run_modern_experiments": "--out",
+    "generate_paper_tables": "--out",
+    "generate_all_figures": "--out",
+    "replay_and_analyze_logs": "--out",
+}
+Main = Callable[[list[str]], int]
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts lie at the top level, as the authors' do."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def main_of(script: str) -> Main:
+    return importlib.import_module(script).main
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, f"{script}.py", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def fails_with_one_line(capsys: pytest.CaptureFixture[str], script: str, *arguments: str) -> str:
+    """Run a script in process; it must end with 2 and exactly one line on the error stream. Returns that line."""
+    status = main_of(script)(list(arguments))
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert status == 2, lines
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_tells_defaults(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of(script)(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "(default: " in text
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_opens_with_its_command_and_stays_thin(script: str) -> None:
+    source = (ROOT / f"{script}.py").read_text()
+    assert f"python {script}.py" in source.split('"""')[1]
+    assert len(source.splitlines()) <= 110
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_unknown_option_is_one_line(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--help" in fails_with_one_line(capsys, script, "--no-such-option")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_file_where_the_output_folder_is_due(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    line = fails_with_one_line(capsys, script, "--out", str(file))
+    assert "file where a folder is due" in line
+    line = fails_with_one_line(capsys, script, "--out", str(file / "below"))
+    assert "file stands where a folder is due" in line or "file where a folder is due" in line
+
+
+@pytest.mark.parametrize("script", ["generate_paper_tables", "generate_all_figures"])
+def test_missing_and_empty_folders_of_logs(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    assert "does not exist" in fails_with_one_line(capsys, script, "--logs", str(tmp_path / "no"), "--out", out)
+    (tmp_path / "empty").mkdir()
+    assert "holds no .jsonl logs" in fails_with_one_line(
+        capsys, script, "--logs", str(tmp_path / "empty"), "--out", out
+    )
+    (tmp_path / "file").write_text("")
+    assert "is a file" in fails_with_one_line(capsys, script, "--logs", str(tmp_path / "file"), "--out", out)
+
+
+def test_replay_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no" in fails_with_one_line(capsys, "replay_and_analyze_logs", str(tmp_path / "missing.jsonl"))
+    (tmp_path / "empty").mkdir()
+    fails_with_one_line(capsys, "replay_and_analyze_logs", str(tmp_path / "empty"))
+
+
+def test_unknown_names_are_answered_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ("--out", str(tmp_path / "out"))
+    line = fails_with_one_line(capsys, "simulator", "--fault", "LR_SPIKES", *out)
+    assert "did you mean 'LR_SPIKE'?" in line
+    line = fails_with_one_line(capsys, "simulator", "--architecture", "llama3-8b", *out)
+    assert "did you mean 'llama-3-8b'?" in line
+    line = fails_with_one_line(capsys, "run_modern_experiments", "--architectures", "mistral", *out)
+    assert "did you mean 'mistral-7b'?" in line
+    line = fails_with_one_line(capsys, "run_modern_experiments", "--faults", "NODE_FAIL", *out)
+    assert "did you mean 'NODE_FAILURE'?" in line
+    line = fails_with_one_line(capsys, "generate_paper_tables", "--detectors", "r_metrics", *out)
+    assert "did you mean 'r_metric'?" in line
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--steps", "-5"),
+        ("--steps", "0"),
+        ("--steps", "many"),
+        ("--log-every", "0"),
+        ("--seed", "-1"),
+        ("--steps", "10", "--log-every", "20"),
+    ],
+)
+@pytest.mark.parametrize("script", ["simulator", "run_modern_experiments"])
+def test_impossible_numbers(
+    script: str, arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with_one_line(capsys, script, *arguments, "--out", str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("step", ["0", "5001", "-3", "soon"])
+def test_impossible_fault_steps(step: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails_with_one_line(capsys, "simulator", f"--fault-step={step}", "--out", str(tmp_path))
+
+
+def test_an_expert_fault_on_a_dense_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = fails_with_one_line(capsys, "simulator", "--fault", "ROUTER_IMBALANCE", "--out", str(tmp_path))
+    assert "choose --architecture gpt-4-moe" in line
+
+
+def test_plugins_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not a file" in fails_with_one_line(capsys, "simulator", "--plugin", str(tmp_path / "no.py"))
+    broken = tmp_path / "broken.py"
+    broken.write_text("import no_such_module_anywhere\n")
+    assert "no_such_module_anywhere" in fails_with_one_line(capsys, "simulator", "--plugin", str(broken))
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here (that needs root)")
+    try:
+        for jobs in ("1", "2"):
+            ended = run(
+                "run_modern_experiments",
+                "--smoke",
+                "--steps",
+                "500",
+                "--overwrite",
+                "--out",
+                str(small),
+                "--jobs",
+                jobs,
+            )
+            assert ended.returncode == 2, ended.stderr
+            assert [line for line in ended.stderr.splitlines() if line.startswith("error: ")], ended.stderr
+            assert "disk is full" in ended.stderr
+            assert "Traceback" not in ended.stderr
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_read_only_disk_is_one_line(tmp_path: Path) -> None:
+    fixed = tmp_path / "fixed"
+    fixed.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(fixed)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a read-only file system cannot be mounted here (that needs root)")
+    try:
+        for script in SCRIPTS:
+            ended = run(script, "--out", str(fixed / "out"))
+            assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+            assert ended.stderr.splitlines()[-1].startswith("error: ")
+            assert "read-only" in ended.stderr
+    finally:
+        subprocess.run(["umount", str(fixed)], check=True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    quiet = run("run_modern_experiments", "--smoke", "--steps", "300", "--out", str(tmp_path / "quiet"))
+    assert quiet.returncode == 0
+    assert quiet.stderr == ""
+    leader, follower = os.openpty()
+    termios.tcsetwinsize(follower, (24, 100))
+    command = [
+        sys.executable,
+        "run_modern_experiments.py",
+        "--smoke",
+        "--steps",
+        "300",
+        "--out",
+        str(tmp_path / "loud"),
+    ]
+    assert subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower).returncode == 0
+    os.close(follower)
+    shown = _read_all(leader)
+    os.close(leader)
+    assert "simulating" in shown
+    assert "36/36" in shown
+
+
+def _read_all(terminal: int) -> str:
+    pieces = []
+    with contextlib.suppress(OSError):  # the end of a pseudo-terminal is an input/output error
+        while piece := os.read(terminal, 65536):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
+def test_the_simulator_writes_a_run_and_its_twin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--fault", "DATA_CORRUPTION", "--severity", "high", "--steps", "1200", "--fault-step", "700"]
+    assert main_of("simulator")([*options, "--seed", "3", "--out", str(tmp_path)]) == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    stem = "llama-3-8b_data_corruption_high_seed3"
+    assert names == [f"{stem}.jsonl", f"{stem}_twin.jsonl"]
+    assert "onset: 700" in capsys.readouterr().out
+
+
+def test_the_simulator_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of("simulator")(["--list-faults"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 12
+    assert main_of("simulator")(["--list-architectures"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_the_simulator_s_class_is_importable_from_the_script() -> None:
+    from rmetric import TrainingSimulator
+
+    assert importlib.import_module("simulator").TrainingSimulator is TrainingSimulator
+
+
+def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
+    import signal
+    import time
+
+    command = [
+        sys.executable,
+        "run_modern_experiments.py",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "1",
+        "--repetitions",
+        "20",
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("run_*.jsonl")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "interrupted" in errors
