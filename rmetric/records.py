@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import math
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ SIGNIFICANT_DIGITS = 7
 TERMINAL_EVENTS = ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
 CHUNK_RECORDS = 65_536
 MAX_LINE_BYTES = 1 << 20
+MAX_STEP = 2**53
+"""Beyond it, a double no longer tells two steps apart."""
 
 MEASUREMENTS = (
     "training_loss",
@@ -239,12 +241,17 @@ class Run:
     @property
     def fault(self) -> str:
         """Name of the injected fault; ``NONE`` for a control run."""
-        return str((self.config.get("fault_injection") or {}).get("type") or "NONE")
+        return str(self._injection.get("type") or "NONE")
 
     @property
     def severity(self) -> str:
         """``low``, ``medium`` or ``high``; ``-`` where the log does not say."""
-        return str((self.config.get("fault_injection") or {}).get("severity") or "-")
+        return str(self._injection.get("severity") or "-")
+
+    @property
+    def _injection(self) -> dict[str, Any]:
+        injection = self.config.get("fault_injection")
+        return injection if isinstance(injection, dict) else {}
 
     @property
     def model_type(self) -> str:
@@ -254,16 +261,21 @@ class Run:
     @property
     def onset(self) -> int | None:
         """Step at which the fault was injected; ``None`` if none was (or the run ended before)."""
-        injected = self.first("FAULT_INJECTED")
-        return None if injected is None or self.fault == "NONE" else int(injected["step"])
+        return None if self.fault == "NONE" else step_of(self.first("FAULT_INJECTED"))
 
     @property
     def last_step(self) -> int:
         """Last step that the log speaks of; 0 for an empty one."""
-        steps = [int(self.observations.step[-1])] if len(self.observations) else [0]
-        if self.terminal is not None and "step" in self.terminal:
-            steps.append(int(self.terminal["step"]))
-        return max(steps)
+        last_record = int(self.observations.step[-1]) if len(self.observations) else 0
+        return max(last_record, step_of(self.terminal) or 0)
+
+
+def step_of(event: Event | None) -> int | None:
+    """The step of an event; ``None`` without an event, or if it has no whole number as its step (a damaged log)."""
+    step = (event or {}).get("step")
+    if isinstance(step, bool) or not isinstance(step, int | float) or not math.isfinite(step) or step < 0:
+        return None
+    return int(step)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -359,15 +371,13 @@ def encode_metrics(
         *(values.tolist() for values in floats.values()),
         *states.values(),
     ]
+    records = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     irregular = np.zeros(len(step), dtype=bool)
     for values in floats.values():
         irregular |= ~np.isfinite(values)
-    lines = []
-    dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
-    for odd, row in zip(irregular.tolist(), zip(*columns, strict=True), strict=True):
-        record = dict(zip(names, row, strict=True))
-        lines.append(dumps(_without_non_finite(record, floats) if odd else record, option=newline))
-    return lines
+    for index in np.flatnonzero(irregular).tolist():
+        records[index] = _without_non_finite(records[index], floats)
+    return [orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records]
 
 
 def _without_non_finite(record: Event, floats: Mapping[str, Any]) -> Event:
@@ -408,38 +418,37 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
     A line that is no JSON object is reported to ``on_damage(line, message)`` and skipped. Bare NaN and Infinity, which
     Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
     """
+    loads = orjson.loads
     with open(path, "rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
                 while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                     pass
                 continue
-            if not line.strip():
-                continue
-            event = _parse(line, number, on_damage)
-            if event is not None:
+            try:
+                event = loads(line)
+            except orjson.JSONDecodeError:
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                if not line.strip():
+                    continue
+                event = _parse_leniently(line, number, on_damage)
+                if event is _UNUSABLE:
+                    continue
+            if isinstance(event, dict):
                 yield number, event
+            else:
+                on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
 
 
-def _parse(line: bytes, number: int, on_damage: OnDamage) -> Event | None:
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        event = _parse_leniently(line, number, on_damage)
-        if event is None:
-            return None
-    if not isinstance(event, dict):
-        on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
-        return None
-    return event
+_UNUSABLE = object()
 
 
-def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Event | None:
+def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
+    """The value of a line that is not strict JSON; ``_UNUSABLE``, and a report, if it is no JSON at all."""
     text = line.decode("utf-8", errors="replace")
     if "\ufffd" in text:
         on_damage(number, "not UTF-8; the bad bytes were replaced")
@@ -448,7 +457,7 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Event | N
     except (ValueError, RecursionError):
         cut = "cut off" if not line.endswith(b"\n") else "not JSON"
         on_damage(number, f"{cut}; skipped")
-        return None
+        return _UNUSABLE
     if isinstance(event, dict):
         named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
         event = {key: value for key, value in event.items() if key not in named}
@@ -479,83 +488,99 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
     """Turn events into columns, ``size`` records at a time.
 
     A METRICS record without a usable ``step``, or whose step does not lie after the record before it, is reported and
-    left out: a detector needs time to go forward.
+    left out: a detector needs time to go forward. Of a record only its numbers are held, so that memory is bounded
+    whatever else a line holds.
     """
-    records: list[Event] = []
-    lines: list[int] = []
-    others: list[tuple[int, Event]] = []
-    last_step = -1
+    gathered, last_step = _Gathered(), -1
     for line, event in events:
         if event.get("event", "METRICS") != "METRICS":
-            others.append((len(records), event))
-            if len(others) == size:
-                yield _chunk(records, lines, others, on_damage)
-                records, lines, others = [], [], []
+            gathered.events.append((len(gathered.steps), event))
+            if len(gathered.events) == size:
+                yield gathered.chunk()
+                gathered = _Gathered()
             continue
         step = event.get("step")
-        if isinstance(step, float) and step.is_integer():
-            step = int(step)
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**53:
-            on_damage(line, f"a METRICS record needs a whole number as its step, not {step!r}; skipped")
-            continue
-        if step <= last_step:
-            again = "repeats a step" if step == last_step else "goes back in time"
-            on_damage(line, f"step {step} after step {last_step} {again}; skipped")
-            continue
+        if type(step) is not int or not last_step < step < MAX_STEP:
+            step = _usable_step(step, last_step, line, on_damage)
+            if step is None:
+                continue
         last_step = step
-        records.append(event)
-        lines.append(line)
-        if len(records) == size:
-            yield _chunk(records, lines, others, on_damage)
-            records, lines, others = [], [], []
-    if records or others:
-        yield _chunk(records, lines, others, on_damage)
+        gathered.add(line, step, event, on_damage)
+        if len(gathered.steps) == size:
+            yield gathered.chunk()
+            gathered = _Gathered()
+    if gathered.steps or gathered.events:
+        yield gathered.chunk()
 
 
-def _chunk(records: list[Event], lines: list[int], others: list[tuple[int, Event]], on_damage: OnDamage) -> Chunk:
-    columns = {}
-    for name in (*MEASUREMENTS, *VERDICTS):
-        raw = list(map(dict.get, records, repeat(name)))
-        if raw.count(None) < len(raw):
-            columns[name] = _floats(raw, name, lines, on_damage)
-    for index, record in enumerate(records):
-        for name in _named_non_finite(record):
-            if name in MEASUREMENTS or name in VERDICTS:
-                columns.setdefault(name, np.full(len(records), np.nan))[index] = np.inf
-    alerts = records[-1].get("alerts") if records else None
-    return Chunk(
-        step=np.array([int(record["step"]) for record in records], dtype=np.int64),
-        columns=columns,
-        events=others,
-        alerts=alerts if isinstance(alerts, dict) else {},
-    )
+def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> int | None:
+    """A step as a whole number after ``last_step``; ``None``, and a report, if it is none."""
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MAX_STEP:
+        on_damage(line, f"a METRICS record needs a whole number as its step, not {step!r}; skipped")
+        return None
+    if step <= last_step:
+        again = "repeats a step" if step == last_step else "goes back in time"
+        on_damage(line, f"step {step} after step {last_step} {again}; skipped")
+        return None
+    return step
 
 
-_USUAL_TYPES = {float, int, type(None)}
+_COLUMNS = (*MEASUREMENTS, *VERDICTS)
+_NOT_MEASURED = (math.nan,) * len(_COLUMNS)
+_FLOAT = frozenset({float})
 
 
-def _floats(raw: list[Any], name: str, lines: list[int], on_damage: OnDamage) -> NDArray[np.float64]:
-    if {*map(type, raw)} <= _USUAL_TYPES:
-        with suppress(OverflowError):
-            return np.array(raw, dtype=np.float64)
-    values = np.full(len(raw), np.nan)
-    for index, value in enumerate(raw):
-        if value is None:
-            continue
-        try:
-            values[index] = measurement(_number(value))
-        except (TypeError, ValueError):
-            on_damage(lines[index], f"{name} is {str(value)[:40]!r}, not a number; taken as not measured")
-    return values
+class _Gathered:
+    """The numbers of the records of a chunk, row after row, and the events between them."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.events: list[tuple[int, Event]] = []
+        self._values = array("d")
+        self._non_finite: list[tuple[int, list[str]]] = []
+        self._alerts: Any = None
+
+    def add(self, line: int, step: int, record: Event, on_damage: OnDamage) -> None:
+        get = record.get
+        row: Sequence[Any] = tuple(map(get, _COLUMNS, _NOT_MEASURED))
+        if not _FLOAT.issuperset(map(type, row)):
+            row = [_as_float(value, name, line, on_damage) for name, value in zip(_COLUMNS, row, strict=True)]
+        self._values.extend(row)
+        if "non_finite" in record:
+            named = _named_non_finite(record)
+            self._non_finite.append((len(self.steps), [name for name in _COLUMNS if name in named]))
+        self._alerts = get("alerts")
+        self.steps.append(step)
+
+    def chunk(self) -> Chunk:
+        values_CN = np.array(self._values, dtype=np.float64).reshape(-1, len(_COLUMNS)).T.copy()
+        columns = {name: values for name, values in zip(_COLUMNS, values_CN, strict=True) if not np.isnan(values).all()}
+        for index, names in self._non_finite:
+            for name in names:
+                columns.setdefault(name, np.full(len(self.steps), np.nan))[index] = np.inf
+        return Chunk(
+            step=np.array(self.steps, dtype=np.int64),
+            columns=columns,
+            events=self.events,
+            alerts=self._alerts if isinstance(self._alerts, dict) else {},
+        )
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError(value)
+def _as_float(value: Any, name: str, line: int, on_damage: OnDamage) -> float:
+    """A value of a record as a number; some loggers write ``nan`` and ``1e-3`` as text. NaN: not measured."""
+    if value is None or type(value) is float:
+        return math.nan if value is None else value
     try:
-        return float(value)  # also "nan" and "1e-3", which some loggers write as text
-    except OverflowError:
+        if isinstance(value, bool):
+            raise TypeError(value)
+        return measurement(float(value))
+    except OverflowError:  # a whole number beyond all doubles
         return math.inf
+    except (TypeError, ValueError):
+        on_damage(line, f"{name} is {str(value)[:40]!r}, not a number; taken as not measured")
+        return math.nan
 
 
 def observations_of(chunk: Chunk, previous_validation: float = math.nan) -> Observations:

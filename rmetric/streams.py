@@ -80,7 +80,3 @@ class RunStreams:
     def exponential(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:
         """Exponential with mean 1, shape (runs, steps) or (runs, *size)."""
         return self._draw(name, size, "standard_exponential")
-
-    def student_t(self, name: str, df: float, size: Sequence[int] | None = None) -> NDArray[np.float64]:
-        """Student's t with ``df`` degrees of freedom, shape (runs, steps) or (runs, *size)."""
-        return self._draw(name, size, "standard_t", df)

@@ -32,7 +32,7 @@ from rmetric.records import (
     read_run,
     to_log_precision,
 )
-from rmetric.replay import Replay, Replayer, ReplaySettings, Series, Trace, parse_weights, replay_log
+from rmetric.replay import AlertEpisodes, Replay, ReplaySettings, Series, Trace, parse_weights, replay_log
 from rmetric.reporting.replay_report import CsvWriter, output_names, overview_text, replay_to_folder
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
@@ -186,10 +186,10 @@ def test_the_size_of_a_chunk_changes_no_number_on_real_runs(path: Path) -> None:
 def test_alert_episodes_are_those_of_the_strict_protocol(rows: list[tuple[int, bool]], size: int) -> None:
     steps = np.cumsum([gap for gap, _ in rows])
     above = np.array([alert for _, alert in rows])
-    replayer = Replayer()
+    merged = AlertEpisodes()
     for start in range(0, len(steps), size):
-        replayer._episodes_in(steps[start : start + size], above[start : start + size])
-    assert replayer._episode_starts == steps[episodes(steps, above)].tolist()
+        merged.extend(steps[start : start + size], above[start : start + size])
+    assert merged.begins == steps[episodes(steps, above)].tolist()
 
 
 # --- other people's logs --------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class CausalIsolationForest(StreamingDetector):
     source = "Liu, Ting, Zhou 2008"
 
     threshold: float = 0.7
-    trees: int = 50
+    trees: int = 25
     skipped_steps: int = 250
     """Steps of warm-up that are no part of the reference."""
     reference_steps: int = 1000

@@ -50,7 +50,7 @@ class LossSpike(StreamingDetector):
         return self._next(observation["training_loss"])
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.array([self._next(loss) for loss in observations["training_loss"].tolist()], dtype=np.float64)
+        return np.fromiter(map(self._next, observations["training_loss"].tolist()), np.float64, len(observations))
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):
@@ -63,10 +63,12 @@ class LossSpike(StreamingDetector):
             if variance > 0:
                 deviation = math.sqrt(variance)
                 score = (loss - mean) / deviation
-                loss = min(loss, mean + self.threshold * deviation)
+                if score > self.threshold:
+                    loss = mean + self.threshold * deviation
             else:
                 score = 0.0 if loss <= mean else math.inf
-        loss = min(max(loss, -LARGEST_LOSS), LARGEST_LOSS)
+        if not -LARGEST_LOSS <= loss <= LARGEST_LOSS:
+            loss = math.copysign(LARGEST_LOSS, loss)
         self._mean.update(loss)
         self._variance.update(loss)
         return score

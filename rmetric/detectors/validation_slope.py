@@ -42,7 +42,7 @@ class ValidationSlope(StreamingDetector):
         if math.isinf(loss):
             self._rises = math.inf
         elif loss > self._previous:
-            self._rises = 1.0 if math.isinf(self._rises) else self._rises + 1.0
+            self._rises += 1.0
         else:
             self._rises = 0.0
         self._previous = loss

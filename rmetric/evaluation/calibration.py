@@ -50,8 +50,8 @@ def _middle_of_best(curve: Curve, merit: NDArray[np.float64]) -> float:
     best = len(merit) - 1 - int(np.argmax(merit[::-1]))
     low = float(curve.threshold[best])
     high = float(curve.threshold[best + 1]) if best + 1 < len(merit) else low
-    if math.isinf(low):
-        return high if math.isfinite(high) else low
+    if math.isinf(low):  # an alert at every record; a finite threshold just below the smallest score does the same
+        return math.nextafter(high, -math.inf) if math.isfinite(high) else low
     middle = low + (high - low) / 2.0
     return middle if low <= middle < high else low
 

@@ -60,14 +60,19 @@ class Curve:
         return rate[better], best[better]
 
     def precision_recall(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Best precision at each recall or above: (recalls increasing from 0, precisions falling)."""
+        """Best precision at each recall or above: (recalls increasing from 0, precisions falling).
+
+        Both are empty if no threshold warns a run.
+        """
         usable = ~np.isnan(self.precision) & ~np.isnan(self.recall) & (self.tp > 0)
+        if not usable.any():
+            return np.empty(0), np.empty(0)
         order = np.argsort(self.recall[usable])
         recall = self.recall[usable][order]
         precision = np.maximum.accumulate(self.precision[usable][order][::-1])[::-1]
-        last = np.concatenate([recall[1:] != recall[:-1], [True]]) if len(recall) else np.zeros(0, bool)
+        last = np.concatenate([recall[1:] != recall[:-1], [True]])
         # At equal recall the first of them has the best precision of all that follow, itself included.
-        first = np.concatenate([[True], last[:-1]]) if len(recall) else last
+        first = np.concatenate([[True], last[:-1]])
         recall, precision = recall[first], precision[first]
         return np.concatenate([[0.0], recall]), np.concatenate([precision[:1], precision])
 

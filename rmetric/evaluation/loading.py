@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import rmetric
-from rmetric import metric, records
+from rmetric import metric, records, signals
 from rmetric.cli import find_logs
 from rmetric.detectors import DETECTORS, Detector, base
 from rmetric.evaluation.ground_truth import Truth, truth_of
-from rmetric.records import Observations, Run, read_run, write_atomically
+from rmetric.records import Observations, Run, held, read_run, to_log_precision, write_atomically
 from rmetric.registry import load_plugin
+from rmetric.signals import ValidationDrift
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -178,9 +179,26 @@ def _batch(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 def _read(path: Path) -> tuple[Run, str, list[str]]:
     problems: list[str] = []
     run = read_run(path, lambda line, message: problems.append(f"line {line}: {message}"))
+    run.observations = with_drift(run.observations)
     with open(path, "rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     return run, checksum, problems
+
+
+def with_drift(observations: Observations) -> Observations:
+    """The same observations with ΔL, worked out from the validation losses if the log does not state it.
+
+    Real runs and the author's logs have validation losses and no ΔL; without it every detector that reads ΔL would be
+    judged on a signal that it was never given. Replay does the same, chunk by chunk (:mod:`rmetric.replay.signals`).
+    """
+    if observations.has("delta_l") or not observations.has("validation_loss"):
+        return observations
+    assert observations.evaluated is not None
+    estimator = ValidationDrift()
+    at = np.flatnonzero(observations.evaluated)
+    drift = np.full(len(observations), np.nan)
+    drift[at] = to_log_precision([estimator.update(loss) for loss in observations["validation_loss"][at].tolist()])
+    return Observations(observations.step, {**observations.columns, "delta_l": held(drift)}, observations.evaluated)
 
 
 def _recipe(detector: Detector) -> Recipe:
@@ -203,7 +221,14 @@ def _key(study: Study, detector: Detector) -> str:
     for text in (rmetric.__version__, type(detector).__qualname__, repr(detector), *study.checksums):
         digest.update(text.encode() + b"\0")
     classes = [kind for kind in type(detector).__mro__ if kind.__module__ not in ("builtins", "abc")]
-    modules = {*(sys.modules[kind.__module__] for kind in classes), records, metric, base}
+    modules = {
+        *(sys.modules[kind.__module__] for kind in classes),
+        records,
+        signals,
+        metric,
+        base,
+        sys.modules[__name__],
+    }
     sources = {inspect.getsourcefile(module) for module in modules if hasattr(module, "__file__")}
     for source in sorted(filter(None, sources)):
         digest.update(Path(source).read_bytes())

@@ -211,6 +211,8 @@ def make_fault(name: str, severity: str = "medium", **parameters: Any) -> Fault:
     if severity not in SEVERITIES:
         raise UserError(f"unknown severity {severity!r}; choose one of {', '.join(SEVERITIES)}")
     parts = [FAULTS[part.strip()] for part in name.split("+")]
+    if len({*parts}) < len(parts):  # its parameters could not stand in the log, and both would draw the same noise
+        raise UserError(f"{name} names a fault twice; name each once")
     made = tuple(part(**{**part.severities.get(severity, {}), **parameters}) for part in parts)
     return made[0] if len(made) == 1 else CombinedFault(members=made)
 

@@ -75,17 +75,18 @@ class CsvWriter:
             self._file.write(",".join(columns).encode() + b"\n")
             self._has_header = True
         lists = []
-        any_infinite = False
+        all_finite = True
         for values in columns.values():
             if values.dtype == np.bool_:
                 values = values.astype(np.int8)
-            elif values.dtype == np.float64 and np.isinf(values).any():
-                values, any_infinite = np.where(np.isinf(values), self._INFINITY, values), True
+            elif not np.isfinite(values).all():
+                values, all_finite = np.where(np.isinf(values), self._INFINITY, values), False
             lists.append(values.tolist())
-        rows = orjson.dumps(list(zip(*lists, strict=True)))[2:-2].replace(b"],[", b"\n").replace(b"null", b"")
-        if any_infinite:
-            rows = rows.replace(orjson.dumps(self._INFINITY), b"inf")
-        self._file.write(rows + b"\n")
+        rows = orjson.dumps(list(zip(*lists, strict=True)))[2:-2].replace(b"],[", b"\n")
+        if not all_finite:
+            rows = rows.replace(b"null", b"").replace(orjson.dumps(self._INFINITY), b"inf")
+        self._file.write(rows)
+        self._file.write(b"\n")
 
 
 @contextmanager

@@ -116,10 +116,11 @@ class TrainingSimulator:
         over_limit = processes.learning_rate_factor * rate * healthy.stability_margin[:, None]
         growth = processes.growth + instability(over_limit, p.instability_gain)
         healing = p.healing_rate * (0.3 + 0.7 * rate)
+        twin_growth = instability(np.outer(healthy.stability_margin, rate), p.instability_gain)
         nothing = np.zeros_like(growth)
         both = integrate(
             np.concatenate([processes.kick, healthy.kick]),
-            np.concatenate([growth, nothing]),
+            np.concatenate([growth, twin_growth]),
             healing,
             np.concatenate([processes.floor, nothing]),
             np.concatenate([processes.floor_rate, processes.floor_rate]),

@@ -37,6 +37,8 @@ class RunSpec:
     def __post_init__(self) -> None:
         if self.steps < 1 or self.log_every < 1 or self.eval_every < 1:
             raise UserError("steps, log-every and eval-every must be at least 1")
+        if not 0 <= self.seed < 2**64:
+            raise UserError(f"the seed must be a whole number from 0 to 2^64 - 1, not {self.seed}")
         if self.log_every > self.steps:
             raise UserError(f"a record every {self.log_every} steps leaves a run of {self.steps} steps without any")
         if self.onset is not None and not 1 <= self.onset <= self.steps:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import RMetricDetector
-from rmetric.evaluation.calibration import fit_weights, weigh, weight_grid
+from rmetric.evaluation.calibration import fit_weights, threshold_for_f1, weigh, weight_grid
+from rmetric.evaluation.curves import paper_curve, strict_curve
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.scores import score
 from rmetric.metric import Weights
@@ -42,6 +43,25 @@ def test_the_signal_that_tells_gets_the_weight(protocol):
     counts = timeline.count(protocol, weigh(fitted.weights, signals), fitted.threshold)
     assert score("f1", counts).value == 1.0
     assert fitted.weights.lambda_ > 0.5
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_fitted_threshold_keeps_what_it_was_chosen_for_even_if_that_is_to_alert_always(protocol):
+    timeline = Timeline.of([build_run(STEPS, onset=15, failure=205), build_run(STEPS, onset=15, failure=290)])
+    scores = np.where(timeline.step >= 20, 0.25, 0.0)
+    curve = strict_curve(timeline, timeline.starts(scores)) if protocol == "strict" else paper_curve(timeline, scores)
+    threshold = threshold_for_f1(curve)
+    assert score("f1", timeline.count(protocol, scores, threshold)).value == curve.f1.max() == 1.0
+    constant = np.full(len(scores), 0.5)
+    curve = paper_curve(timeline, constant)
+    assert score("f1", timeline.count("paper", constant, threshold_for_f1(curve))).value == 1.0
+
+
+def test_a_curve_that_never_warns_has_no_precision_recall():
+    timeline = Timeline.of([build_run(STEPS, onset=105, failure=205), build_run(STEPS)])
+    curve = strict_curve(timeline, timeline.starts(np.full(len(timeline.step), np.nan)))
+    recalls, precisions = curve.precision_recall()
+    assert len(recalls) == len(precisions) == 0
 
 
 def test_nothing_is_fitted_without_a_failure():

@@ -69,7 +69,8 @@ def test_frontiers_are_monotone_and_areas_lie_in_0_to_1(scores):
     assert (np.diff(rate) >= 0).all()
     assert (np.diff(best) > 0).all()
     recall, precision = curve.precision_recall()
-    assert recall[0] == 0 and (np.diff(recall) > 0).all()
+    assert len(recall) == len(precision)
+    assert (recall[:1] == 0).all() and (np.diff(recall) > 0).all()
     assert (np.diff(precision) <= 0).all()
     assert 0 <= curve.average_precision().value <= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation import loading
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.loading import by_run, load_study, score_study
+from rmetric.replay import replay_log
 from tests.evaluation.builders import build_log
 
 
@@ -41,6 +43,20 @@ def test_damage_and_incomplete_logs_are_counted_and_kept(logs):
     damaged, incomplete = study.warnings()
     assert damaged.startswith("1 of 12 logs are damaged (1 problems)") and "line 6" in damaged
     assert incomplete.startswith("1 of 12 logs are incomplete") and second.stem in incomplete
+
+
+REAL_RUNS = sorted((Path(__file__).resolve().parent.parent / "data" / "real_runs").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", REAL_RUNS, ids=lambda path: path.stem)
+def test_a_log_without_drift_is_judged_as_replay_judges_it(path, tmp_path):
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    study = load_study(tmp_path, jobs=1)
+    scores = score_study(study, {"r_metric": make_detector("r_metric")}, jobs=1)["r_metric"]
+    replayed: list[np.ndarray] = []
+    replay_log(path, sink=lambda columns: replayed.append(columns["r_metric"]))
+    assert np.array_equal(scores, np.concatenate(replayed))
+    assert scores.max() > 0.57
 
 
 def test_the_sample_stands_in_and_says_so(tmp_path):

@@ -180,7 +180,7 @@ def test_the_script_writes_every_table_three_times(main, tmp_path, capsys):
     for table in ("1", "2", "3", "4", "5", "6", "7", "8"):
         assert f"Table {table}:" in shown.out
     names = {path.stem for path in out.glob("*.md")}
-    assert len(names) == 12 and "headline" in names
+    assert len(names) == 13 and "headline" in names
     for name in names:
         assert (out / f"{name}.tex").is_file()
         assert len(pd.read_csv(out / f"{name}.csv")) > 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
-from rmetric.evaluation.scores import Score, false_alarm_bound
+from rmetric.evaluation.scores import Score, false_alarm_bound, recall_at_lead
 from rmetric.reporting.formats import Cell, Column, Table
 from rmetric.reporting.tables import captions
 
@@ -19,9 +21,13 @@ SCORES = (
 )
 
 
+REQUIRED_LEADS = (1, 10, 50, 100, 255, 500)
+"""Steps; 255 is the paper's mean lead."""
+
+
 def tables(ev: Evaluator) -> list[Table]:
-    """3: side by side; 3b: false alarms and comparison; 3c: thresholds fitted to a false-alarm budget."""
-    return [_side_by_side(ev), _strict(ev), _budget(ev)]
+    """3: side by side; 3b: false alarms and comparison; 3c: fitted to a false-alarm budget; 3d: recall by lead."""
+    return [_side_by_side(ev), _strict(ev), _budget(ev), _by_required_lead(ev)]
 
 
 def _side_by_side(ev: Evaluator) -> Table:
@@ -31,10 +37,13 @@ def _side_by_side(ev: Evaluator) -> Table:
         for protocol in PROTOCOLS:
             summary = ev.summary(name, protocol)
             row |= {f"{key}_{protocol}": summary[key] for key, _, _ in SCORES}
+            if protocol == "strict":
+                row["false_alarms_per_1000"] = summary["false_alarms_per_1000"]
         rows.append(row)
     columns = [Column("detector", "Detector"), Column("threshold", "Threshold", digits=2)]
     for key, title, digits in SCORES:
         columns += [Column(f"{key}_{p}", f"{title}, {p}", digits, p) for p in PROTOCOLS]
+    columns.append(Column("false_alarms_per_1000", "False alarms per 1,000 healthy steps", 3, "strict"))
     caption = (
         f"Detectors at their published thresholds: nothing is fitted, all runs are scored. {captions.BOTH} "
         f"{captions.runs(ev)} {captions.interval(ev)}"
@@ -135,3 +144,21 @@ def _budget(ev: Evaluator) -> Table:
         f"other half, where the budget may be missed. Score half: {captions.runs(ev, half)} {captions.interval(ev)}"
     )
     return Table("table_3c_budget", "Table 3c: At a false-alarm budget, held out", caption, columns, rows)
+
+
+def _by_required_lead(ev: Evaluator) -> Table:
+    required = np.array(REQUIRED_LEADS, dtype=np.float64)
+    rows: list[dict[str, Cell]] = []
+    for name in ev.detectors:
+        recalls = recall_at_lead(ev.counts(name, "strict"), required)
+        row: dict[str, Cell] = {"detector": name}
+        for lead, recall in zip(REQUIRED_LEADS, recalls.tolist(), strict=True):
+            row[f"recall_{lead}"] = Score.undefined("no run failed") if math.isnan(recall) else Score(recall)
+        rows.append(row)
+    columns = [Column("detector", "Detector")]
+    columns += [Column(f"recall_{lead}", f"Recall, lead ≥ {lead}", 3, "strict") for lead in REQUIRED_LEADS]
+    caption = (
+        "Strict protocol: share of the failed runs that were warned at least so many steps before the failure, at "
+        f"published thresholds. {captions.runs(ev)}"
+    )
+    return Table("table_3d_required_lead", "Table 3d: Recall by required lead", caption, columns, rows)

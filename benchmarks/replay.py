@@ -1,0 +1,130 @@
+"""How fast logs are replayed, and in how much memory.
+
+    python benchmarks/replay.py                          # about 20 s
+    python benchmarks/replay.py --records 2000000        # about 1 GB
+
+Prints one JSON object. Times are wall clock, from opening the log to the finished CSV and summary; importing and
+plotting are not in them. Memory is the largest resident set of a fresh process that replays one log and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmetric.metric import RMetric
+from rmetric.records import encode_event, encode_metrics, held, to_log_precision
+from rmetric.reporting.replay_report import replay_to_folder
+from rmetric.signals import HardwareFailureRate, ValidationDrift
+
+BLOCK = 20_000
+REFERENCE = 100_000
+"""Records of the log whose time is reported."""
+
+
+def write_log(path: Path, records: int) -> None:
+    """A log with every field that a simulated run writes, a record every 10 steps, in blocks of bounded size."""
+    with open(path, "wb") as file:
+        file.write(encode_event({"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": "NONE"}}}))
+        metric, drift, rate = RMetric.paper(), ValidationDrift(), HardwareFailureRate()
+        for start in range(0, records, BLOCK):
+            rng = np.random.default_rng(start)
+            n = min(BLOCK, records - start)
+            step = (np.arange(start, start + n) + 1) * 10
+            validation = np.full(n, np.nan)
+            validation[::10] = to_log_precision(2.0 + 0.01 * rng.normal(size=len(validation[::10])))
+            delta_l = np.full(n, np.nan)
+            delta_l[::10] = [drift.update(loss) for loss in validation[::10].tolist()]
+            raw: dict[str, np.ndarray] = {
+                "training_loss": 2.0 + 0.02 * rng.normal(size=n),
+                "validation_loss": held(validation),
+                "learning_rate": np.full(n, 1e-4),
+                "grad_norm": np.exp(0.2 * rng.normal(size=n)),
+                "update_rms": 1e-5 * np.exp(0.2 * rng.normal(size=n)),
+                "step_time_s": 5.0 + 0.1 * rng.random(n),
+                "step_time_max_s": 6.0 + 0.1 * rng.random(n),
+                "lambda": np.full(n, rate.value),
+                "sigma_sq": 0.01 * np.exp(rng.normal(size=n)),
+                "delta_l": held(to_log_precision(delta_l)),
+            }
+            raw = {name: to_log_precision(values) for name, values in raw.items()}
+            r = metric.extend(raw["lambda"], raw["sigma_sq"], raw["delta_l"])
+            raw |= {name: np.asarray(values) for name, values in r._asdict().items() if name != "r"}
+            floats = {name: to_log_precision(values) for name, values in {**raw, "r_metric": np.asarray(r.r)}.items()}
+            states: dict[str, Sequence[Any]] = {"alerts": [{"r_metric": 300}] * n, "is_nan": [False] * n}
+            states["active_workers"] = [list(range(8))] * n
+            file.writelines(encode_metrics(step, floats, states))
+            time_s = float(step[-1]) * 5.0
+            rate.update(time_s)
+            file.write(encode_event({"event": "HARDWARE_EVENT", "step": int(step[-1]), "time_s": time_s}))
+        file.write(encode_event({"event": "EXPERIMENT_SUCCESS", "step": records * 10}))
+
+
+def measure(log: str, out: str, queue: Any) -> None:
+    """Replay in this process; put seconds and the peak resident set (MiB) into the queue."""
+    warm_up = Path(out) / "warm_up.jsonl"
+    write_log(warm_up, 2_000)
+    replay_to_folder(warm_up, "warm_up", Path(out))  # what is imported on first use
+    started = time.perf_counter()
+    replay = replay_to_folder(Path(log), "replay", Path(out))
+    seconds = time.perf_counter() - started
+    exact = replay.agreement["r_metric"].max_difference == 0.0
+    queue.put(((replay.records, exact), seconds, peak_rss_mib()))
+
+
+def peak_rss_mib() -> float:
+    """Largest resident set of this process; where there is no ``/proc``, that of its parent may be in it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measured(records: int, repeats: int) -> dict[str, float]:
+    """The best of several replays, each in a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.jsonl"
+        write_log(log, records)
+        results = []
+        for _ in repeat(None, repeats):
+            queue = context.Queue()
+            process = context.Process(target=measure, args=(str(log), folder, queue))
+            process.start()
+            results.append(queue.get())
+            process.join()
+        (replayed, exact), seconds, _ = min(results, key=lambda result: result[1])
+        assert replayed == records and exact, "the replay does not give what the log holds"
+        return {
+            "records": records,
+            "log_mb": round(log.stat().st_size / 1e6, 1),
+            "seconds": round(seconds, 3),
+            "records_per_s": round(records / seconds),
+            "peak_rss_mib": round(max(peak for _, _, peak in results), 1),
+        }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--records", type=int, default=600_000, help="records of the large log (default: 600000, 0.3 GB)"
+    )
+    records = parser.parse_args().records
+    reference, small, large = measured(REFERENCE, 5), measured(max(records // 10, 1), 1), measured(records, 1)
+    growth = round(large["peak_rss_mib"] / small["peak_rss_mib"], 3)
+    print(json.dumps({"reference": reference, "small": small, "large": large, "memory_growth": growth}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

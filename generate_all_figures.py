@@ -1,0 +1,73 @@
+"""Logs to figures: Figures 1 to 5 as PNG and PDF, and captions.md that says exactly what each of them shows.
+
+python generate_all_figures.py                         # logs_FULL_METRIC/ into results/figures/
+python generate_all_figures.py --logs logs_SMOKE --out results_smoke/figures --figures 2 3
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.registry import load_plugin
+
+NUMBERS = ("1", "2", "3", "4", "5")
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Draw the paper's figures from logs: concept, a failing run, curves, lead times, ablation and transfer.")
+    p.add_argument("--logs", type=Path, default=DEFAULT_LOGS, help="folder of .jsonl logs")
+    p.add_argument("--out", type=Path, default=Path("results/figures"), help="folder for the figures")
+    p.add_argument("--figures", nargs="+", choices=NUMBERS, default=NUMBERS, metavar="N", help="figures by number")
+    p.add_argument("--run", metavar="NAME", help="log of Figure 2 (default: the typical failing run)")
+    p.add_argument(
+        "--cache", type=Path, help="folder of scores (default: OUT/../tables/cache if it exists, or OUT/cache)"
+    )
+    p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers detectors")
+    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
+    p.add_argument(
+        "--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes that read and score logs"
+    )
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, score (or take the tables' scores), draw, write."""
+    args = parser().parse_args(argv)
+    for plugin in args.plugin:
+        load_plugin(plugin)
+    out = output_folder(args.out)
+
+    from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
+    from rmetric.evaluation.loading import load_study
+    from rmetric.reporting.figures import draw_figures, write, write_captions
+
+    study = load_study(args.logs, args.jobs)
+    for warning in study.warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    tables_cache = out.parent / "tables" / "cache"
+    cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
+    evaluator = Evaluator.of(
+        study, cache=cache, jobs=args.jobs, plugins=args.plugin, draws=args.bootstrap, seed=args.seed
+    )
+    drawings = draw_figures(evaluator, args.figures, args.run or "")
+    for drawing in drawings:
+        write(drawing, out)
+        if drawing.note:
+            print(drawing.note)
+    command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
+    write_captions(drawings, command, out)
+    if study.note:
+        print(study.note)
+    print(f"{len(drawings)} figures from {len(study.runs)} logs written to {out}/ as .png and .pdf, and captions.md")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

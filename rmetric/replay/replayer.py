@@ -1,0 +1,259 @@
+"""The flow of a replay: events in, columns out chunk by chunk, and at the end what was found.
+
+The same detectors see the same records in the same order as in the run that wrote the log, so that replaying a log of
+this project gives exactly the R and the alerts of that run. Every estimator carries its state from one chunk to the
+next, and the size of a chunk changes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.detectors import StreamingDetector, online_detectors
+from rmetric.errors import UserError
+from rmetric.evaluation.ground_truth import truth_of
+from rmetric.importers import AUTO, IMPORTERS, detect_format
+from rmetric.metric import RMetric
+from rmetric.records import (
+    MEASUREMENTS,
+    VERDICTS,
+    Chunk,
+    NumberedEvent,
+    Observations,
+    OnDamage,
+    chunks,
+)
+from rmetric.replay.agreement import Agreement
+from rmetric.replay.alerts import AlertEpisodes, FirstAlerts
+from rmetric.replay.intake import Intake
+from rmetric.replay.result import Replay
+from rmetric.replay.settings import ReplaySettings
+from rmetric.replay.signals import Evaluations, Recovered, SignalRecovery
+from rmetric.replay.text import plain_text
+from rmetric.replay.trace import Trace
+
+Columns = dict[str, NDArray[Any]]
+
+CHUNK_RECORDS = 2048
+"""Few enough to stay in the processor's cache."""
+
+
+class Replayer:
+    """Replays one log: feed its events to :meth:`run`, take the columns chunk by chunk, then :meth:`finish`.
+
+    Parameters
+    ----------
+    settings
+        Which R-Metric.
+    chunk_records
+        Records at a time. Changes the memory that is used and nothing else.
+    trace
+        Keep what a plot needs.
+    """
+
+    def __init__(
+        self, settings: ReplaySettings | None = None, chunk_records: int = CHUNK_RECORDS, *, trace: bool = False
+    ) -> None:
+        self._settings = settings or ReplaySettings()
+        self._chunk_records = chunk_records
+        self._trace = Trace() if trace else None
+        self._intake = Intake()
+        self._evaluations = Evaluations()
+        self._signals = SignalRecovery()
+        self._metric: RMetric | None = None
+        self._notes: list[str] = []
+        self._detectors: dict[str, StreamingDetector] = online_detectors()
+        self._detectors.pop("r_metric", None)
+        self._first_alerts = FirstAlerts()
+        self._episodes = AlertEpisodes()
+        self._agreement: dict[str, Agreement] = {}
+        self._records = 0
+        self._first_step: int | None = None
+        self._last_step: int | None = None
+
+    def run(self, events: Iterator[NumberedEvent], on_damage: OnDamage) -> Iterator[Columns]:
+        """Replay; yields for each chunk name → values of shape (n,).
+
+        The names are ``step``, the losses, ``grad_norm``, ``lambda``, ``sigma_sq``, ``delta_l`` as the detectors saw
+        them (NaN: not measured, infinity: not finite), ``lambda_norm``, ``sigma_sq_norm``, ``delta_l_norm``,
+        ``r_metric``, ``r_metric_logged`` and ``alert_<detector>``.
+        """
+        for chunk in chunks(self._intake.admit(events, on_damage), on_damage, self._chunk_records):
+            if len(chunk.step):
+                yield self._extend(chunk)
+            else:
+                self._signals.extend_without_records(chunk.events)
+
+    def _extend(self, chunk: Chunk) -> Columns:
+        self._count(chunk.step)
+        nothing = np.full(len(chunk.step), np.nan)
+        logged = {name: chunk.columns.get(name, nothing) for name in (*MEASUREMENTS, *VERDICTS)}
+        validation, evaluated = self._evaluations.extend(logged["validation_loss"])
+        signals = self._signals.extend(chunk.events, logged, validation, evaluated)
+        verdicts = self._verdicts(signals)
+
+        columns: Columns = {"step": chunk.step, "training_loss": logged["training_loss"]}
+        columns |= {"validation_loss": validation, "grad_norm": logged["grad_norm"]}
+        columns |= {name: signal.values for name, signal in signals.items()}
+        columns["lambda"] = np.where(signals["lambda"].known, signals["lambda"].values, np.nan)
+        columns |= {**verdicts, "r_metric_logged": logged["r_metric"]}
+        self._compare(columns, logged, signals)
+
+        measured = {name: values for name, values in chunk.columns.items() if name in MEASUREMENTS}
+        measured |= {"validation_loss": validation, **{name: signal.values for name, signal in signals.items()}}
+        columns |= self._alert(Observations(chunk.step, measured, evaluated), verdicts["r_metric"])
+        if self._trace is not None:
+            self._trace.extend(columns, evaluated)
+        return columns
+
+    def _count(self, steps: NDArray[np.int64]) -> None:
+        self._records += len(steps)
+        self._last_step = int(steps[-1])
+        if self._first_step is None:
+            self._first_step = int(steps[0])
+
+    def _verdicts(self, signals: Mapping[str, Recovered]) -> Columns:
+        """:data:`~rmetric.records.VERDICTS`: the normalised signals, the log's own where no raw value is known, and R.
+
+        Each of shape (n,).
+        """
+        if self._metric is None:
+            self._metric, self._notes = self._settings.metric(self._intake.story.config)
+        r, *norms = map(np.asarray, self._metric.extend(*(signal.values for signal in signals.values())))
+        stated = [signal.logged_norm for signal in signals.values()]
+        if not all(np.isnan(norm).all() for norm in stated):
+            norms = [np.where(np.isnan(theirs), ours, theirs) for theirs, ours in zip(stated, norms, strict=True)]
+            w = self._metric.weights
+            r = w.lambda_ * norms[0] + w.sigma_sq * norms[1] + w.delta_l * norms[2]
+        return dict(zip(VERDICTS, (*norms, r), strict=True))
+
+    def _compare(self, columns: Columns, logged: Mapping[str, Any], signals: Mapping[str, Recovered]) -> None:
+        """Our numbers with the log's, recomputed signals where they are recomputed."""
+        theirs = {name: logged[name] for name in VERDICTS}
+        theirs |= {name: np.where(signals[name].recomputed, logged[name], np.nan) for name in ("delta_l", "lambda")}
+        for name, values in theirs.items():
+            self._agreement.setdefault(name, Agreement()).extend(columns[name], values)
+
+    def _alert(self, observations: Observations, r: NDArray[np.float64]) -> Columns:
+        """``alert_<detector>`` for all of them, each of shape (n,)."""
+        assert self._metric is not None
+        alerts = {"r_metric": r > self._metric.threshold}
+        for name, detector in self._detectors.items():
+            alerts[name] = detector.extend(observations) > detector.threshold
+        for name, above in alerts.items():
+            self._first_alerts.extend(name, observations.step, above)
+        self._episodes.extend(observations.step, alerts["r_metric"], self._intake.story.injection_step)
+        return {f"alert_{name}": above for name, above in alerts.items()}
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def finish(self, replay: Replay) -> Replay:
+        """Fill in what the replay found."""
+        metric = self._metric or self._settings.metric(self._intake.story.config)[0]
+        replay.records, replay.first_step, replay.last_step = self._records, self._first_step, self._last_step
+        replay.preset, replay.threshold, replay.window = self._settings.preset, metric.threshold, metric.window
+        replay.weights = (metric.weights.lambda_, metric.weights.sigma_sq, metric.weights.delta_l)
+        replay.alerts, replay.logged_alerts = dict(self._first_alerts), self._intake.story.logged_alerts
+        replay.detectors = ("r_metric", *self._detectors)
+        replay.agreement = self._agreement
+        replay.episodes = self._episodes.count
+        replay.notes += self._notes
+        replay.signals = self._signals.rests_on
+        self._judge(replay)
+        if self._trace is not None:
+            replay.trace = self._trace
+        return replay
+
+    def _judge(self, replay: Replay) -> None:
+        """How the run ended, by the rule of the ground truth, and whether it was warned."""
+        story = self._intake.story
+        run = story.as_run(replay.name, self._last_step)
+        truth = truth_of(run)
+        replay.onset, replay.failure_step, replay.reason = truth.onset, truth.failure_step, truth.reason or ""
+        replay.outcome = truth.kind if story.is_event_log or run.terminal is not None else "not stated"
+        if story.names_its_run:
+            replay.fault, replay.severity, replay.model = run.fault, run.severity, run.model_type
+        warning = self._episodes.warning
+        if replay.onset is not None and replay.failure_step is not None and warning is not None:
+            replay.warning_step = warning if warning < replay.failure_step else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One log
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def replay_log(
+    path: str | Path,
+    *,
+    settings: ReplaySettings | None = None,
+    log_format: str = AUTO,
+    mapping: Mapping[str, str] | None = None,
+    on_damage: OnDamage | None = None,
+    sink: Callable[[Columns], None] | None = None,
+    trace: bool = False,
+    chunk_records: int = CHUNK_RECORDS,
+) -> Replay:
+    """Replay one log in bounded memory.
+
+    Parameters
+    ----------
+    path
+        A log of any format in :data:`rmetric.importers.IMPORTERS`.
+    log_format
+        Name of its format; ``auto`` judges by its content.
+    mapping
+        Our name → the log's name of a column.
+    on_damage
+        Receives ``(line, message)``; without it, the first damage raises :class:`UserError`.
+    sink
+        Receives the columns of each chunk, see :meth:`Replayer.run`.
+    trace
+        Keep what a plot needs.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, is of no known format, or lacks a column for the step.
+    """
+    file = Path(path)
+
+    def strictly(line: int, message: str) -> None:
+        raise UserError(f"{plain_text(file)}, line {line}: {plain_text(message)}")
+
+    report = on_damage or strictly
+    importer = None if log_format == AUTO else IMPORTERS[log_format]
+    replayer = Replayer(settings, chunk_records, trace=trace)
+    with _reading(file):
+        name = log_format if importer is not None else detect_format(file, mapping)
+        events = IMPORTERS[name](file, mapping or {}, report)
+    for columns in replayer.run(_guarded(events, file), report):
+        if sink is not None:
+            sink(columns)
+    replay = replayer.finish(Replay(name=file.stem, source=plain_text(file), format=name))
+    if not replay.records:
+        replay.unusable = "no records"
+        report(1, "an empty file" if not file.stat().st_size else "no record in the whole file could be used")
+    return replay
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{plain_text(file)} cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+
+
+def _guarded(events: Iterator[NumberedEvent], file: Path) -> Iterator[NumberedEvent]:
+    """The same events; an error in reading names the log, and not the output."""
+    with _reading(file):
+        yield from events

@@ -1,0 +1,222 @@
+"""λ, σ² and ΔL out of a log: recomputed where it holds what they are made of, else as logged; and which it was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.records import Event, fresh_evaluations, held, to_log_precision
+from rmetric.signals import HardwareFailureRate, ValidationDrift
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Logged = Mapping[str, Floats]
+"""Every measurement and verdict by log name, each of shape (n,), as the log has it; NaN: it does not say."""
+
+SIGNALS = {"lambda": "λ", "sigma_sq": "σ²", "delta_l": "ΔL"}
+"""Log name → the field's own letter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """One signal in a chunk of ``n`` records; every array of shape (n,)."""
+
+    values: Floats
+    """The raw signal as the detectors see it. NaN: not measured, infinity: not finite."""
+    known: Bools
+    """Where the log has given a raw value by then, or what it is made of."""
+    recomputed: Bools
+    """Where ``values`` are recomputed."""
+    logged_norm: Floats
+    """The normalised value that the log states, where no raw one is known; NaN elsewhere."""
+
+
+class Ever:
+    """Whether something has been the case in a record or one before it.
+
+    >>> ever = Ever()
+    >>> ever.extend(np.array([False, True, False])).tolist(), ever.extend(np.array([False])).tolist()
+    ([False, True, True], [True])
+    """
+
+    def __init__(self) -> None:
+        self.so_far = False
+
+    def extend(self, now: Bools) -> Bools:
+        """For each of the next ``n`` records, shape (n,)."""
+        ever = np.logical_or.accumulate(now) | self.so_far
+        self.so_far = bool(ever[-1]) if len(ever) else self.so_far
+        return ever
+
+
+class Evaluations:
+    """The latest known validation loss at each record, and where it is new."""
+
+    def __init__(self) -> None:
+        self._raw = self._latest = math.nan
+
+    def extend(self, raw: Floats) -> tuple[Floats, Bools]:
+        """Losses with their gaps filled, and whether each is new; shape (n,), n at least 1."""
+        evaluated, losses = fresh_evaluations(raw, self._raw), held(raw, self._latest)
+        self._raw, self._latest = float(raw[-1]), float(losses[-1])
+        return losses, evaluated
+
+
+class _Signal:
+    """What the three have in common: raw values as logged, else normalised ones as logged."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self._ever_logged = Ever()
+        self._ever_recomputed = Ever()
+        self._any_norm = False
+
+    def _known(self, logged: Logged, recomputed: Bools) -> Bools:
+        return self._ever_logged.extend(~np.isnan(logged[self.name])) | recomputed
+
+    def _norm(self, logged: Logged, known: Bools) -> Floats:
+        stated = np.where(known, np.nan, logged[f"{self.name}_norm"])
+        self._any_norm = self._any_norm or not np.isnan(stated).all()
+        return np.where(np.isinf(stated), 1.0, stated)
+
+    @property
+    def rests_on(self) -> str:
+        """What the normalised signal rests on, in words."""
+        if self._ever_recomputed.so_far:
+            return self._recomputed_from
+        if self._ever_logged.so_far:
+            return "as logged"
+        return "normalised value as logged" if self._any_norm else "not in the log (counts as 0)"
+
+    @property
+    def _recomputed_from(self) -> str:
+        return ""
+
+
+class _Lambda(_Signal):
+    """λ from the hardware events; as logged before the first of them."""
+
+    name = "lambda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failure_rate = HardwareFailureRate()
+        self._latest_logged = math.nan
+
+    def extend(self, events: list[tuple[int, Event]], logged: Logged) -> Recovered:
+        """``events`` as in :attr:`rmetric.records.Chunk.events`; there may be no record (n = 0)."""
+        n = len(logged["lambda"])
+        rate, happened, filled = np.empty(n), np.zeros(n, dtype=bool), 0
+        for index, event in events:
+            rate[filled:index] = self._failure_rate.value
+            filled = index
+            self._failure_rate.update(event["time_s"])
+            happened[index:] = True
+        rate[filled:] = self._failure_rate.value
+        recomputed = self._ever_recomputed.extend(happened)
+        self._ever_recomputed.so_far |= bool(events)  # those after the last record count from the next on
+        as_logged = held(logged["lambda"], self._latest_logged)
+        self._latest_logged = float(as_logged[-1]) if n else self._latest_logged
+        known = self._known(logged, recomputed)
+        values = np.where(recomputed, to_log_precision(rate), np.where(known, as_logged, 0.0))
+        return Recovered(values=values, known=known, recomputed=recomputed, logged_norm=self._norm(logged, known))
+
+    @property
+    def _recomputed_from(self) -> str:
+        return "recomputed from HARDWARE_EVENT"
+
+
+class _SigmaSq(_Signal):
+    """σ² as logged: no log holds the gradient norms of the workers."""
+
+    name = "sigma_sq"
+
+    def extend(self, logged: Logged) -> Recovered:
+        values = logged["sigma_sq"]
+        never = np.zeros(len(values), dtype=bool)
+        known = self._known(logged, never)
+        return Recovered(values=values, known=known, recomputed=never, logged_norm=self._norm(logged, known))
+
+
+class _DeltaL(_Signal):
+    """ΔL from the validation losses; as logged before the first of them."""
+
+    name = "delta_l"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drift = ValidationDrift()
+        self._latest = self._latest_logged = math.nan
+        self._evaluations = 0
+        self._is_rounded = True
+
+    def extend(self, validation: Floats, evaluated: Bools, logged: Logged) -> Recovered:
+        """``validation`` and ``evaluated`` from :class:`Evaluations`."""
+        as_logged = held(logged["delta_l"], self._latest_logged)
+        # Two evaluations can have the same loss, to the digits of the log; a new logged ΔL tells them apart.
+        changed = ~np.isnan(as_logged) & (as_logged != np.append(self._latest_logged, as_logged[:-1]))
+        drift = np.full(len(validation), np.nan)
+        at = np.flatnonzero(evaluated | (changed & ~np.isnan(validation)))
+        if len(at):
+            drift[at] = self._drifts(validation[at])
+        drift = held(drift, self._latest)
+        self._latest, self._latest_logged = float(drift[-1]), float(as_logged[-1])
+        recomputed = self._ever_recomputed.extend(evaluated)
+        known = self._known(logged, recomputed)
+        values = np.where(recomputed, drift, as_logged)
+        return Recovered(values=values, known=known, recomputed=recomputed, logged_norm=self._norm(logged, known))
+
+    def _drifts(self, losses: Floats) -> Floats:
+        """ΔL of the next evaluations, shape (k,), k at least 1."""
+        self._evaluations += len(losses)
+        drifts = np.array([self._drift.update(loss) for loss in losses.tolist()])
+        # A log that holds 7 digits was written by one that rounded ΔL to as many before it used it.
+        rounded = np.logical_and.accumulate((to_log_precision(losses) == losses) & self._is_rounded)
+        self._is_rounded = bool(rounded[-1])
+        return np.where(rounded, to_log_precision(drifts), drifts)
+
+    @property
+    def _recomputed_from(self) -> str:
+        few = " (fewer than two evaluations: counts as 0)" if self._evaluations < 2 else ""
+        return f"recomputed from validation_loss{few}"
+
+
+class SignalRecovery:
+    """The three signals of one log, chunk after chunk; the size of a chunk changes no number."""
+
+    def __init__(self) -> None:
+        self._lambda, self._sigma_sq, self._delta_l = _Lambda(), _SigmaSq(), _DeltaL()
+
+    def extend(
+        self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools
+    ) -> dict[str, Recovered]:
+        """The signals of the next chunk by log name, in the order of :data:`SIGNALS`.
+
+        Parameters
+        ----------
+        events
+            Hardware events, each with the index of the record that it stands before.
+        logged
+            Every measurement and verdict as the log has it, shape (n,), n at least 1.
+        validation, evaluated
+            From :class:`Evaluations`, shape (n,).
+        """
+        return {
+            "lambda": self._lambda.extend(events, logged),
+            "sigma_sq": self._sigma_sq.extend(logged),
+            "delta_l": self._delta_l.extend(validation, evaluated, logged),
+        }
+
+    def extend_without_records(self, events: list[tuple[int, Event]]) -> None:
+        """Note hardware events that fill a chunk of their own."""
+        self._lambda.extend(events, {"lambda": np.empty(0), "lambda_norm": np.empty(0)})
+
+    @property
+    def rests_on(self) -> dict[str, str]:
+        """Log name of a signal → what its normalised value rests on, in words."""
+        return {signal.name: signal.rests_on for signal in (self._lambda, self._sigma_sq, self._delta_l)}

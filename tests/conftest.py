@@ -1,0 +1,47 @@
+"""What all tests share: a reproducible hypothesis profile, where the sample data lies, registries that stay clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from rmetric.detectors import DETECTORS
+from rmetric.faults import FAULTS
+
+# No test may depend on luck or on the speed of the machine.
+settings.register_profile(
+    "rmetric", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("rmetric")
+
+HERE = Path(__file__).resolve().parent
+AUTHORS_LOGS = HERE.parents[1] / "shared" / "data" / "authors_sample_logs"
+"""Not part of this repository: the files belong to the paper's author."""
+
+
+@pytest.fixture(scope="session")
+def authors_logs() -> list[Path]:
+    """The run logs that the paper's author wrote."""
+    found = sorted(AUTHORS_LOGS.glob("*.jsonl"))
+    if not found:
+        pytest.skip("the author's sample logs are not part of this repository and are not beside it")
+    return found
+
+
+@pytest.fixture(scope="session")
+def real_logs() -> list[Path]:
+    """Real training runs in the project's format."""
+    return sorted((HERE / "data" / "real_runs").glob("*.jsonl"))
+
+
+@pytest.fixture
+def clean_registries() -> Iterator[None]:
+    """Forget whatever a test registers."""
+    known = {id(registry): {name for name, _ in registry.items()} for registry in (FAULTS, DETECTORS)}
+    yield
+    for registry in (FAULTS, DETECTORS):
+        for name in {name for name, _ in registry.items()} - known[id(registry)]:
+            registry.discard(name)

@@ -1,0 +1,85 @@
+"""What the tests of the faults share: processes before and after a fault, and faulty runs beside controls."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.architectures import ARCHITECTURES
+from rmetric.evaluation.ground_truth import Outcome
+from rmetric.faults import FAULTS, NEVER, Fault, Processes
+from rmetric.simulation import HealthyParameters, RunSpec, Traces, TrainingSimulator
+from rmetric.simulation.healthy import healthy_processes
+from rmetric.simulation.simulator import _undisturbed
+from rmetric.streams import RunStreams
+from rmetric.study import judge_traces
+
+MOE = "gpt-4-moe"
+NAMES = list(FAULTS)
+
+
+def undisturbed(runs: int = 5, steps: int = 800, architecture: str = MOE) -> Processes:
+    """Processes of healthy runs, of seeds 0, 1, …"""
+    profile = ARCHITECTURES[architecture]
+    streams = RunStreams(tuple(range(runs)), steps)
+    return _undisturbed(profile, healthy_processes(profile, streams, HealthyParameters()), runs, steps)
+
+
+def between(runs: int, steps: int, onset: int | NDArray[np.int64], duration_steps: int = 0) -> NDArray[np.bool_]:
+    """Where a fault with this onset (a step, from 1) is on, (runs, steps)."""
+    step = np.arange(1, steps + 1)
+    start = np.broadcast_to(onset, runs)[:, None]
+    return (step >= start) & (step < (start + duration_steps if duration_steps else NEVER))
+
+
+def disturbed(
+    fault: Fault, runs: int = 5, steps: int = 800, onset: int | NDArray[np.int64] = 201, architecture: str = MOE
+) -> Processes:
+    """The processes of :func:`undisturbed` after the fault."""
+    processes = undisturbed(runs, steps, architecture)
+    streams = RunStreams(tuple(range(runs)), steps).within(f"fault {fault.name}")
+    fault.simulate(processes, between(runs, steps, onset, fault.duration_steps), streams)
+    return processes
+
+
+def snapshot(processes: Processes) -> Processes:
+    """A copy that later changes do not reach."""
+    return deepcopy(processes)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Faulty runs and the controls of the same seeds."""
+
+    faulty: Traces
+    control: Traces
+    outcomes: list[Outcome]
+
+    @property
+    def relative_excess(self) -> NDArray[np.float64]:
+        """Excess of the held-out loss over the control's, relative, (R, T)."""
+        return self.faulty.held_out / self.control.held_out - 1.0
+
+    @property
+    def failed_share(self) -> float:
+        """Share of the faulty runs that fail."""
+        return sum(outcome.kind == "failed" for outcome in self.outcomes) / len(self.outcomes)
+
+
+@cache
+def pair(
+    fault: str, severity: str, *, runs: int = 8, steps: int = 1200, onset: int | None = 400, architecture: str = MOE
+) -> Pair:
+    """Simulate runs with a fault, and the same without."""
+    specs = [
+        RunSpec(architecture=architecture, fault=fault, severity=severity, seed=seed, steps=steps, onset=onset)
+        for seed in range(runs)
+    ]
+    simulator = TrainingSimulator()
+    faulty = simulator.simulate(specs)
+    control = simulator.simulate([replace(spec, fault="NONE", onset=None) for spec in specs])
+    return Pair(faulty, control, judge_traces(faulty))

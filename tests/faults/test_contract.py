@@ -1,0 +1,382 @@
+"""What every registered fault promises, whoever wrote it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import FrozenInstanceError, dataclass, fields
+
+import numpy as np
+import pytest
+
+from rmetric.architectures import ARCHITECTURES
+from rmetric.errors import UserError
+from rmetric.faults import (
+    FAULTS,
+    NEVER,
+    SEVERITIES,
+    Fault,
+    Processes,
+    check_fault_fits,
+    file_name_part,
+    make_fault,
+    register_fault,
+)
+from rmetric.simulation import RunSpec, TrainingSimulator
+from rmetric.streams import RunStreams
+from rmetric.study import run_batch
+from tests.faults.common import MOE, NAMES, between, disturbed, pair, snapshot, undisturbed
+from tests.helpers import records_of
+
+READ_ONLY = ("learning_rate_rel", "healthy_loss")
+ARRAYS = [item.name for item in fields(Processes) if item.name not in ("architecture", "events", "reported")]
+MEASURED = ("training_loss", "learning_rate", "grad_norm", "sigma_sq", "update_rms", "step_time_s", "non_finite_count")
+EVERY = [(name, severity) for name in NAMES for severity in SEVERITIES]
+
+
+def _arrays(processes: Processes) -> dict[str, np.ndarray]:
+    return {name: getattr(processes, name) for name in ARRAYS} | processes.reported
+
+
+# --- declaration -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_says_what_happens_and_where_that_is_described(name: str) -> None:
+    fault = FAULTS[name]
+    assert fault.name == name
+    assert fault.__doc__
+    assert not fault.__doc__.startswith(f"{fault.__name__}(")  # what a dataclass writes for itself
+    assert fault.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_has_three_severities_that_differ(name: str) -> None:
+    assert tuple(FAULTS[name].severities) == SEVERITIES
+    made = [make_fault(name, severity) for severity in SEVERITIES]
+    assert len({repr(fault) for fault in made}) == 3
+    assert make_fault(name) == made[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_cannot_be_changed_once_made(name: str) -> None:
+    fault = make_fault(name)
+    with pytest.raises(FrozenInstanceError):
+        fault.duration_steps = 5  # type: ignore[misc]
+    assert hash(fault) == hash(make_fault(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parameters_are_keyword_only_and_each_is_described(name: str) -> None:
+    with pytest.raises(TypeError):
+        FAULTS[name](3)  # type: ignore[call-arg, misc]
+    source = inspect.getsource(FAULTS[name])
+    own = [item.name for item in fields(FAULTS[name]) if item.name != "duration_steps"]
+    assert source.count('    """') >= len(own)
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_the_parameters_survive_json(name: str, severity: str) -> None:
+    fault = make_fault(name, severity)
+    parameters = json.loads(json.dumps(fault.parameters, allow_nan=False))
+    assert parameters == fault.parameters
+    assert type(fault)(**parameters) == fault
+
+
+# --- simulation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_nothing_changes_before_the_onset_and_something_does_after(name: str, severity: str) -> None:
+    onset = np.array([1, 120, 301, 555, 799])
+    before, after = undisturbed(), disturbed(make_fault(name, severity), onset=onset)
+    early = ~between(5, 800, onset)
+    for key, array in _arrays(after).items():
+        if array.ndim > 1:
+            assert np.array_equal(array[early], _arrays(before)[key][early]), key
+    lost = after.worker_lost_at
+    assert (lost >= onset).all()
+    for row, events in enumerate(after.events):
+        assert all(onset[row] <= event.step <= 800 for event in events)
+    longest = 1  # the run whose onset leaves it most of its steps
+    assert any(
+        not np.array_equal(array[longest], _arrays(before)[key][longest]) for key, array in _arrays(after).items()
+    )
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_a_fault_that_is_never_on_does_nothing(name: str, severity: str) -> None:
+    before, after = undisturbed(), undisturbed()
+    nowhere = np.zeros((5, 800), dtype=bool)
+    make_fault(name, severity).simulate(after, nowhere, RunStreams(tuple(range(5)), 800))
+    for key, array in _arrays(after).items():
+        assert np.array_equal(array, _arrays(before)[key]), key
+    assert after.events == before.events
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_a_fault_stays_within_its_rows_and_its_group_does_not_matter(name: str, severity: str) -> None:
+    fault = make_fault(name, severity)
+    before, after = undisturbed(), undisturbed()
+    streams, active = RunStreams(tuple(range(5)), 800), between(5, 800, 201, fault.duration_steps)
+    for rows in (slice(1, 2), slice(2, 4)):
+        fault.simulate(after.of_runs(rows), active[rows], streams.of_runs(rows).within(f"fault {name}"))
+    whole = disturbed(fault)
+    inside, outside = slice(1, 4), [0, 4]
+    for key, array in _arrays(after).items():
+        assert np.array_equal(array[outside], _arrays(before)[key][outside]), key
+        assert np.array_equal(array[inside], _arrays(whole)[key][inside]), key
+    assert [after.events[row] for row in outside] == [[], []]
+    assert after.events[inside] == whole.events[inside]
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_a_fault_touches_the_processes_and_nothing_else(name: str, severity: str) -> None:
+    fault, state = make_fault(name, severity), undisturbed()
+    active = between(5, 800, 201, fault.duration_steps)
+    known = active.copy()
+    held = {key: id(array) for key, array in _arrays(state).items()}
+    kinds = {key: (array.dtype, array.shape) for key, array in _arrays(state).items()}
+    before, attributes, dice = snapshot(state), set(vars(state)), np.random.get_state()[1].copy()  # noqa: NPY002
+    fault.simulate(state, active, RunStreams(tuple(range(5)), 800))
+    assert set(vars(state)) == attributes
+    assert {key: id(array) for key, array in _arrays(state).items()} == held
+    assert {key: (array.dtype, array.shape) for key, array in _arrays(state).items()} == kinds
+    assert np.array_equal(active, known)
+    assert np.array_equal(np.random.get_state()[1], dice)  # noqa: NPY002
+    assert state.architecture == before.architecture
+    for key in READ_ONLY:
+        assert np.array_equal(getattr(state, key), getattr(before, key))
+    assert fault == make_fault(name, severity)
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_the_processes_stay_physical(name: str, severity: str) -> None:
+    state = disturbed(make_fault(name, severity))
+    for key, array in _arrays(state).items():
+        assert np.isfinite(array).all(), key
+    for key in ("kick", "floor", "floor_rate", "stall_s", "non_finite_gradients", "worker_gradient_factor"):
+        assert (getattr(state, key) >= 0.0).all(), key
+    assert (state.floor_rate <= 1.0).all()
+    assert (state.learning_rate_factor > 0.0).all()
+    assert ((state.worker_lost_at == NEVER) == (state.lost_worker == -1)).all()
+    for events in state.events:
+        assert all(0 <= event.worker < 8 and event.kind in ("correctable", "fatal") for event in events)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_high_severity_shows_in_some_measurement(name: str) -> None:
+    runs = pair(name, "high")
+    shown = []
+    for key in MEASURED:
+        faulty, control = getattr(runs.faulty, key)[:, 399:], getattr(runs.control, key)[:, 399:]
+        largest = [np.nanmax(np.abs(trace)) for trace in (faulty, control)]
+        mean = [np.nanmean(trace) for trace in (faulty, control)]
+        shown.append(abs(mean[0] - mean[1]) > 0.05 * abs(mean[1]) or largest[0] > 1.5 * largest[1])
+    assert any(shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_severe_runs_fail_more_often(name: str) -> None:
+    low, medium, high = (pair(name, severity, runs=16, steps=1500, onset=None).failed_share for severity in SEVERITIES)
+    assert low <= medium <= high
+    assert low < high or low > 0.9
+    assert high > 0.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_before_its_onset_a_faulty_run_is_its_twin(name: str) -> None:
+    for severity in SEVERITIES:
+        runs = pair(name, severity)
+        for key in (*MEASURED, "held_out"):
+            assert np.array_equal(getattr(runs.faulty, key)[:, :399], getattr(runs.control, key)[:, :399]), key
+        assert np.array_equal(runs.faulty.twin_held_out, runs.control.held_out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_finds_its_way_into_the_log(name: str) -> None:
+    spec = RunSpec(architecture=MOE, fault=name, severity="high", seed=3, steps=600, onset=200)
+    (log,) = run_batch([spec])
+    start, *events = (json.loads(line) for line in log.content.splitlines())
+    assert start["config"]["fault_injection"] == {
+        "type": name, "severity": "high", "trigger_step": 200, "params": make_fault(name, "high").parameters,
+    }  # fmt: skip
+    injected = [event for event in events if event["event"] == "FAULT_INJECTED"]
+    assert [(event["step"], event["fault"]) for event in injected] == [(200, name)]
+
+
+# --- making faults ---------------------------------------------------------------------------------------------------
+
+
+def test_all_twelve_are_there() -> None:
+    assert set(NAMES) >= {
+        "LR_SPIKE", "GRADIENT_EXPLOSION", "DATA_CORRUPTION", "NODE_FAILURE", "NETWORK_DEGRADATION",
+        "SILENT_DATA_CORRUPTION", "GQA_MISMATCH", "RMS_NORM_ERROR", "LOW_PRECISION_ATTENTION", "EXPERT_FAILURE",
+        "ROUTER_IMBALANCE", "LARGE_LR",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("lr_spike", "LR_SPIKE"), ("NODE_FAILRE", "NODE_FAILURE"), ("LR_SPIKE+ROUTER", "ROUTER_IMBALANCE")],
+)
+def test_an_unknown_fault_is_answered_with_the_nearest(typed: str, meant: str) -> None:
+    with pytest.raises(UserError, match=f"did you mean '{meant}'"):
+        make_fault(typed)
+
+
+def test_an_unknown_severity_is_the_users_error() -> None:
+    with pytest.raises(UserError, match="unknown severity 'hgih'; choose one of low, medium, high"):
+        make_fault("LR_SPIKE", "hgih")
+
+
+def test_parameters_go_over_those_of_the_severity() -> None:
+    assert make_fault("LR_SPIKE", "high", factor=2.0).parameters == {"duration_steps": 20, "factor": 2.0}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if FAULTS[name].needs_experts])
+@pytest.mark.parametrize("architecture", ["llama-3-8b", "mistral-7b"])
+def test_a_fault_of_experts_on_a_dense_model_is_the_users_error(name: str, architecture: str) -> None:
+    for fault in (name, f"LR_SPIKE+{name}"):
+        with pytest.raises(UserError, match=f"needs a mixture-of-experts model and {architecture} is dense"):
+            RunSpec(architecture=architecture, fault=fault)
+        with pytest.raises(UserError, match="choose --architecture gpt-4-moe"):
+            check_fault_fits(fault, ARCHITECTURES[architecture])
+    check_fault_fits(name, ARCHITECTURES[MOE])
+
+
+def test_exactly_the_faults_of_experts_need_experts() -> None:
+    assert {name for name in NAMES if FAULTS[name].needs_experts} == {"EXPERT_FAILURE", "ROUTER_IMBALANCE"}
+
+
+def test_a_name_becomes_part_of_a_file_name() -> None:
+    assert file_name_part("LR_SPIKE+LOW_PRECISION_ATTENTION") == "lr_spike-low_precision_attention"
+
+
+# --- combinations ----------------------------------------------------------------------------------------------------
+
+
+def test_a_combination_runs_all_its_parts() -> None:
+    spike, network = pair("LR_SPIKE", "low"), pair("NETWORK_DEGRADATION", "low")
+    both = pair("LR_SPIKE+NETWORK_DEGRADATION", "low")
+    assert np.array_equal(both.faulty.learning_rate, spike.faulty.learning_rate)
+    assert np.array_equal(both.faulty.held_out, spike.faulty.held_out)
+    assert np.array_equal(both.faulty.step_time_s, network.faulty.step_time_s)
+    assert both.faulty.hardware == network.faulty.hardware
+
+
+def test_the_order_of_the_parts_changes_the_name_only() -> None:
+    one, other = pair("LR_SPIKE+DATA_CORRUPTION", "low"), pair("DATA_CORRUPTION+LR_SPIKE", "low")
+    for key in (*MEASURED, "held_out"):
+        assert np.array_equal(getattr(one.faulty, key), getattr(other.faulty, key), equal_nan=True), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_adds_to_what_another_has_done(name: str) -> None:
+    for other in NAMES:
+        ends = []
+        for order in ((name, other), (other, name)):
+            state, streams = undisturbed(runs=2), RunStreams((0, 1), 800)
+            for part in order:
+                fault = make_fault(part)
+                active = between(2, 800, 201, fault.duration_steps)
+                fault.simulate(state, active, streams.within(f"fault {part}"))
+            ends.append(_arrays(state))
+        for key, array in ends[0].items():
+            if key != "floor_rate":  # one pace towards one floor: that of the part named last
+                assert np.allclose(array, ends[1][key], rtol=1e-5, atol=0.0), (name, other, key)
+
+
+def test_a_combination_says_what_it_is_made_of() -> None:
+    fault = make_fault("LR_SPIKE + DATA_CORRUPTION", "high")
+    assert fault.label == "LR_SPIKE+DATA_CORRUPTION"
+    assert [part.name for part in fault.parts] == ["LR_SPIKE", "DATA_CORRUPTION"]
+    assert json.loads(json.dumps(fault.parameters)) == {
+        "LR_SPIKE": make_fault("LR_SPIKE", "high").parameters,
+        "DATA_CORRUPTION": make_fault("DATA_CORRUPTION", "high").parameters,
+    }
+    with pytest.raises(TypeError, match="part by part"):
+        fault.simulate(undisturbed(), between(5, 800, 201), RunStreams(tuple(range(5)), 800))
+
+
+def test_a_fault_cannot_be_combined_with_itself() -> None:
+    with pytest.raises(UserError, match="names a fault twice"):
+        make_fault("LR_SPIKE+DATA_CORRUPTION+LR_SPIKE")
+
+
+def test_a_combination_is_cleared_when_its_last_part_is() -> None:
+    specs = [
+        RunSpec(architecture=MOE, fault=fault, severity="low", onset=100, steps=400)
+        for fault in ("LR_SPIKE", "LR_SPIKE+GRADIENT_EXPLOSION", "LR_SPIKE+DATA_CORRUPTION")
+    ]
+    assert TrainingSimulator().simulate(specs).cleared == [120, 200, None]
+
+
+# --- registration ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stall(Fault):
+    """Every step waits."""
+
+    source = "a test"
+    seconds: float = 100.0
+
+    def simulate(self, state: Processes, active: np.ndarray, rng: RunStreams) -> None:
+        state.stall_s += active * self.seconds
+
+
+def test_a_users_own_fault_runs_like_any_other(clean_registries: None) -> None:
+    register_fault("STALL")(_Stall)
+    (log,) = run_batch([RunSpec(architecture="llama-3-8b", fault="STALL", onset=200, steps=400)])
+    times = {record["step"]: record["step_time_s"] for record in records_of(log.content)}
+    assert max(times[step] for step in range(10, 200, 10)) < 50.0
+    assert min(times[step] for step in range(210, 401, 10)) > 100.0
+
+
+def test_a_fault_without_severities_of_its_own_has_three_equal_ones(clean_registries: None) -> None:
+    register_fault("STALL")(_Stall)
+    assert {make_fault("STALL", severity) for severity in SEVERITIES} == {_Stall()}
+
+
+def test_a_fault_without_the_dataclass_decorator_is_refused(clean_registries: None) -> None:
+    class Bare(_Stall):
+        """Its duration would be silently ignored."""
+
+        duration_steps: int = 20
+
+    with pytest.raises(TypeError, match="Bare must be a dataclass; put @dataclass"):
+        register_fault("BARE")(Bare)
+    assert "BARE" not in FAULTS
+
+
+@pytest.mark.parametrize(
+    ("severities", "message"),
+    [
+        ({"extreme": {}}, "severity 'extreme' is none of low, medium, high"),
+        ({"low": {"second": 1.0}}, r"sets unknown parameters \['second'\]"),
+    ],
+)
+def test_severities_that_make_no_sense_are_refused(severities: dict, message: str, clean_registries: None) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Odd(_Stall):
+        """Odd."""
+
+    Odd.severities = severities
+    with pytest.raises(ValueError, match=message):
+        register_fault("ODD")(Odd)
+    assert "ODD" not in FAULTS
+
+
+@pytest.mark.parametrize("name", ["A+B", "LR_SPIKE", "a b"])
+def test_a_name_that_is_taken_or_ambiguous_is_refused(name: str, clean_registries: None) -> None:
+    with pytest.raises(ValueError, match=r"already registered|must consist of"):
+        register_fault(name)(_Stall)
+
+
+def test_the_earliest_loss_of_a_worker_counts() -> None:
+    state = undisturbed(runs=3)
+    state.lose_worker(np.array([50, NEVER, 70]), np.array([1, 2, 3]))
+    state.lose_worker(np.array([60, 40, 10]), np.array([4, 5, 6]))
+    assert state.worker_lost_at.tolist() == [50, 40, 10]
+    assert state.lost_worker.tolist() == [1, 5, 6]

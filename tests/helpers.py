@@ -1,0 +1,102 @@
+"""Plain functions that several test modules use."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis.extra import numpy as hnp
+from numpy.typing import ArrayLike, NDArray
+
+from rmetric.detectors import DETECTORS, Detector
+from rmetric.records import Observations
+
+EXTREMES = (
+    math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 5e-324, -5e-324, 2e-310, 2.2250738585072014e-308,
+    1e-12, 1e38, 1e39, 1e150, 1e200, 1e300, -1e300, 1.7976931348623157e308, -1.7976931348623157e308,
+)  # fmt: skip
+
+any_float = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(0.0, 10.0))
+
+
+def bits(values: ArrayLike) -> list[int | str]:
+    """The bits of each number; any NaN is like any other."""
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    return [
+        "nan" if math.isnan(value) else bit
+        for value, bit in zip(array.tolist(), array.view(np.uint64).tolist(), strict=True)
+    ]
+
+
+@st.composite
+def any_observations(draw: st.DrawFn, names: Sequence[str], max_size: int = 40) -> Observations:
+    """A run of arbitrary numbers; a column may be missing altogether, and the evaluations may be given or derived."""
+    length = draw(st.integers(0, max_size))
+    strides = draw(st.lists(st.integers(1, 3), min_size=length, max_size=length))
+    measured = draw(st.lists(st.sampled_from(names), unique=True, min_size=len(names) - 1))
+    columns = {name: draw(hnp.arrays(np.float64, length, elements=any_float)) for name in measured}
+    evaluated = draw(st.one_of(st.none(), hnp.arrays(np.bool_, length)))
+    return Observations(np.cumsum(strides, dtype=np.int64), columns, evaluated)
+
+
+def part(observations: Observations, rows: slice) -> Observations:
+    """Some consecutive records of a run."""
+    columns = {name: column[rows] for name, column in observations.columns.items()}
+    assert observations.evaluated is not None
+    return Observations(observations.step[rows], columns, observations.evaluated[rows])
+
+
+def small_detector(name: str) -> Detector:
+    """A registered detector whose windows and warm-ups are short enough for runs of some ten records."""
+    short = {
+        "window": 4, "warm_up": 3, "memory": 5, "trees": 4, "skipped_steps": 2, "reference_steps": 8, "min_records": 3,
+    }  # fmt: skip
+    detector = DETECTORS[name]()  # type: ignore[call-arg]
+    known = {item.name for item in fields(detector) if item.init}
+    return replace(detector, **{key: value for key, value in short.items() if key in known})
+
+
+def strict_json(line: bytes | str) -> dict[str, Any]:
+    """One line as any strict JSON parser has it; raises ValueError for the NaN and Infinity that Python lets pass."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(line, parse_constant=refuse)
+
+
+def lines_of(content: bytes) -> list[dict[str, Any]]:
+    """All events of a log, strictly parsed."""
+    return [strict_json(line) for line in content.splitlines()]
+
+
+def records_of(content: bytes) -> list[dict[str, Any]]:
+    """The METRICS records of a log, strictly parsed."""
+    return [event for event in lines_of(content) if event["event"] == "METRICS"]
+
+
+def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
+    """A run in which nothing happens: every measurement there, on a record every 10 steps."""
+    rng = np.random.default_rng(seed)
+    step = 10 * np.arange(1, length + 1)
+    loss = 2.0 + 2.0 * np.exp(-step / 1500.0)
+    validation = np.repeat(loss[9::10], 10)[: length - 9]
+    columns: dict[str, NDArray[np.float64]] = {
+        "training_loss": loss * (1.0 + 0.003 * rng.standard_normal(length)),
+        "validation_loss": np.concatenate([np.full(9, np.nan), validation]),
+        "learning_rate": np.full(length, 1e-4),
+        "grad_norm": 1.0 + 0.1 * rng.random(length),
+        "update_rms": np.full(length, 1e-5),
+        "step_time_s": np.full(length, 5.0),
+        "step_time_max_s": np.full(length, 5.2),
+        "lambda": 1.0 + 0.1 * rng.random(length),
+        "sigma_sq": 0.05 * np.exp(0.2 * rng.standard_normal(length)),
+        "delta_l": -0.2 + 0.01 * rng.standard_normal(length),
+        "non_finite_count": np.zeros(length),
+    }
+    return Observations(step, columns)

@@ -1,0 +1,509 @@
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis.extra import numpy as hnp
+
+from rmetric.errors import UserError
+from rmetric.records import (
+    MAX_LINE_BYTES,
+    MEASUREMENTS,
+    Observation,
+    Observations,
+    Run,
+    assemble,
+    chunks,
+    encode_event,
+    encode_metrics,
+    fresh_evaluations,
+    held,
+    measurement,
+    observations_of,
+    read_events,
+    read_run,
+    to_log_precision,
+    write_atomically,
+)
+from tests.helpers import any_float, any_observations, bits, lines_of, strict_json
+
+NAN, INF = math.nan, math.inf
+START = b'{"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": "LR_SPIKE", "severity": "low"}}}\n'
+END = b'{"event": "EXPERIMENT_SUCCESS", "step": 30}\n'
+
+
+def _write(tmp_path: Path, *lines: bytes) -> Path:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def _read(tmp_path: Path, *lines: bytes) -> tuple[Observations, list[tuple[int, str]]]:
+    damage: list[tuple[int, str]] = []
+    run = read_run(_write(tmp_path, *lines), lambda line, message: damage.append((line, message)))
+    return run.observations, damage
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _undamaged(line: int, message: str) -> None:
+    pytest.fail(f"line {line}: {message}")
+
+
+# --- 7 significant digits --------------------------------------------------------------------------------------------
+
+magnitudes = st.builds(
+    lambda mantissa, exponent, sign: sign * float(f"{mantissa!r}e{exponent}"),
+    st.floats(1.0, 9.9999999999),
+    st.integers(-300, 300),
+    st.sampled_from([1, -1]),
+)
+
+
+@given(magnitudes)
+@example(9.9999995)
+@example(9.99999949999)
+@example(999999.95)
+@example(1e-15)
+@example(9.99999999e14)
+@example(1e15)
+@example(0.0001)
+def test_a_logged_number_is_the_nearest_decimal_of_7_digits(value: float) -> None:
+    logged = float(to_log_precision(value))
+    exact = Decimal(value)
+    unit = Decimal(10) ** (exact.adjusted() - 6)
+    assert abs(Decimal(repr(logged)) - exact) <= unit / 2 * (1 + Decimal("1e-8"))
+    # It prints with 7 digits, and is the double nearest to that print.
+    digits = Decimal(repr(logged)).normalize().as_tuple().digits
+    assert len(digits) <= 7
+    assert logged == float(f"{logged:.7g}")
+
+
+@given(st.integers(1_000_000, 9_999_999), st.integers(-300, 300))
+def test_decimals_of_7_digits_are_logged_as_they_are(mantissa: int, exponent: int) -> None:
+    value = float(f"{mantissa}e{exponent}")
+    assert float(to_log_precision(value)) == value
+
+
+@given(hnp.arrays(np.float64, st.integers(0, 30), elements=any_float))
+def test_rounding_twice_is_rounding_once(values: np.ndarray) -> None:
+    once = to_log_precision(values)
+    assert bits(to_log_precision(once)) == bits(once)
+
+
+@given(hnp.arrays(np.float64, st.integers(0, 30), elements=any_float))
+def test_what_is_not_finite_passes_through_and_nothing_becomes_so(values: np.ndarray) -> None:
+    logged = to_log_precision(values)
+    ordinary = np.abs(values) < 1.797693e308
+    assert np.isfinite(logged[ordinary]).all()
+    assert bits(logged[~np.isfinite(values)]) == bits(values[~np.isfinite(values)])
+    assert not (np.signbit(logged) & (logged == 0)).any()
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 30), elements=any_float))
+def test_a_number_is_rounded_alike_whatever_stands_beside_it(values: np.ndarray) -> None:
+    assert bits(to_log_precision(values)) == bits([float(to_log_precision(value)) for value in values.tolist()])
+
+
+def test_events_and_metrics_round_alike() -> None:
+    values = np.random.default_rng(0).standard_normal(2000) * 10.0 ** np.random.default_rng(1).integers(-14, 14, 2000)
+    written = [strict_json(encode_event({"value": value}))["value"] for value in values.tolist()]
+    assert written == to_log_precision(values).tolist()
+
+
+# --- in memory -------------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(st.none(), any_float))
+def test_none_is_not_measured_and_non_finite_is_infinite(value: float | None) -> None:
+    held_as = measurement(value)
+    if value is None:
+        assert math.isnan(held_as)
+    elif math.isfinite(value):
+        assert held_as == value
+    else:
+        assert held_as == INF
+    assert bits([Observation(step=1, grad_norm=value)["grad_norm"]]) == bits([held_as])
+
+
+def test_an_observation_answers_to_the_names_of_the_log() -> None:
+    values = {name: float(number) for number, name in enumerate(MEASUREMENTS)}
+    observation = Observation(7, *values.values())
+    assert {name: observation[name] for name in MEASUREMENTS} == values
+    assert observation["lambda"] == observation.lambda_ == values["lambda"]
+    assert Observation(1).evaluated is False
+
+
+@given(any_observations(MEASUREMENTS, max_size=12))
+def test_columns_and_single_observations_are_the_same_thing(observations: Observations) -> None:
+    again = Observations.of(iter(observations))
+    assert again.step.tolist() == observations.step.tolist()
+    assert again.evaluated.tolist() == observations.evaluated.tolist()  # type: ignore[union-attr]
+    for name in MEASUREMENTS:
+        assert bits(again[name]) == bits(observations[name]), name
+
+
+def test_a_negative_infinity_in_a_column_is_measured_and_not_finite() -> None:
+    observations = Observations(np.array([1, 2]), {"training_loss": np.array([-INF, 2.0])})
+    assert observations["training_loss"].tolist() == [INF, 2.0]
+
+
+def test_a_column_that_was_never_measured_is_all_nan() -> None:
+    observations = Observations(
+        np.array([1, 2]), {"training_loss": np.array([1.0, NAN]), "lambda": np.array([NAN, NAN])}
+    )
+    assert np.isnan(observations["sigma_sq"]).tolist() == [True, True]
+    assert [observations.has(name) for name in ("training_loss", "lambda", "sigma_sq")] == [True, False, False]
+
+
+def test_a_misspelt_measurement_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="'loss' is no measurement; known: training_loss"):
+        Observations(np.array([1]))["loss"]
+
+
+def test_a_column_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="'lambda' has 1 values for 2 steps"):
+        Observations(np.array([1, 2]), {"lambda": np.array([1.0])})
+
+
+def test_runs_can_be_joined_though_their_columns_differ() -> None:
+    first = Observations(np.array([1]), {"training_loss": np.array([3.0])})
+    later = Observations(np.array([2]), {"validation_loss": np.array([2.0])})
+    joined = first + later
+    assert joined.step.tolist() == [1, 2]
+    assert bits(joined["training_loss"]) == bits([3.0, NAN])
+    assert bits(joined["validation_loss"]) == bits([NAN, 2.0])
+    assert joined.evaluated.tolist() == [False, True]  # type: ignore[union-attr]
+
+
+def test_a_validation_loss_is_new_where_it_differs_or_comes_after_a_gap() -> None:
+    losses = np.array([NAN, 3.0, 3.0, 2.0, NAN, 2.0, INF, INF, 1.0])
+    assert fresh_evaluations(losses).tolist() == [False, True, False, True, False, True, True, False, True]
+    assert fresh_evaluations(np.array([3.0, 2.0]), previous=3.0).tolist() == [False, True]
+    assert fresh_evaluations(np.array([])).tolist() == []
+
+
+def test_gaps_hold_the_value_before_them() -> None:
+    assert bits(held(np.array([NAN, 1.0, NAN, NAN, INF, NAN]))) == bits([NAN, 1.0, 1.0, 1.0, INF, INF])
+    assert held(np.array([NAN, 1.0]), previous=7.0).tolist() == [7.0, 1.0]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), any_float, st.text(st.characters(codec="utf-8"))
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3)
+    ),
+)
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda key: key != "non_finite"), values, max_size=5
+    )
+)
+def test_any_event_is_one_line_of_strict_json(event: dict[str, object]) -> None:
+    line = encode_event(event)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    written = strict_json(line)
+    lost = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
+    assert written.pop("non_finite", []) == lost
+    assert list(written) == [key for key in event if key not in lost]
+
+
+def test_an_event_keeps_its_types() -> None:
+    event = {"a": True, "b": None, "c": 3, "d": "x", "e": {"f": [1, 2.5, False, None, {"g": ()}]}, "h": -0.125}
+    assert strict_json(encode_event(event)) == {**event, "e": {"f": [1, 2.5, False, None, {"g": []}]}}
+
+
+def test_numpy_values_are_written_as_their_plain_counterparts() -> None:
+    event = {
+        "int": np.int64(7), "bool": np.bool_(True), "single": np.float32(0.1), "double": np.float64(2.5),
+        "array": np.array([[1, 2], [3, 4]]), "lost": np.float32("nan"), "gone": np.float64("inf"),
+    }  # fmt: skip
+    assert strict_json(encode_event(event)) == {
+        "int": 7, "bool": True, "single": 0.1, "double": 2.5, "array": [[1, 2], [3, 4]], "non_finite": ["lost", "gone"],
+    }  # fmt: skip
+
+
+def test_a_nested_non_finite_number_becomes_its_name() -> None:
+    assert strict_json(encode_event({"params": {"limit": INF, "low": [NAN, -INF]}})) == {
+        "params": {"limit": "inf", "low": ["nan", "-inf"]}
+    }
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), 1j])
+def test_what_json_cannot_hold_is_refused_by_name(value: object) -> None:
+    with pytest.raises(TypeError, match=f"a log cannot hold a {type(value).__name__}"):
+        encode_event({"event": "X", "value": value})
+
+
+def test_a_record_leaves_out_what_was_not_measured_and_names_what_was_not_finite() -> None:
+    floats = {"training_loss": np.array([1.5, INF, 2.0]), "grad_norm": np.array([NAN, INF, 3.0])}
+    written = [
+        strict_json(line) for line in encode_metrics(np.array([10, 20, 30]), floats, {"is_nan": [False, True, False]})
+    ]
+    assert written == [
+        {"event": "METRICS", "step": 10, "training_loss": 1.5, "is_nan": False},
+        {"event": "METRICS", "step": 20, "is_nan": True, "non_finite": ["training_loss", "grad_norm"]},
+        {"event": "METRICS", "step": 30, "training_loss": 2.0, "grad_norm": 3.0, "is_nan": False},
+    ]
+
+
+@given(any_observations(("training_loss", "grad_norm", "lambda", "sigma_sq", "non_finite_count"), max_size=12))
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, observations: Observations) -> None:
+    floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
+    lines = encode_metrics(observations.step, floats, {"alerts": [{"loss_spike": 3}] * len(observations)})
+    path = _write(tmp_path_factory.mktemp("round-trip"), START, *lines, END)
+    run = read_run(path)
+    assert run.observations.step.tolist() == observations.step.tolist()
+    for name in MEASUREMENTS:
+        # λ is the latest known where a record leaves it out.
+        expected = (
+            held(to_log_precision(observations[name])) if name == "lambda" else to_log_precision(observations[name])
+        )
+        assert bits(run.observations[name]) == bits(expected), name
+    assert run.alerts == ({"loss_spike": 3} if len(observations) else {})
+    assert (run.fault, run.severity) == ("LR_SPIKE", "low")
+
+
+def test_a_file_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"old")
+    write_atomically(path, b"new content")
+    assert path.read_bytes() == b"new content"
+    assert _names(tmp_path) == ["a.jsonl"]
+
+
+def test_a_failed_write_leaves_nothing_behind_and_says_where(tmp_path: Path) -> None:
+    target = tmp_path / "folder.jsonl"
+    target.mkdir()
+    (target / "kept").touch()
+    with pytest.raises(OSError) as caught:
+        write_atomically(target, b"content")
+    assert caught.value.filename is not None
+    assert _names(tmp_path) == ["folder.jsonl"]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(source: object, target: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"old")
+    monkeypatch.setattr("rmetric.records.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert _names(tmp_path) == ["a.jsonl"]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_bare_nan_and_infinity_are_measured_and_not_finite(tmp_path: Path) -> None:
+    line = b'{"event": "METRICS", "step": 10, "training_loss": NaN, "grad_norm": Infinity, "sigma_sq": -Infinity}\n'
+    observations, damage = _read(tmp_path, START, line, END)
+    assert [observations[name].tolist() for name in ("training_loss", "grad_norm", "sigma_sq")] == [[INF], [INF], [INF]]
+    assert damage == []
+
+
+@pytest.mark.parametrize("named", [b'["training_loss"]', b'"training_loss"', b"5", b"null", b"[[1], 7, null]", b"{}"])
+def test_a_strange_list_of_non_finite_names_breaks_nothing(tmp_path: Path, named: bytes) -> None:
+    line = b'{"event": "METRICS", "step": 10, "grad_norm": NaN, "non_finite": ' + named + b"}\n"
+    strict = b'{"event": "METRICS", "step": 20, "grad_norm": 1.0, "non_finite": ' + named + b"}\n"
+    observations, _ = _read(tmp_path, START, line, strict, END)
+    assert observations["grad_norm"].tolist() == [INF, 1.0]
+    assert observations.has("training_loss") == (named == b'["training_loss"]')
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-1e999", b"1" + b"0" * 400])
+def test_a_number_beyond_double_precision_is_not_finite(tmp_path: Path, number: bytes) -> None:
+    observations, _ = _read(
+        tmp_path, START, b'{"event": "METRICS", "step": 10, "training_loss": ' + number + b"}\n", END
+    )
+    assert observations["training_loss"].tolist() == [INF]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b'"2.5"', 2.5), (b'"nan"', INF), (b'"-inf"', INF), (b"null", NAN), (b"true", NAN), (b'"x"', NAN), (b"[1]", NAN)],
+)
+def test_numbers_written_as_text_are_read_and_others_are_damage(tmp_path: Path, text: bytes, value: float) -> None:
+    observations, damage = _read(
+        tmp_path, START, b'{"event": "METRICS", "step": 10, "training_loss": ' + text + b"}\n", END
+    )
+    assert bits(observations["training_loss"]) == bits([value])
+    assert [line for line, _ in damage] == ([2] if text in (b"true", b'"x"', b"[1]") else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{\n", "not JSON"),
+        (b"[1, 2]\n", "a JSON object is due, not list"),
+        (b'{"event": "METRICS"}\n', "needs a whole number as its step, not None"),
+        (b'{"event": "METRICS", "step": 1.5}\n', "needs a whole number as its step, not 1.5"),
+        (b'{"event": "METRICS", "step": true}\n', "needs a whole number"),
+        (b'{"event": "METRICS", "step": -1}\n', "needs a whole number"),
+        (b'{"event": "METRICS", "step": 10}\n', "repeats a step"),
+        (b'{"event": "METRICS", "step": 5}\n', "goes back in time"),
+        (b'{"x": "' + b"a" * MAX_LINE_BYTES + b'"}\n', "longer than 1,048,576 bytes"),
+        (b"[" * 200_000 + b"\n", "not JSON"),
+    ],
+)
+def test_a_damaged_line_is_reported_and_skipped(tmp_path: Path, line: bytes, message: str) -> None:
+    before, after = b'{"event": "METRICS", "step": 10}\n', b'{"event": "METRICS", "step": 20.0}\n'
+    observations, damage = _read(tmp_path, START, before, line, after, END)
+    assert observations.step.tolist() == [10, 20]
+    assert [number for number, _ in damage] == [3]
+    assert message in damage[0][1]
+
+
+def test_damage_without_a_listener_is_the_users_error_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"run\.jsonl, line 2: not JSON; skipped"):
+        read_run(_write(tmp_path, START, b"garbage\n", END))
+
+
+def test_a_cut_off_log_is_incomplete(tmp_path: Path) -> None:
+    path = _write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', b'{"event": "METR')
+    damage: list[tuple[int, str]] = []
+    run = read_run(path, lambda line, message: damage.append((line, message)))
+    assert damage == [(3, "cut off; skipped")]
+    assert run.terminal is None
+    assert run.last_step == 10
+
+
+def test_an_empty_log_is_incomplete(tmp_path: Path) -> None:
+    run = read_run(_write(tmp_path))
+    assert (run.terminal, run.last_step, len(run.observations), run.fault, run.severity) == (None, 0, 0, "NONE", "-")
+
+
+def test_byte_order_marks_blank_lines_and_bad_bytes_are_survived(tmp_path: Path) -> None:
+    observations, damage = _read(
+        tmp_path, b"\xef\xbb\xbf" + START, b"\r\n", b'{"event": "METRICS", "step": 10, "note": "\xff"}\r\n', END
+    )
+    assert observations.step.tolist() == [10]
+    assert damage == [(3, "not UTF-8; the bad bytes were replaced")]
+
+
+def test_the_run_knows_its_fault_and_its_end(tmp_path: Path) -> None:
+    injected = b'{"event": "FAULT_INJECTED", "step": 15, "details": ""}\n'
+    run = read_run(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', injected, END))
+    assert (run.onset, run.last_step, run.name) == (15, 30, "run")
+    assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": 30}
+    assert run.first("ALERT") is None
+
+
+def test_validation_loss_is_the_latest_known_and_evaluations_are_marked(tmp_path: Path) -> None:
+    values = (
+        b"",
+        b', "validation_loss": 3.0',
+        b"",
+        b', "validation_loss": 3.0',
+        b', "validation_loss": 2.5',
+        b', "validation_loss": 2.5',
+    )
+    lines = [b'{"event": "METRICS", "step": %d%s}\n' % (10 * (i + 1), value) for i, value in enumerate(values)]
+    observations, _ = _read(tmp_path, START, *lines, END)
+    assert bits(observations["validation_loss"]) == bits([NAN, 3.0, 3.0, 3.0, 2.5, 2.5])
+    assert observations.evaluated.tolist() == [False, True, False, True, True, False]  # type: ignore[union-attr]
+
+
+@given(any_observations(("training_loss", "lambda", "delta_l"), max_size=12), st.integers(1, 5))
+def test_a_log_read_in_chunks_holds_the_same_records(
+    tmp_path_factory: pytest.TempPathFactory, observations: Observations, size: int
+) -> None:
+    floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
+    path = _write(tmp_path_factory.mktemp("chunks"), START, *encode_metrics(observations.step, floats, {}), END)
+    pieces = list(chunks(read_events(path, _undamaged), _undamaged, size=size))
+    assert all(len(piece.step) <= size for piece in pieces)
+    assert np.concatenate([piece.step for piece in pieces]).tolist() == observations.step.tolist()
+    for name in observations.columns:
+        raw = np.concatenate([piece.columns.get(name, np.full(len(piece.step), NAN)) for piece in pieces])
+        assert bits(raw) == bits(to_log_precision(observations[name]))
+
+
+def test_the_authors_logs_are_read_without_damage(authors_logs: list[Path]) -> None:
+    for path in authors_logs:
+        run = read_run(path)
+        text = [json.loads(line) for line in path.read_text().splitlines()]
+        records = [event for event in text if event["event"] == "METRICS"]
+        assert run.observations.step.tolist() == [record["step"] for record in records]
+        assert run.verdicts["r_metric"].tolist() == [record["r_metric"] for record in records]
+        assert run.terminal == text[-1]
+        assert not run.observations.has("sigma_sq")
+
+
+def test_the_real_logs_are_strict_json_and_read_without_damage(real_logs: list[Path]) -> None:
+    assert real_logs
+    for path in real_logs:
+        events = lines_of(path.read_bytes())
+        run = read_run(path)
+        assert len(run.observations) == sum(event["event"] == "METRICS" for event in events)
+        assert run.observations.has("sigma_sq")
+        for record, row in zip(
+            (event for event in events if event["event"] == "METRICS"), run.observations, strict=True
+        ):
+            assert row.step == record["step"]
+            assert math.isinf(row["grad_norm"]) == ("grad_norm" in record.get("non_finite", []))
+
+
+def test_a_chunk_continues_the_validation_loss_of_the_one_before(tmp_path: Path) -> None:
+    lines = [
+        b'{"event": "METRICS", "step": %d, "validation_loss": %s}\n' % (i, v)
+        for i, v in ((1, b"3.0"), (2, b"3.0"), (3, b"2.0"))
+    ]
+    first, second, third = chunks(read_events(_write(tmp_path, *lines), _undamaged), _undamaged, size=1)
+    assert observations_of(first).evaluated.tolist() == [True]  # type: ignore[union-attr]
+    assert observations_of(second, previous_validation=3.0).evaluated.tolist() == [False]  # type: ignore[union-attr]
+    assert observations_of(third, previous_validation=3.0).evaluated.tolist() == [True]  # type: ignore[union-attr]
+
+
+@given(any_observations(MEASUREMENTS, max_size=12), st.integers(1, 5))
+def test_a_run_is_assembled_from_its_chunks(
+    tmp_path_factory: pytest.TempPathFactory, observations: Observations, size: int
+) -> None:
+    floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
+    floats["r_metric"] = to_log_precision(np.linspace(0.0, 1.0, len(observations)))
+    lines = encode_metrics(observations.step, floats, {"alerts": [{"a": n} for n in range(len(observations))]})
+    path = _write(tmp_path_factory.mktemp("assembled"), START, *lines, END)
+    whole, run = read_run(path), assemble("run", chunks(read_events(path, _undamaged), _undamaged, size=size))
+    assert bits(run.verdicts.get("r_metric", [])) == bits(floats["r_metric"])
+    assert run.observations.evaluated.tolist() == whole.observations.evaluated.tolist()  # type: ignore[union-attr]
+    for name in MEASUREMENTS:
+        assert bits(run.observations[name]) == bits(whole.observations[name]), name
+    assert (run.config, run.events, run.alerts) == (whole.config, whole.events, whole.alerts)
+
+
+@pytest.mark.parametrize("step", [None, "soon", True, -1, float("inf")])
+def test_events_of_a_damaged_log_without_a_usable_step_are_no_crash(step: object) -> None:
+    injected = {"event": "FAULT_INJECTED", "step": step}
+    run = Run(
+        "x",
+        {"fault_injection": {"type": "LR_SPIKE"}},
+        Observations(np.array([7])),
+        [injected, {"event": "EXPERIMENT_FAILURE", "step": step}],
+    )
+    assert run.onset is None
+    assert run.last_step == 7
+
+
+def test_a_fault_injection_that_is_no_object_reads_as_a_control() -> None:
+    run = Run("x", {"fault_injection": "LR_SPIKE"}, Observations(np.array([7])))
+    assert (run.fault, run.severity, run.onset) == ("NONE", "-", None)

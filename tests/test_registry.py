@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.faults import FAULTS
+from rmetric.registry import Registry, load_plugin
+
+PLUGIN = '''
+from dataclasses import dataclass
+from rmetric.faults import Fault, register_fault
+
+@register_fault("NIC_FLAP")
+@dataclass(frozen=True, kw_only=True)
+class NicFlap(Fault):
+    """A link drops now and then."""
+    source = "a test"
+
+    def simulate(self, state, active, rng):
+        state.stall_s += active * 2.0
+'''
+
+
+@pytest.fixture
+def fruit() -> Registry[int]:
+    registry = Registry[int]("fruit")
+    for value, name in enumerate(("Apple", "pear", "QUINCE_2")):
+        registry.add(name, value)
+    return registry
+
+
+def test_names_come_in_the_order_of_registration(fruit: Registry[int]) -> None:
+    fruit.add("aa", 3)
+    assert list(fruit) == ["Apple", "pear", "QUINCE_2", "aa"]
+    assert dict(fruit.items()) == {"Apple": 0, "pear": 1, "QUINCE_2": 2, "aa": 3}
+    assert len(fruit) == 4
+
+
+def test_a_name_can_be_registered_once_only(fruit: Registry[int]) -> None:
+    with pytest.raises(ValueError, match="'pear' is already registered, by 1"):
+        fruit.add("pear", 7)
+    assert fruit["pear"] == 1
+
+
+@pytest.mark.parametrize("name", ["", "A+B", "a b", "../x", "_x", "-x", ".x", "ä", "x\n", "a/b"])
+def test_a_name_that_cannot_stand_in_a_file_name_is_refused(fruit: Registry[int], name: str) -> None:
+    with pytest.raises(ValueError, match="must consist of"):
+        fruit.add(name, 7)
+    assert name not in fruit
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("aple", "Apple"), ("APPLE", "Apple"), ("quince2", "QUINCE_2"), ("Pera", "pear")]
+)
+def test_a_near_miss_is_answered_with_the_nearest_name(fruit: Registry[int], typed: str, meant: str) -> None:
+    with pytest.raises(UserError, match=rf"unknown fruit '{typed}'; did you mean '{meant}'\?"):
+        fruit[typed]
+
+
+def test_a_far_miss_lists_what_is_known_and_guesses_nothing(fruit: Registry[int]) -> None:
+    with pytest.raises(UserError) as caught:
+        fruit["zzzzzz"]
+    assert str(caught.value) == "unknown fruit 'zzzzzz' (known: Apple, pear, QUINCE_2)"
+
+
+def test_a_discarded_name_can_be_used_again(fruit: Registry[int]) -> None:
+    fruit.discard("pear")
+    assert "pear" not in fruit
+    assert fruit.add("pear", 9) == 9
+    fruit.discard("never there")
+
+
+def test_the_decorator_returns_what_it_registers() -> None:
+    functions = Registry("function")
+
+    @functions.register("twice")
+    def twice(x: int) -> int:
+        return 2 * x
+
+    assert functions["twice"] is twice
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, clean_registries: None) -> Path:
+    file = tmp_path / "my_fault.py"
+    file.write_text(PLUGIN)
+    return file
+
+
+def test_a_plugin_registers_its_fault_and_loading_it_twice_is_harmless(plugin: Path) -> None:
+    load_plugin(plugin)
+    made = FAULTS["NIC_FLAP"]
+    load_plugin(str(plugin))
+    assert FAULTS["NIC_FLAP"] is made
+
+
+def test_a_missing_plugin_is_the_users_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a file"):
+        load_plugin(tmp_path / "nowhere.py")
+
+
+def test_a_plugin_that_is_no_python_file_is_the_users_error(tmp_path: Path) -> None:
+    file = tmp_path / "fault.txt"
+    file.write_text(PLUGIN)
+    with pytest.raises(UserError, match=r"must end in \.py"):
+        load_plugin(file)
+
+
+def test_a_broken_plugin_says_what_is_wrong_and_can_be_mended(plugin: Path) -> None:
+    plugin.write_text("import no_such_module_anywhere")
+    with pytest.raises(UserError, match="ModuleNotFoundError"):
+        load_plugin(plugin)
+    plugin.write_text(PLUGIN)
+    load_plugin(plugin)
+    assert "NIC_FLAP" in FAULTS
+
+
+def test_a_plugin_does_not_leave_its_folder_on_the_path(plugin: Path) -> None:
+    before = list(sys.path)
+    load_plugin(plugin)
+    assert sys.path == before
