@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from rmetric.records import write_atomically
-from rmetric.replay import Replay, Series
+from rmetric.replay import SIGNALS, Replay, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,11 +30,28 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#CC79A7",
 )
 WIDTH_IN, HEIGHT_IN, DPI = 7.2, 6.4, 150
+PLACE = {"left": 0.1, "right": 0.985, "bottom": 0.135, "top": 0.92, "hspace": 0.38}
+"""Of the panels in the figure. Fixed: every figure has the same parts, and measuring texts takes half of the time."""
+LABEL_X, LOSS_LABEL_X = -0.055, -0.085
+"""Where the name of a panel stands, in widths of the panel."""
+MOST_MARKERS = 120
+"""Points a curve from which it is drawn without markers."""
 LARGEST = 1e30
 """Values are cut here in the drawing, far beyond any axis that can be read."""
 LOG_AXIS_FROM = 20.0
 """Ratio of the largest loss to the smallest from which its axis is logarithmic."""
-SIGNALS = (("lambda", "λ′", GREEN), ("sigma_sq", "σ²′", ORANGE), ("delta_l", "ΔL′", PURPLE))
+LOSSES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("training_loss", "training loss", {"color": SKY, "linewidth": 1.0}),
+    ("validation_loss", "validation loss", {"color": BLUE, "linewidth": 1.2, "marker": "o", "markersize": 2.5}),
+)
+NOT_FINITE: dict[str, Any] = {
+    "label": "loss not finite",
+    "color": VERMILION,
+    "marker": "x",
+    "markersize": 5,
+    "linestyle": "none",
+}
+SIGNAL_COLORS = {"lambda": GREEN, "sigma_sq": ORANGE, "delta_l": PURPLE}
 MARKS = {
     "fault": {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.1},
     "failure": {"color": VERMILION, "linestyle": "-", "linewidth": 1.6},
@@ -47,7 +64,6 @@ OUTCOMES = {
     "incomplete": "incomplete log",
     "not stated": "outcome not stated",
 }
-_NAMES = {"lambda": "λ", "sigma_sq": "σ²", "delta_l": "ΔL"}
 
 
 def draw_replay(replay: Replay, path: Path) -> None:
@@ -60,96 +76,100 @@ def draw_replay(replay: Replay, path: Path) -> None:
     path
         Where to; written atomically.
     """
-    figure = replay_figure(replay)
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=DPI)
+    canvas = FigureCanvasAgg(replay_figure(replay))
+    canvas.print_png(image, pil_kwargs={"compress_level": 3})  # savefig would draw everything twice
     write_atomically(path, image.getvalue())
 
 
 def replay_figure(replay: Replay) -> Figure:
     """The figure of :func:`draw_replay`."""
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout=ConstrainedLayoutEngine(h_pad=0.03, hspace=0.02))
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(5, 1, sharex=True, height_ratios=(2.4, 0.8, 0.8, 0.8, 1.9))
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
+    axes = figure.subplots(5, 1, sharex=True, height_ratios=(2.4, 0.8, 0.8, 0.8, 1.9), gridspec_kw=PLACE)
     handles = _losses(axes[0], replay)
-    for ax, (signal, label, color) in zip(axes[1:4], SIGNALS, strict=True):
-        _signal(ax, replay, signal, label, color)
+    for ax, (signal, color) in zip(axes[1:4], SIGNAL_COLORS.items(), strict=True):
+        _signal(ax, replay, signal, color)
     handles += _r_metric(axes[4], replay)
     handles += _marks(axes, replay)
-    axes[4].set_xlabel("training step", fontsize=8)
-    axes[4].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-    axes[4].xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
-    first, last = replay.first_step or 0, replay.last_step or 0
-    margin = max((last - first) * 0.015, 0.5)
-    axes[4].set_xlim(first - margin, last + margin)
-    figure.align_ylabels(axes)
-    title = figure.suptitle(_title(replay), fontsize=9, x=0.01, ha="left")
-    title.set_parse_math(False)  # a name may hold a dollar sign
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    for ax in axes:
+        _plain(ax)
+    _step_axis(axes[4], replay)
+    for y, size, text in ((0.99, 9, _short(replay.name, 90)), (0.966, 8, _short(_story(replay), 112))):
+        figure.text(0.01, y, text, fontsize=size, va="top", parse_math=False)  # a name may hold a dollar sign
+    figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
 
-def _title(replay: Replay) -> str:
-    name = replay.name if len(replay.name) <= 90 else replay.name[:87] + "…"
+def _step_axis(ax: Axes, replay: Replay) -> None:
+    ax.set_xlabel("training step", fontsize=8)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    first, last = replay.first_step or 0, replay.last_step or 0
+    margin = max((last - first) * 0.015, 0.5)
+    ax.set_xlim(first - margin, last + margin)
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _story(replay: Replay) -> str:
+    """What happened in the run, in one line."""
     fault = {"NONE": "control run", "-": "fault not stated"}.get(replay.fault, replay.fault)
+    if replay.severity != "-":
+        fault += f" {replay.severity}"
     outcome = OUTCOMES.get(replay.outcome, replay.outcome)
-    parts = [fault, outcome + (f" ({replay.reason[:30]})" if replay.reason else "")]
+    parts = [fault, outcome + (f" ({_short(replay.reason, 30)})" if replay.reason else "")]
     if replay.lead_paper is not None:
         usable = {True: "usable", False: "not usable", None: "onset unknown"}[replay.usable]
         parts.append(f"lead as the paper counts: {replay.lead_paper:,} steps ({usable})")
-    return f"{name}\n{', '.join(parts)}"
+    return ", ".join(parts)
 
 
 def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
     handles = []
     everything = []
-    for name, label, style in (
-        ("training_loss", "training loss", {"color": SKY, "linewidth": 1.0}),
-        ("validation_loss", "validation loss", {"color": BLUE, "linewidth": 1.2, "marker": "o", "markersize": 2.5}),
-    ):
+    for name, label, style in LOSSES:
         curve = replay.trace.series.get(name, Series())
         if len(curve.values):
-            if len(curve.values) > 120:
-                style = {**style, "marker": None}
-            values = np.clip(curve.values, -LARGEST, LARGEST)
-            handles += ax.plot(curve.steps, values, label=label, **style)  # type: ignore[arg-type]
-            everything.append(values)
+            handles += _curve(ax, curve, label=label, **style)
+            everything.append(np.clip(curve.values, -LARGEST, LARGEST))
     if everything:
-        values = np.concatenate(everything)
-        if values.min() > 0 and values.max() / values.min() > LOG_AXIS_FROM:
-            ax.set_yscale("log")
-            if values.max() / values.min() < 1e5:
-                ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-                ax.yaxis.set_major_formatter(FuncFormatter(lambda loss, _: f"{loss:g}"))
-            ax.yaxis.set_minor_locator(NullLocator())
+        _scale_losses(ax, np.concatenate(everything))
     else:
         ax.text(0.5, 0.5, "no loss in the log", transform=ax.transAxes, ha="center", va="center", fontsize=8)
         ax.set_yticks([])
     broken = replay.trace.non_finite_steps
     if broken:
-        style = {"color": VERMILION, "marker": "x", "markersize": 5, "linestyle": "none"}
-        transform = ax.get_xaxis_transform()
-        handles += ax.plot(broken, [0.95] * len(broken), label="loss not finite", transform=transform, **style)  # type: ignore[arg-type]
+        handles += ax.plot(broken, [0.95] * len(broken), transform=ax.get_xaxis_transform(), **NOT_FINITE)
     ax.set_ylabel("loss (nats)", fontsize=8)
-    _plain(ax)
+    ax.yaxis.set_label_coords(LOSS_LABEL_X, 0.5)
+    ax.yaxis.get_offset_text().set_fontsize(7)
     return handles
 
 
-def _signal(ax: Axes, replay: Replay, signal: str, label: str, color: str) -> None:
-    curve = replay.trace.series.get(f"{signal}_norm", Series())
-    ax.plot(curve.steps, curve.values, color=color, linewidth=0.9)
+def _scale_losses(ax: Axes, values: NDArray[np.float64]) -> None:
+    """A logarithmic axis where the losses ask for one."""
+    lowest, highest = values.min(), values.max()
+    if lowest <= 0 or highest / lowest <= LOG_AXIS_FROM:
+        return
+    ax.set_yscale("log")
+    if highest / lowest < 1e5:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda loss, _: f"{loss:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _signal(ax: Axes, replay: Replay, signal: str, color: str) -> None:
+    _curve(ax, replay.trace.series.get(f"{signal}_norm", Series()), color=color, linewidth=0.9)
     ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 1])
-    ax.set_ylabel(label, fontsize=9, rotation=0, ha="right", va="center")
-    rests_on = replay.signals.get(signal, "")
-    note = f"{_NAMES[signal]}: {rests_on}"
-    ax.set_title(note, fontsize=7, loc="right", pad=3.5)
-    _plain(ax)
+    _name_panel(ax, f"{SIGNALS[signal]}′")
+    ax.set_title(f"{SIGNALS[signal]}: {replay.signals.get(signal, '')}", fontsize=7, loc="right", pad=3.5)
 
 
 def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
-    curve = replay.trace.series.get("r_metric", Series())
-    handles = ax.plot(curve.steps, curve.values, color=BLACK, linewidth=1.0, label="R")
+    handles = _curve(ax, replay.trace.series.get("r_metric", Series()), color=BLACK, linewidth=1.0, label="R")
     shown = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (6, 2, 1, 2))}
     handles.append(ax.axhline(replay.threshold, label=f"threshold {replay.threshold:g}", **shown))  # type: ignore[arg-type]
     highest = max(sum(replay.weights), replay.threshold)
@@ -158,13 +178,12 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
     ax.set_title(
         f"R: weights of λ, σ², ΔL {weights}; alert episodes: {replay.episodes:,}", fontsize=7, loc="right", pad=2
     )
-    ax.set_ylabel("R", fontsize=9, rotation=0, ha="right", va="center")
-    _plain(ax)
+    _name_panel(ax, "R")
     return handles
 
 
 def _marks(axes: Any, replay: Replay) -> list[Line2D]:
-    handles = []
+    handles = {}
     steps = {"failure": replay.failure_step, "fault": replay.onset, "first alert": replay.first_alert}
     for what, step in steps.items():  # broken lines over the solid one, so that equal steps show both
         if step is None:
@@ -172,8 +191,22 @@ def _marks(axes: Any, replay: Replay) -> list[Line2D]:
         style: dict[str, Any] = MARKS[what]
         for ax in axes:
             ax.axvline(step, zorder=1.5, **style)
-        handles.append(Line2D([], [], label=f"{what}, step {step:,}", **style))
-    return handles
+        handles[what] = Line2D([], [], label=f"{what}, step {step:,}", **style)
+    return [handles[what] for what in ("fault", "first alert", "failure") if what in handles]
+
+
+def _curve(ax: Axes, curve: Series, **style: Any) -> list[Line2D]:
+    """Markers only where they do not run into each other; a single point needs one to be seen at all."""
+    if len(curve.values) == 1:
+        style |= {"marker": "o", "markersize": 2.5}
+    elif len(curve.values) > MOST_MARKERS:
+        style |= {"marker": None}
+    return ax.plot(curve.steps, np.clip(curve.values, -LARGEST, LARGEST), **style)
+
+
+def _name_panel(ax: Axes, name: str) -> None:
+    ax.set_ylabel(name, fontsize=9, rotation=0, ha="right", va="center")
+    ax.yaxis.set_label_coords(LABEL_X, 0.5)
 
 
 def _plain(ax: Axes) -> None:
