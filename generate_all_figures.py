@@ -6,14 +6,12 @@ python generate_all_figures.py --logs logs_SMOKE --out results_smoke/figures --f
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
-from rmetric.registry import load_plugin
 
 NUMBERS = ("1", "2", "3", "4", "5")
 
@@ -28,12 +26,10 @@ def parser() -> Parser:
     p.add_argument(
         "--cache", type=Path, help="folder of scores (default: OUT/../tables/cache if it exists, or OUT/cache)"
     )
-    p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers detectors")
+    p.add_plugin("detectors")
     p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
-    p.add_argument(
-        "--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes that read and score logs"
-    )
+    p.add_jobs()
     return p
 
 
@@ -41,8 +37,6 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, score (or take the tables' scores), draw, write."""
     args = parser().parse_args(argv)
-    for plugin in args.plugin:
-        load_plugin(plugin)
     out = output_folder(args.out)
 
     from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant

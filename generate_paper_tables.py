@@ -6,7 +6,6 @@ python generate_paper_tables.py --logs logs_SMOKE --out results/smoke --bootstra
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
 from rmetric.detectors import DETECTORS
-from rmetric.registry import load_plugin
 
 
 def parser() -> Parser:
@@ -25,18 +23,16 @@ def parser() -> Parser:
     p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
     p.add_argument("--protocol", choices=("both", "paper", "strict"), default="both", help="columns to show")
     p.add_argument("--detectors", nargs="+", default=[], help="detectors by name (default: all that are registered)")
-    p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers detectors")
+    p.add_plugin("detectors")
     p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
-    p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+    p.add_jobs()
     return p
 
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    for plugin in args.plugin:
-        load_plugin(plugin)
     for name in args.detectors:
         DETECTORS[name]
     out = output_folder(args.out)

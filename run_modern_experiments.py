@@ -6,7 +6,6 @@ python run_modern_experiments.py --smoke --out logs_SMOKE
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from rmetric.architectures import ARCHITECTURES
 from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
 from rmetric.faults import FAULTS
-from rmetric.registry import load_plugin
 from rmetric.simulation import MAX_STEPS
 from rmetric.study import CONTROLS_PER_REPETITION, StudyPlan, run_study
 
@@ -26,7 +24,7 @@ def parser() -> Parser:
         "Run the study of the paper in simulation: 3 architectures x (8 faults x 3 severities x 8 + 48 controls)."
     )
     p.add_argument("--out", type=Path, default=DEFAULT_LOGS, help="folder for the logs and manifest.json")
-    p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+    p.add_jobs()
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the study")
     p.add_argument("--repetitions", type=whole_number(1), help="runs of each fault and severity (default: 8)")
     p.add_argument("--steps", type=whole_number(1, MAX_STEPS), default=5000, help="training steps a run")
@@ -34,7 +32,7 @@ def parser() -> Parser:
     p.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), help="architectures of the study")
     p.add_argument("--faults", nargs="+", default=[], help="faults instead of the matrix; combine with +")
     p.add_argument("--smoke", action="store_true", help="36 runs: each fault once, medium severity, 12 controls")
-    p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers faults")
+    p.add_plugin("faults")
     existing = p.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on with the study in --out")
     existing.add_argument("--overwrite", action="store_true", help="replace the study in --out")
@@ -44,8 +42,6 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    for plugin in args.plugin:
-        load_plugin(plugin)
     for architecture in args.architectures:
         ARCHITECTURES[architecture]
     for fault in args.faults:
@@ -65,9 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         repetitions = args.repetitions or 8
         plan = StudyPlan(**common, controls=repetitions * CONTROLS_PER_REPETITION)
-    plugins = [path.resolve() for path in args.plugin]
     result = run_study(
-        plan, output_folder(args.out), jobs=args.jobs, resume=args.resume, overwrite=args.overwrite, plugins=plugins
+        plan, output_folder(args.out), jobs=args.jobs, resume=args.resume, overwrite=args.overwrite, plugins=args.plugin
     )
     counts = Counter(item.outcome for item in result.finished)
     megabytes = sum(item.bytes for item in result.finished) / 1e6

@@ -17,7 +17,6 @@ from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, file_name_part
 from rmetric.records import write_atomically
-from rmetric.registry import load_plugin
 from rmetric.simulation import MAX_STEPS, RunSpec, TrainingSimulator
 from rmetric.study import run_batch
 
@@ -35,7 +34,7 @@ def parser() -> Parser:
     p.add_argument("--steps", type=whole_number(1, MAX_STEPS), default=5000, help="training steps")
     p.add_argument("--log-every", type=whole_number(1), default=10, help="steps between records")
     p.add_argument("--out", type=Path, default=Path("results/simulator"), help="folder for the two logs")
-    p.add_argument("--plugin", type=Path, action="append", default=[], help="Python file that registers faults")
+    p.add_plugin("faults")
     p.add_argument("--list-faults", action="store_true", help="list the faults and exit")
     p.add_argument("--list-architectures", action="store_true", help="list the architectures and exit")
     return p
@@ -44,8 +43,6 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    for plugin in args.plugin:
-        load_plugin(plugin)
     if args.list_faults:
         print("\n".join(f"{name:24} {_first_line(fault)}" for name, fault in FAULTS.items()))
     if args.list_architectures:

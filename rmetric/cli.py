@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rmetric.errors import UserError
+from rmetric.registry import load_plugin
 
 DEFAULT_LOGS = Path("logs_FULL_METRIC")
 SAMPLE = "sample"
@@ -50,6 +51,21 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_HelpFormatter,
             allow_abbrev=False,
             **options,  # type: ignore[arg-type]
+        )
+
+    def add_jobs(self) -> None:
+        """``--jobs``: one process a core unless told otherwise."""
+        self.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+
+    def add_plugin(self, registers: str) -> None:
+        """``--plugin``, repeatable; the files are run while the arguments are parsed."""
+        self.add_argument(
+            "--plugin",
+            type=plugin_file,
+            action="append",
+            default=[],
+            metavar="FILE",
+            help=f"Python file that registers {registers}",
         )
 
     def error(self, message: str) -> NoReturn:
@@ -105,6 +121,15 @@ def whole_number(minimum: int = 0, maximum: int = 2**53) -> Callable[[str], int]
         return value
 
     return parse
+
+
+def plugin_file(path: str) -> Path:
+    """Argument type: a Python file, which is run at once so that what it registers is known by name from here on."""
+    try:
+        load_plugin(path)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return Path(path).resolve()
 
 
 def positive_number(text: str) -> float:

@@ -32,6 +32,7 @@ SIGNIFICANT_DIGITS = 7
 TERMINAL_EVENTS = ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
 CHUNK_RECORDS = 65_536
 MAX_LINE_BYTES = 1 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_STEP = 2**53
 """Beyond it, a double no longer tells two steps apart."""
 
@@ -419,6 +420,24 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
     Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
     """
     loads = orjson.loads
+    for number, line in numbered_lines(path, on_damage):
+        try:
+            event = loads(line)
+        except orjson.JSONDecodeError:
+            event = _parse_leniently(line, number, on_damage)
+            if event is _UNUSABLE:
+                continue
+        if isinstance(event, dict):
+            yield number, event
+        else:
+            on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
+
+
+def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, with their numbers from 1 and their ends, in bounded memory.
+
+    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` is reported and skipped.
+    """
     with open(path, "rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
@@ -428,20 +447,10 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
                 while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                     pass
                 continue
-            try:
-                event = loads(line)
-            except orjson.JSONDecodeError:
-                if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                if not line.strip():
-                    continue
-                event = _parse_leniently(line, number, on_damage)
-                if event is _UNUSABLE:
-                    continue
-            if isinstance(event, dict):
-                yield number, event
-            else:
-                on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            if line.strip():
+                yield number, line
 
 
 _UNUSABLE = object()

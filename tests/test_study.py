@@ -147,6 +147,15 @@ def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> N
         run_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
 
 
+def test_resume_refuses_a_study_of_other_code(tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    manifest["study"]["code"] = "0" * 16
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="made by another version of the code"):
+        run_study(TINY, tmp_path, resume=True)
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--jobs", jobs, "--steps", "1000", "--repetitions", "6"]

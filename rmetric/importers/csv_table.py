@@ -9,13 +9,11 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, merged, register_importer
-from rmetric.records import MAX_LINE_BYTES, Event, NumberedEvent, OnDamage, measurement
+from rmetric.records import Event, NumberedEvent, OnDamage, measurement, numbered_lines
 
 DELIMITERS = (",", ";", "\t", "|")
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
 """Cells that mean: not measured. ``nan`` is not among them: a NaN that was written was measured."""
-
-BOM = b"\xef\xbb\xbf"
 
 
 @register_importer("csv")
@@ -76,25 +74,15 @@ def _columns(path: Path, names: list[str], fields: FieldMap, line: int, on_damag
 
 def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
     """Numbered lines that are neither empty nor comments, without their line ends, in bounded memory."""
-    with open(path, "rb") as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES):
-            number += 1
-            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
-                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-                    pass
-                continue
-            if number == 1:
-                line = line.removeprefix(BOM)
-            if not line.strip() or line.startswith(b"#"):
-                continue
-            try:
-                text = line.decode()
-            except UnicodeDecodeError:
-                on_damage(number, "not UTF-8; the bad bytes were replaced")
-                text = line.decode(errors="replace")
-            yield number, text.rstrip("\r\n")
+    for number, line in numbered_lines(path, on_damage):
+        if line.startswith(b"#"):
+            continue
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            on_damage(number, "not UTF-8; the bad bytes were replaced")
+            text = line.decode(errors="replace")
+        yield number, text.rstrip("\r\n")
 
 
 def _cells(text: str, delimiter: str) -> list[str] | None:

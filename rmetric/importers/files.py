@@ -10,7 +10,8 @@ from pathlib import Path
 from rmetric.cli import DEFAULT_LOGS, SAMPLE, find_logs
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
-from rmetric.importers.csv_table import BOM, DELIMITERS, delimiter_of
+from rmetric.importers.csv_table import DELIMITERS, delimiter_of
+from rmetric.records import BYTE_ORDER_MARK
 
 HEAD_BYTES = 1 << 16
 AUTO = "auto"
@@ -74,7 +75,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     """
     with open(path, "rb") as file:
         head = file.read(HEAD_BYTES)
-    text = head.removeprefix(BOM).decode(errors="replace")
+    text = head.removeprefix(BYTE_ORDER_MARK).decode(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")
