@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, output_folder, positive_number, script
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, FIELDS, IMPORTERS, collect_logs, parse_mapping
 from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
-from rmetric.reporting.replay_report import output_names, replay_to_folder, write_overview
+from rmetric.reporting.replay_batch import replay_logs
+from rmetric.reporting.replay_report import write_overview
 
 
 def weights(text: str) -> tuple[float, float, float]:
@@ -46,6 +45,7 @@ def parser() -> Parser:
     p.add_argument("--map", action="append", default=[], metavar="OURS=THEIRS", help=help_map)
     p.add_argument("--strict", action="store_true", help="damage in a log is an error, not a warning")
     p.add_argument("--no-plot", action="store_true", help="write no PNG")
+    p.add_jobs()
     return p
 
 
@@ -61,18 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
     if note:
         print(note)
-    replays = []
-    with tqdm(total=len(logs), unit="log", disable=None) as bar:
-        for path, name in zip(logs, output_names(logs, out), strict=True):
-            bar.set_description(name[-40:])
-            options["progress"] = lambda records: bar.set_postfix_str(f"{records:,} records")
-            replay = replay_to_folder(path, name, out, strict=args.strict, trace=not args.no_plot, **options)
-            if replay.records and not args.no_plot:
-                from rmetric.reporting.replay_plot import draw_replay  # half a second to import
-
-                draw_replay(replay, out / f"{name}.png")
-            replays.append(replay)
-            bar.update()
+    replays = replay_logs(logs, out, jobs=args.jobs, plot=not args.no_plot, strict=args.strict, **options)
     text = write_overview(replays, out)
     if not any(replay.records for replay in replays):
         first = replays[0].unusable

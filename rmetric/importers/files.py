@@ -91,7 +91,9 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return "csv"
     if path.suffix.casefold() == ".jsonl" or text.lstrip().startswith("{"):
         return "rmetric" if '"event"' in text else "jsonl"
-    raise UserError(f"{path} is no log of a known format; name its format with --format ({', '.join(IMPORTERS)})")
+    columns = ", or lacks the columns of --map" if mapping else ""
+    known = ", ".join(IMPORTERS)
+    raise UserError(f"{path} is no log of a known format{columns}; name its format with --format ({known})")
 
 
 def _objects(lines: Iterable[str]) -> Iterable[dict[str, object]]:

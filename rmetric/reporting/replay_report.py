@@ -92,7 +92,7 @@ class CsvWriter:
 @contextmanager
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """A file of any length that appears under its name whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")  # as records.write_atomically names it
     try:
         with open(aside, "wb") as file:
             yield file
@@ -105,6 +105,12 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             aside.unlink()
         raise
+
+
+def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:
+    """What a process that was killed has left of the files of these logs in ``out``."""
+    beginnings = tuple(f".{name}.{ending}." for name in names for ending in ("csv", "png", "summary.json"))
+    return [path for path in out.glob(".*.part") if path.name.startswith(beginnings)]
 
 
 def output_names(logs: Sequence[Path], out: Path) -> list[str]:
@@ -136,6 +142,7 @@ def replay_to_folder(
     *,
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
+    warnings: TextIO | None = None,
     **options: Any,
 ) -> Replay:
     """Replay one log and write ``<name>.csv`` and ``<name>.summary.json`` to ``out``.
@@ -147,7 +154,9 @@ def replay_to_folder(
     strict
         Any damage is an error; without it, a log that cannot be used is reported and comes back without records.
     progress
-        Receives the number of records of each chunk.
+        Receives the number of records so far.
+    warnings
+        Where warnings go; standard error if left out.
     options
         For :func:`replay_log`.
 
@@ -159,15 +168,18 @@ def replay_to_folder(
         If the output cannot be written.
     """
     table = out / f"{name}.csv"
-    report = DamageReport(path, strict=strict)
+    report = DamageReport(path, strict=strict, stream=warnings)
     try:
         with written_aside(table) as file:
             writer = CsvWriter(file)
+            records = 0
 
             def sink(columns: Columns) -> None:
+                nonlocal records
                 writer.write(columns)
+                records += len(columns["step"])
                 if progress is not None:
-                    progress(len(columns["step"]))
+                    progress(records)
 
             replay = replay_log(path, on_damage=report, sink=sink, **options)
     except UserError as error:

@@ -1,0 +1,41 @@
+"""What a plot needs: thinned, with its extremes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmetric.records import (
+    VERDICTS,
+)
+from rmetric.replay import Series, Trace
+
+
+@given(st.integers(1, 400), st.integers(1, 50), st.integers(0, 2**32))
+def test_a_thinned_curve_keeps_its_extremes_and_its_order(points: int, buckets: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=points)
+    steps = np.cumsum(rng.integers(1, 5, size=points))
+    curve = Series(buckets)
+    for part_steps, part in zip(np.array_split(steps, 7), np.array_split(values, 7), strict=True):
+        curve.extend(part_steps, part)
+    assert len(curve.values) <= 2 * buckets + 2
+    assert curve.values.min() == values.min()
+    assert curve.values.max() == values.max()
+    assert all(a < b for a, b in pairwise(curve.steps.tolist()))
+
+
+def test_the_trace_of_a_long_log_is_bounded(tmp_path: Path) -> None:
+    trace = Trace()
+    for start in range(0, 200_000, 20_000):
+        n = 20_000
+        columns: dict[str, Any] = {name: np.full(n, np.inf) for name in ("training_loss", "validation_loss", *VERDICTS)}
+        columns["r_metric"] = np.random.default_rng(start).random(n)
+        trace.extend({"step": np.arange(start, start + n), **columns}, np.ones(n, dtype=bool))
+    assert len(trace.series["r_metric"].values) <= 3002
+    assert len(trace.non_finite_steps) == 200

@@ -1,0 +1,93 @@
+"""``replay_and_analyze_logs.py`` as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from replay_and_analyze_logs import main
+from tests.replay.logs import written_run
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return written_run(tmp_path / "run.jsonl")
+
+
+def test_the_script_writes_a_plot_a_table_and_a_summary_for_each_log(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(log, other / log.name)
+    (other / "empty.jsonl").touch()
+    out = tmp_path / "results"
+    assert main([str(log), str(other), "--out", str(out)]) == 0
+    made = {path.name for path in out.iterdir()}
+    assert made == {
+        "run.csv", "run.png", "run.summary.json", "run-2.csv", "run-2.png", "run-2.summary.json",
+        "empty.summary.json", "summary.csv", "summary.md",
+    }  # fmt: skip
+    assert all((out / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("run", "run-2"))
+    captured = capsys.readouterr()
+    assert "| run-2 " in captured.out
+    assert "| empty " in captured.out
+    assert "warning: " in captured.err
+    assert "empty.jsonl, line 1: an empty file" in captured.err
+    assert (out / "summary.md").read_text() in captured.out
+    assert len(list(csv.DictReader((out / "summary.csv").read_text().splitlines()))) == 3
+
+
+def test_the_script_leaves_plots_out_on_request(log: Path, tmp_path: Path) -> None:
+    assert main([str(log), "--out", str(tmp_path / "results"), "--no-plot"]) == 0
+    assert not list((tmp_path / "results").glob("*.png"))
+
+
+def test_the_script_maps_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("n,x\n1,2.0\n2,1.5\n")
+    assert main([str(table), "--out", str(tmp_path / "r"), "--no-plot"]) == 2
+    assert main([str(table), "--out", str(tmp_path / "r"), "--no-plot", "--map", "step=n,validation_loss=x"]) == 0
+    assert "| t " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "papper"], "did you mean 'paper'"),
+        (["--format", "cvs"], "did you mean 'csv'"),
+        (["--map", "los=x"], "unknown field of the log 'los'"),
+        (["--weights", "1,2"], "three finite numbers"),
+        (["--threshold", "0"], "above 0"),
+        (["/does/not/exist"], "does not exist; give a log or a folder of logs"),
+    ],
+)
+def test_the_script_answers_bad_input_with_one_line(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main([str(log), "--out", str(tmp_path / "r"), *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert not captured.out
+
+
+def test_the_script_refuses_a_file_where_the_output_folder_is_due(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(log), "--out", str(log)]) == 2
+    assert "is a file where a folder is due" in capsys.readouterr().err
+
+
+def test_a_log_in_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    content = "step,loss\n1,2.0\n2,1.5\n"
+    table.write_text(content)
+    for _ in range(2):
+        assert main([str(table), "--out", str(tmp_path), "--no-plot"]) == 0
+    assert table.read_text() == content
+    assert (tmp_path / "t-2.csv").exists()
