@@ -70,6 +70,10 @@ class RunStreams:
         """Standard normal, shape (runs, steps) or (runs, *size)."""
         return self._draw(name, size, "standard_normal")
 
+    def log_normal(self, name: str, spread: float) -> NDArray[np.float64]:
+        """One factor a run with median 1, shape (runs, 1); ``spread`` is the standard deviation of its logarithm."""
+        return np.exp(spread * self.normal(name, size=()))[:, None]
+
     def normal32(self, name: str, size: Sequence[int]) -> NDArray[np.float32]:
         """Standard normal in single precision, shape (runs, *size): for the large arrays over workers."""
         draws = np.empty((len(self.seeds), *size), dtype=np.float32)

@@ -90,3 +90,9 @@ def test_draws_have_the_distribution_they_are_named_after(draw: str, distributio
 def test_single_precision_normals_are_normal() -> None:
     drawn = RunStreams(tuple(range(20)), 500).normal32("noise", (500,)).ravel()
     assert stats.kstest(drawn.astype(float), stats.norm().cdf).pvalue > 1e-3
+
+
+def test_log_normal_is_one_factor_a_run_with_median_one() -> None:
+    drawn = RunStreams(tuple(range(2000)), 3).log_normal("strength", 0.3)
+    assert drawn.shape == (2000, 1)
+    assert stats.kstest(np.log(drawn.ravel()) / 0.3, stats.norm().cdf).pvalue > 1e-3

@@ -102,6 +102,14 @@ class Processes:
         values["reported"] = {name: array[rows] for name, array in self.reported.items()}
         return Processes(**values)
 
+    def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
+        """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.
+
+        Floors of several faults add up; the time constant is that of the fault that comes last.
+        """
+        self.floor += active_RT * floor_R1
+        self.floor_rate[:] = np.where(active_RT, 1.0 / time_constant_steps_R1, self.floor_rate)
+
     def report_events(self, occurs_RT: BoolsRT, component: str, worker_R: NDArray[np.int64], kind: str) -> None:
         """Let a hardware event appear wherever ``occurs_RT`` holds; ``kind`` is ``correctable`` or ``fatal``."""
         for row, column in np.argwhere(occurs_RT).tolist():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
 
@@ -33,8 +31,6 @@ class DataCorruption(Fault):
         batch_share = self.token_share * (0.75 + 0.5 * rng.random("share of the batch"))
         cost = state.architecture.initial_loss - state.healthy_loss
         state.batch_loss += active * batch_share * cost
-        strength = np.exp(0.25 * rng.normal("strength", size=()))[:, None]
-        slowness = np.exp(0.3 * rng.normal("slowness", size=()))[:, None]
-        state.floor += active * strength * self.token_share * self.floor_per_share
-        state.floor_rate[:] = np.where(active, 1.0 / (self.time_constant_steps * slowness), state.floor_rate)
+        floor = self.token_share * self.floor_per_share * rng.log_normal("strength", 0.25)
+        state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.3))
         state.gradient_noise_factor[active] *= 1.0 + 8.0 * self.token_share

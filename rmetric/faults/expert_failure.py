@@ -36,9 +36,7 @@ class ExpertFailure(Fault):
         share = self.experts / max(state.architecture.experts, 1)
         first = active & (np.cumsum(active, axis=1) == 1)
         state.kick += first * self.kick_nats * share * (0.5 + rng.exponential("kick"))
-        strength = np.exp(0.3 * rng.normal("strength", size=()))[:, None]
-        slowness = np.exp(0.4 * rng.normal("slowness", size=()))[:, None]
-        state.floor += active * strength * self.floor_per_share * share
-        state.floor_rate[:] = np.where(active, 1.0 / (self.time_constant_steps * slowness), state.floor_rate)
+        floor = self.floor_per_share * share * rng.log_normal("strength", 0.3)
+        state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.4))
         state.gradient_noise_factor[active] *= 1.0 + share
         state.reported["failed_experts"][active] = self.experts

@@ -29,10 +29,8 @@ class GqaMismatch(Fault):
     """Steps in which the loss covers 63 % of the way."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        strength = np.exp(0.3 * rng.normal("strength", size=()))[:, None]
-        slowness = np.exp(0.4 * rng.normal("slowness", size=()))[:, None]
-        state.floor += active * strength * self.layer_share * self.floor_per_share
-        state.floor_rate[:] = np.where(active, 1.0 / (self.time_constant_steps * slowness), state.floor_rate)
+        floor = self.layer_share * self.floor_per_share * rng.log_normal("strength", 0.3)
+        state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.4))
         state.gradient_noise_factor[active] *= 1.0 + self.layer_share
         state.worker_gradient_factor *= (1.0 + 0.5 * self.layer_share * active).astype(np.float32)[:, :, None]
         state.reported["force_gqa_mismatch"][active] = 1.0

@@ -36,5 +36,5 @@ class GradientExplosion(Fault):
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         progress = np.minimum(np.cumsum(active, axis=1) / self.ramp_steps, 1.0) * active
         state.worker_gradient_factor *= (self.scale**progress).astype(np.float32)[:, :, None]
-        strength = np.exp(0.4 * rng.normal("strength", size=()))[:, None]
+        strength = rng.log_normal("strength", 0.4)
         state.kick += strength * self.kick_nats * progress * state.learning_rate_rel

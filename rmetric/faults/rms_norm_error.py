@@ -25,7 +25,7 @@ class RmsNormError(Fault):
     """Log-rate a step at which an excess loss grows (median over runs); training heals at about 0.06."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        strength = np.exp(0.15 * rng.normal("strength", size=()))[:, None]
+        strength = rng.log_normal("strength", 0.15)
         state.growth += active * strength * self.growth_rate
         state.worker_gradient_factor *= (1.0 + 2.0 * self.growth_rate * active).astype(np.float32)[:, :, None]
         state.reported["force_rms_norm_error"][active] = 1.0

@@ -34,7 +34,7 @@ class RouterImbalance(Fault):
     """Final relative excess of the loss at a factor of 1."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        slowness = np.exp(0.4 * rng.normal("slowness", size=()))[:, None]
+        slowness = rng.log_normal("slowness", 0.4)
         collapse = -np.expm1(np.cumsum(active, axis=1) / -(self.time_constant_steps * slowness))
         state.floor += active * self.floor_per_factor * self.imbalance_factor * collapse
         state.floor_rate[active] = 0.02
