@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,9 +248,6 @@ def test_the_simulator_s_class_is_importable_from_the_script() -> None:
 
 
 def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
-    import signal
-    import time
-
     command = [
         sys.executable,
         "run_modern_experiments.py",
@@ -258,7 +258,9 @@ def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
         "--repetitions",
         "20",
     ]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    # A process started in the background may have inherited that SIGINT is ignored; one at a terminal has not.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     while not list(tmp_path.glob("run_*.jsonl")):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
