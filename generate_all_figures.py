@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.cli import Parser, output_folder, script
 
 NUMBERS = ("1", "2", "3", "4", "5")
 
@@ -19,17 +19,13 @@ NUMBERS = ("1", "2", "3", "4", "5")
 def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Draw the paper's figures from logs: concept, a failing run, curves, lead times, ablation and transfer.")
-    p.add_argument("--logs", type=Path, default=DEFAULT_LOGS, help="folder of .jsonl logs")
     p.add_argument("--out", type=Path, default=Path("results/figures"), help="folder for the figures")
     p.add_argument("--figures", nargs="+", choices=NUMBERS, default=NUMBERS, metavar="N", help="figures by number")
     p.add_argument("--run", metavar="NAME", help="log of Figure 2 (default: the typical failing run)")
     p.add_argument(
         "--cache", type=Path, help="folder of scores (default: OUT/../tables/cache if it exists, or OUT/cache)"
     )
-    p.add_plugin("detectors")
-    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
-    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
-    p.add_jobs()
+    p.add_evaluation()
     return p
 
 

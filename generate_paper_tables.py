@@ -11,22 +11,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS
 
 
 def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Make the paper's tables from logs, under the paper's protocol and a strict one.")
-    p.add_argument("--logs", type=Path, default=DEFAULT_LOGS, help="folder of .jsonl logs")
     p.add_argument("--out", type=Path, default=Path("results/tables"), help="folder for the tables")
     p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
     p.add_argument("--protocol", choices=("both", "paper", "strict"), default="both", help="columns to show")
     p.add_argument("--detectors", nargs="+", default=[], help="detectors by name (default: all that are registered)")
-    p.add_plugin("detectors")
-    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
-    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
-    p.add_jobs()
+    p.add_evaluation()
     return p
 
 

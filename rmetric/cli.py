@@ -68,6 +68,14 @@ class Parser(argparse.ArgumentParser):
             help=f"Python file that registers {registers}",
         )
 
+    def add_evaluation(self) -> None:
+        """What every script that scores a study asks for: its logs, plug-ins, the bootstrap, processes."""
+        self.add_argument("--logs", type=Path, default=DEFAULT_LOGS, help="folder of .jsonl logs")
+        self.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+        self.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
+        self.add_plugin("detectors")
+        self.add_jobs()
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (try {self.prog} --help)\n")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Signal = TypeVar("Signal", float, NDArray[np.float64])
 
 
 class Weights(NamedTuple):
@@ -17,6 +19,10 @@ class Weights(NamedTuple):
     lambda_: float = 0.10
     sigma_sq: float = 0.45
     delta_l: float = 0.70
+
+    def weigh(self, lambda_norm: Signal, sigma_sq_norm: Signal, delta_l_norm: Signal) -> Signal:
+        """R of normalised signals: floats, or arrays of one shape; always summed in this order, to the same bits."""
+        return self.lambda_ * lambda_norm + self.sigma_sq * sigma_sq_norm + self.delta_l * delta_l_norm
 
 
 class SlidingRange:
@@ -196,18 +202,14 @@ class RMetric:
     def update(self, lambda_: float, sigma_sq: float, delta_l: float) -> RValue:
         """R of the next record. NaN: not measured; infinity: measured and not finite."""
         norms = self._lambda.update(lambda_), self._sigma_sq.update(sigma_sq), self._delta_l.update(delta_l)
-        return RValue(self._weigh(*norms), *norms)
+        return RValue(self.weights.weigh(*norms), *norms)
 
     def extend(
         self, lambda_: NDArray[np.float64], sigma_sq: NDArray[np.float64], delta_l: NDArray[np.float64]
     ) -> RValue:
         """R of the next ``n`` records, each argument of shape (n,); the same bits as ``n`` times :meth:`update`."""
         norms = self._lambda.extend(lambda_), self._sigma_sq.extend(sigma_sq), self._delta_l.extend(delta_l)
-        return RValue(self._weigh(*norms), *norms)
-
-    def _weigh(self, lambda_norm, sigma_sq_norm, delta_l_norm):  # type: ignore[no-untyped-def]
-        w = self.weights
-        return w.lambda_ * lambda_norm + w.sigma_sq * sigma_sq_norm + w.delta_l * delta_l_norm
+        return RValue(self.weights.weigh(*norms), *norms)
 
 
 PRESETS = {"paper": RMetric.paper, "paper-case-study": RMetric.paper_case_study}

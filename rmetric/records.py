@@ -273,10 +273,15 @@ class Run:
 
 def step_of(event: Event | None) -> int | None:
     """The step of an event; ``None`` without an event, or if it has no whole number as its step (a damaged log)."""
-    step = (event or {}).get("step")
-    if isinstance(step, bool) or not isinstance(step, int | float) or not math.isfinite(step) or step < 0:
-        return None
-    return int(step)
+    return whole_step((event or {}).get("step"))
+
+
+def whole_step(value: Any) -> int | None:
+    """A JSON value as a step from 0 to 2^53; ``None`` if it is no whole number in that range."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_STEP
+    return value if usable else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -524,16 +529,14 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
 
 def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> int | None:
     """A step as a whole number after ``last_step``; ``None``, and a report, if it is none."""
-    if isinstance(step, float) and step.is_integer():
-        step = int(step)
-    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MAX_STEP:
+    whole = whole_step(step)
+    if whole is None:
         on_damage(line, f"a METRICS record needs a whole number as its step, not {step!r}; skipped")
-        return None
-    if step <= last_step:
-        again = "repeats a step" if step == last_step else "goes back in time"
-        on_damage(line, f"step {step} after step {last_step} {again}; skipped")
-        return None
-    return step
+    elif whole <= last_step:
+        again = "repeats a step" if whole == last_step else "goes back in time"
+        on_damage(line, f"step {whole} after step {last_step} {again}; skipped")
+        whole = None
+    return whole
 
 
 _COLUMNS = (*MEASUREMENTS, *VERDICTS)

@@ -52,7 +52,7 @@ class HardwareFailureRate:
         return len(self._times_s) * 3600.0 / span_s
 
 
-def gradient_variance(worker_norms_RW: NDArray[np.float64]) -> NDArray[np.float64]:
+def gradient_variance(worker_norms_RW: NDArray[np.floating]) -> NDArray[np.float64]:
     """σ²: population variance of the gradient norms over workers.
 
     Parameters
@@ -68,7 +68,7 @@ def gradient_variance(worker_norms_RW: NDArray[np.float64]) -> NDArray[np.float6
     >>> float(gradient_variance(np.array([1.0, 1.0, 3.0, 3.0])))
     1.0
     """
-    return np.var(worker_norms_RW, axis=-1)
+    return np.var(worker_norms_RW, axis=-1, dtype=np.float64)
 
 
 class ValidationDrift:

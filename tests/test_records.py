@@ -491,7 +491,7 @@ def test_a_run_is_assembled_from_its_chunks(
     assert (run.config, run.events, run.alerts) == (whole.config, whole.events, whole.alerts)
 
 
-@pytest.mark.parametrize("step", [None, "soon", True, -1, float("inf")])
+@pytest.mark.parametrize("step", [None, "soon", True, -1, 2.5, float("inf")])
 def test_events_of_a_damaged_log_without_a_usable_step_are_no_crash(step: object) -> None:
     injected = {"event": "FAULT_INJECTED", "step": step}
     run = Run(

@@ -127,4 +127,4 @@ def fit_weights(
 
 def weigh(weights: Weights, signals_3N: NDArray[np.float64]) -> NDArray[np.float64]:
     """R of normalised signals, shape (records,); the same bits as :class:`rmetric.metric.RMetric`."""
-    return weights.lambda_ * signals_3N[0] + weights.sigma_sq * signals_3N[1] + weights.delta_l * signals_3N[2]
+    return weights.weigh(*signals_3N)

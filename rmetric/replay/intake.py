@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rmetric.records import MAX_STEP, TERMINAL_EVENTS, Event, NumberedEvent, OnDamage
+from rmetric.records import MAX_STEP, TERMINAL_EVENTS, Event, NumberedEvent, OnDamage, step_of
 from rmetric.replay.story import Story
 from rmetric.replay.text import is_finite_number, plain_text
 
@@ -71,13 +71,9 @@ class Intake:
         """A fault or the end of the run: its texts, and a usable step."""
         dated: Event = {key: plain_text(event[key]) for key in ("fault", "reason", "outcome") if key in event}
         dated["event"] = event["event"]
-        step = event.get("step")
-        if isinstance(step, float) and step.is_integer():
-            step = int(step)
-        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MAX_STEP:
-            dated["step"] = step
-        else:
-            dated["step"] = self._latest_step
+        step = step_of(event)
+        dated["step"] = self._latest_step if step is None else step
+        if step is None:
             on_damage(line, f"{event['event']} has no usable step; the latest record's is taken")
         return dated
 

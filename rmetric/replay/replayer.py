@@ -129,8 +129,7 @@ class Replayer:
         stated = [signal.logged_norm for signal in signals.values()]
         if not all(np.isnan(norm).all() for norm in stated):
             norms = [np.where(np.isnan(theirs), ours, theirs) for theirs, ours in zip(stated, norms, strict=True)]
-            w = self._metric.weights
-            r = w.lambda_ * norms[0] + w.sigma_sq * norms[1] + w.delta_l * norms[2]
+            r = self._metric.weights.weigh(*norms)
         return dict(zip(VERDICTS, (*norms, r), strict=True))
 
     def _compare(self, columns: Columns, logged: Mapping[str, Any], signals: Mapping[str, Recovered]) -> None:

@@ -76,7 +76,7 @@ class _Summary:
         self.ends = np.asarray(ends)
         self.full = np.searchsorted(grid, self.ends, side="right")
         """Number of grid records of each run."""
-        self.off_grid = np.array([end not in set(grid.tolist()) for end in self.ends])
+        self.off_grid = ~np.isin(self.ends, grid)
         self.columns = {
             "training_loss": self._reduce(traces.training_loss, np.add, mean=True),
             "learning_rate": self._last(traces.learning_rate),
@@ -145,7 +145,7 @@ def _log(
     lines = encode_metrics(step, _floats(observations, explained), _states(traces, row, outcome, summary, alerts))
     events += [(at, 1, line) for at, line in zip(step.tolist(), lines, strict=True)]
     events.sort(key=lambda item: item[:2])
-    start = encode_event({"event": "EXPERIMENT_START", "config": _config(spec, traces.onset[row])})
+    start = encode_event({"event": "EXPERIMENT_START", "config": _config(spec, traces.onset[row], detectors)})
     end = encode_event(_terminal_event(outcome, spec))
     content = b"".join([start, *(line for _, _, line in events), end])
     return RunLog(spec.experiment_id, content, outcome, traces.onset[row], alerts, len(step))
@@ -261,7 +261,7 @@ def _terminal_event(outcome: Verdict, spec: RunSpec) -> Event:
     return {"event": "EXPERIMENT_SUCCESS", "step": spec.steps, "outcome": outcome.kind}
 
 
-def _config(spec: RunSpec, onset: int | None) -> dict[str, Any]:
+def _config(spec: RunSpec, onset: int | None, detectors: dict[str, StreamingDetector]) -> dict[str, Any]:
     """The authors' layout, extended. Nothing here depends on clock, path or host."""
     metric = RMetricDetector()
     profile = spec.profile
@@ -294,5 +294,5 @@ def _config(spec: RunSpec, onset: int | None) -> dict[str, Any]:
             "w2_sigma_sq": metric.weights[1],
             "w3_delta_l": metric.weights[2],
         },
-        "alert_thresholds": {name: detector.threshold for name, detector in online_detectors().items()},
+        "alert_thresholds": {name: detector.threshold for name, detector in detectors.items()},
     }

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.faults import NEVER, HardwareEvent, Processes
+from rmetric.signals import gradient_variance
 from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, instability, integrate, visible
 from rmetric.simulation.hardware import healthy_events, restart_stalls_s
 from rmetric.simulation.healthy import Healthy, HealthyParameters, healthy_processes
@@ -169,7 +170,7 @@ class TrainingSimulator:
             validation_loss=held_out[:, evaluations] * (1.0 + evaluation_noise),
             learning_rate=learning_rate,
             grad_norm=grad_norm,
-            sigma_sq=norms.var(axis=2, dtype=np.float64),
+            sigma_sq=gradient_variance(norms),
             update_rms=_update_rms(learning_rate, grad_norm, streams),
             step_time_s=np.round(
                 healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
