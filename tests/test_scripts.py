@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -150,47 +150,36 @@ def test_plugins_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no_such_module_anywhere" in fails_with_one_line(capsys, "simulator", "--plugin", str(broken))
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("a small file system cannot be mounted here (that needs root)")
+@contextlib.contextmanager
+def mounted(folder: Path, option: str) -> Iterator[Path]:
+    """A real file system in memory, small or read-only; skips the test where none can be mounted."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here (that needs root)")
     try:
-        for jobs in ("1", "2"):
-            ended = run(
-                "run_modern_experiments",
-                "--smoke",
-                "--steps",
-                "500",
-                "--overwrite",
-                "--out",
-                str(small),
-                "--jobs",
-                jobs,
-            )
-            assert ended.returncode == 2, ended.stderr
-            assert [line for line in ended.stderr.splitlines() if line.startswith("error: ")], ended.stderr
-            assert "disk is full" in ended.stderr
-            assert "Traceback" not in ended.stderr
+        yield folder
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_full_disk_is_one_line(jobs: str, tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=64k") as small:
+        options = ["--smoke", "--steps", "500", "--overwrite", "--out", str(small), "--jobs", jobs]
+        ended = run("run_modern_experiments", *options)
+    assert ended.returncode == 2, ended.stderr
+    assert [line for line in ended.stderr.splitlines() if line.startswith("error: ")], ended.stderr
+    assert "disk is full" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_read_only_disk_is_one_line(tmp_path: Path) -> None:
-    fixed = tmp_path / "fixed"
-    fixed.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(fixed)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("a read-only file system cannot be mounted here (that needs root)")
-    try:
+    with mounted(tmp_path / "fixed", "ro") as fixed:
         for script in SCRIPTS:
             ended = run(script, "--out", str(fixed / "out"))
             assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
             assert ended.stderr.splitlines()[-1].startswith("error: ")
             assert "read-only" in ended.stderr
-    finally:
-        subprocess.run(["umount", str(fixed)], check=True)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
