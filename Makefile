@@ -1,5 +1,6 @@
-# make reproduce   the 720 runs, all tables, all figures        make test    all tests
-# make smoke       the same with 36 runs                         make check   format, lint, types
+# make reproduce    the 720 runs, all tables, all figures        make test    all tests
+# make smoke        the same with 36 runs                         make check   format, lint, types
+# make case-study   real training, broken on purpose (torch)      make bench   what it costs, as JSON
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
@@ -7,10 +8,10 @@ PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 CODE   := $(shell find rmetric -name '*.py')
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke test check bench clean FORCE
+.PHONY: help reproduce smoke case-study test check bench clean FORCE
 
 help:
-	@sed -n '1,2p' Makefile
+	@sed -n '1,3p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -22,8 +23,12 @@ $(VENV)/.core: $(VENV)/.made pyproject.toml requirements.txt
 	$(PIP) install --quiet --constraint requirements.txt --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(PIP) install --quiet --constraint requirements.txt --editable '.[dev]'
+$(VENV)/.live: $(VENV)/.core
+	$(PIP) install --quiet --constraint requirements.txt --editable '.[live]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core requirements-dev.txt
+	$(PIP) install --quiet --constraint requirements.txt --constraint requirements-dev.txt --editable '.[dev]'
 	touch $@
 
 # $(1) target, $(2) folder of the logs, $(3) folder of the results, $(4) options of the study
@@ -50,6 +55,9 @@ endef
 $(eval $(call STUDY,reproduce,logs_FULL_METRIC,results,))
 $(eval $(call STUDY,smoke,logs_SMOKE,results_smoke,--smoke))
 
+case-study: $(VENV)/.live
+	$(RUN) run_case_study.py
+
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
@@ -60,6 +68,7 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(RUN) benchmarks/study.py
+	$(RUN) benchmarks/monitor.py --out results/benchmarks/monitor.json
 
 clean:
 	rm -rf results results_smoke logs_SMOKE logs_FULL_METRIC/run_*.jsonl logs_FULL_METRIC/manifest.json

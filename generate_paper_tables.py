@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
 
     from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
+    from rmetric.evaluation.live_results import LiveResults
     from rmetric.evaluation.loading import load_study
     from rmetric.reporting.formats import SCREEN_WIDTH, latex_document, to_screen, write
     from rmetric.reporting.tables import build_tables
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         draws=args.bootstrap,
         seed=args.seed,
     )
-    tables = build_tables(evaluator, args.protocol)
+    tables = build_tables(evaluator, args.protocol, LiveResults.read(out.parent))
     for table in tables:
         write(table, out)
         print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))

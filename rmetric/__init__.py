@@ -23,6 +23,8 @@ _HOME_OF = {
     "StreamingDetector": "rmetric.detectors",
     "register_detector": "rmetric.detectors",
     "TrainingSimulator": "rmetric.simulation",
+    "TrainingMonitor": "rmetric.training",
+    "Alert": "rmetric.training",
 }
 
 __all__ = ["__version__", *_HOME_OF]

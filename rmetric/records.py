@@ -48,6 +48,8 @@ MEASUREMENTS = (
     "sigma_sq",
     "delta_l",
     "non_finite_count",
+    "uniform_gap",
+    "attention_logit_max",
 )
 """What detectors may see of a METRICS record, by the names used in the log."""
 
@@ -106,7 +108,11 @@ class Observation:
     delta_l: float | None = None
     """Validation-loss drift at the latest evaluation, nats."""
     non_finite_count: float | None = None
-    """Number of non-finite values met in the steps of the record."""
+    """Number of gradients (a live run: tensors) that were not finite in the steps of the record."""
+    uniform_gap: float | None = None
+    """``training_loss`` − ln(vocabulary), nats: 0 for a model that answers every token alike."""
+    attention_logit_max: float | None = None
+    """Largest attention logit of the record."""
     evaluated: bool = False
     """Whether ``validation_loss`` is new in this record."""
 
@@ -122,6 +128,8 @@ class Observation:
         self.sigma_sq = measurement(self.sigma_sq)
         self.delta_l = measurement(self.delta_l)
         self.non_finite_count = measurement(self.non_finite_count)
+        self.uniform_gap = measurement(self.uniform_gap)
+        self.attention_logit_max = measurement(self.attention_logit_max)
 
     def __getitem__(self, name: str) -> float:
         """A measurement by its name in the log."""

@@ -23,20 +23,28 @@ class HardwareFailureRate:
     ----------
     window
         Number of most recent events that count (the authors: 50).
+    start_s
+        When watching began: with it a single event has a span, so that the first lost worker already shows.
 
-    **Deviation:** with fewer than two events the span is not defined and λ is 0; a span below one second counts as one
-    second, so that a burst gives a large λ and not a division by zero.
+    **Deviation:** with fewer than two events the span is not defined and λ is 0; with ``start_s`` a single event spans
+    the time since then. A span below one second counts as one second, so that a burst gives a large λ and not a
+    division by zero.
 
     >>> rate = HardwareFailureRate()
     >>> for time_s in (0.0, 1800.0, 3600.0):
     ...     rate.update(time_s)
     >>> rate.value
     3.0
+    >>> rate = HardwareFailureRate(start_s=0.0)
+    >>> rate.update(1800.0)
+    >>> rate.value
+    2.0
     """
 
-    def __init__(self, window: int = 50) -> None:
+    def __init__(self, window: int = 50, *, start_s: float | None = None) -> None:
         if window < 2:
             raise ValueError(f"window must be at least 2 events, not {window}")
+        self._start_s = start_s
         self._times_s: deque[float] = deque(maxlen=window)
 
     def update(self, time_s: float) -> None:
@@ -46,9 +54,12 @@ class HardwareFailureRate:
     @property
     def value(self) -> float:
         """λ in events per hour, at least 0."""
-        if len(self._times_s) < 2:
+        if not self._times_s:
             return 0.0
-        span_s = max(self._times_s[-1] - self._times_s[0], MIN_SPAN_S)
+        first_s = self._times_s[0] if len(self._times_s) > 1 else self._start_s
+        if first_s is None:
+            return 0.0
+        span_s = max(self._times_s[-1] - first_s, MIN_SPAN_S)
         return len(self._times_s) * 3600.0 / span_s
 
 

@@ -47,6 +47,22 @@ def test_a_window_too_short_for_a_rate_is_refused() -> None:
         HardwareFailureRate(1)
 
 
+@pytest.mark.parametrize(("time_s", "per_hour"), [(1900.0, 2.0), (100.0, 3600.0), (100.5, 3600.0), (50.0, 3600.0)])
+def test_with_a_start_the_first_event_shows(time_s: float, per_hour: float) -> None:
+    rate = HardwareFailureRate(start_s=100.0)
+    assert rate.value == 0.0
+    rate.update(time_s)
+    assert rate.value == per_hour
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=1e6), min_size=2, max_size=80), st.floats(max_value=1e6))
+def test_with_more_events_than_one_the_start_changes_nothing(times_s: list[float], start_s: float) -> None:
+    rate = HardwareFailureRate(start_s=start_s)
+    for time_s in sorted(times_s):
+        rate.update(time_s)
+    assert rate.value == _rate(sorted(times_s))
+
+
 def test_sigma_squared_is_the_population_variance_over_the_last_axis() -> None:
     norms = np.random.default_rng(0).random((5, 3, 8))
     expected = [[sum((x - sum(row) / 8) ** 2 for x in row) / 8 for row in run] for run in norms.tolist()]

@@ -13,7 +13,9 @@ from rmetric.detectors.base import (
 from rmetric.detectors.gradient_norm import GradientNorm
 from rmetric.detectors.isolation_forest import CausalIsolationForest, WholeRunIsolationForest
 from rmetric.detectors.loss_spike import LossSpike
+from rmetric.detectors.numerics import Numerics
 from rmetric.detectors.r_metric import RMetricDetector
+from rmetric.detectors.robust_z import RobustZ
 from rmetric.detectors.single_signal import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.detectors.validation_slope import ValidationSlope
 
@@ -27,7 +29,9 @@ __all__ = [
     "GradientNorm",
     "LambdaOnly",
     "LossSpike",
+    "Numerics",
     "RMetricDetector",
+    "RobustZ",
     "SigmaSqOnly",
     "StreamingDetector",
     "ValidationSlope",

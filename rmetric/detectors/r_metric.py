@@ -37,7 +37,11 @@ class RMetricDetector(StreamingDetector):
         self._metric = RMetric(weights=self.weights, threshold=self.threshold, window=self.window)
 
     def update(self, observation: Observation) -> float:
-        return float(self._metric.update(observation["lambda"], observation["sigma_sq"], observation["delta_l"]).r)
+        return float(self.update_explained(observation).r)
+
+    def update_explained(self, observation: Observation) -> RValue:
+        """As :meth:`update`, with the three normalised signals beside R."""
+        return self._metric.update(observation["lambda"], observation["sigma_sq"], observation["delta_l"])
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         return np.asarray(self.extend_explained(observations).r)

@@ -24,6 +24,7 @@ from rmetric.faults.low_precision_attention import LowPrecisionAttention
 from rmetric.faults.lr_spike import LrSpike
 from rmetric.faults.network_degradation import NetworkDegradation
 from rmetric.faults.node_failure import NodeFailure
+from rmetric.faults.parse import parse_fault
 from rmetric.faults.rms_norm_error import RmsNormError
 from rmetric.faults.router_imbalance import RouterImbalance
 from rmetric.faults.silent_data_corruption import SilentDataCorruption
@@ -55,5 +56,6 @@ __all__ = [
     "file_name_part",
     "load_fault_entry_points",
     "make_fault",
+    "parse_fault",
     "register_fault",
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.registry import Registry, load_entry_points
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.training.live_run import LiveRun
 
 FAULTS: Registry[type[Fault]] = Registry("fault")
 SEVERITIES = ("low", "medium", "high")
@@ -153,6 +157,15 @@ class Fault(ABC):
             (runs, steps), ``rng.random("bit", size=())`` has shape (runs,). A run's draws depend on its seed alone.
         """
 
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        """Do the same to a live run, as long as the context lasts; torch is imported in here and nowhere else.
+
+        Entered right before the first disturbed step and left after the last. Afterwards every hook is gone and the
+        model is as training left it, except where the fault *is* a changed weight. A fault that cannot be brought
+        upon this model raises :class:`UserError` when it is entered.
+        """
+        raise UserError(f"{self.name} has no inject() and cannot be brought upon a live run; simulate it instead")
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Parameters as they stand in the log's config."""
@@ -177,6 +190,13 @@ class CombinedFault(Fault):
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         raise TypeError("a combined fault is simulated part by part; see Fault.parts")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        with ExitStack() as stack:
+            for member in self.members:
+                stack.enter_context(member.inject(training))
+            yield
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -219,10 +239,15 @@ def make_fault(name: str, severity: str = "medium", **parameters: Any) -> Fault:
     if severity not in SEVERITIES:
         raise UserError(f"unknown severity {severity!r}; choose one of {', '.join(SEVERITIES)}")
     parts = [FAULTS[part.strip()] for part in name.split("+")]
-    if len({*parts}) < len(parts):  # its parameters could not stand in the log, and both would draw the same noise
-        raise UserError(f"{name} names a fault twice; name each once")
-    made = tuple(part(**{**part.severities.get(severity, {}), **parameters}) for part in parts)
-    return made[0] if len(made) == 1 else CombinedFault(members=made)
+    return combined(*(part(**{**part.severities.get(severity, {}), **parameters}) for part in parts))
+
+
+def combined(*members: Fault) -> Fault:
+    """Several faults with one onset; a single one is itself. Raises :class:`UserError` where one is named twice."""
+    names = [member.name for member in members]
+    if len({*names}) < len(names):  # its parameters could not stand in the log, and both would draw the same noise
+        raise UserError(f"{'+'.join(names)} names a fault twice; name each once")
+    return members[0] if len(members) == 1 else CombinedFault(members=members)
 
 
 def check_fault_fits(name: str, architecture: Architecture) -> None:

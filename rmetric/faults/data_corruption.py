@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
 
+from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rmetric.training.live_run import Batch, LiveRun
+
+What = Literal["tokens", "labels"]
+IGNORED_LABEL = -100
+"""Label of a position that does not count (padding), as torch and transformers have it."""
 
 
 @register_fault("DATA_CORRUPTION")
@@ -15,6 +28,9 @@ class DataCorruption(Fault):
 
     The training loss rises at once by (share × what a random token costs); the model's own distribution flattens only
     slowly, so the held-out loss follows over hundreds of steps. Gradients of the workers disagree more.
+
+    In a live run a share of the positions of every batch, other ones in every step, change places among each other, so
+    that each gets what stood at another one and the frequencies of the tokens stay as they were.
     """
 
     source = "shares 2 / 5 / 10 %: Fatima 2025; slow rise: real sample runs with 10 % corrupted labels"
@@ -22,6 +38,8 @@ class DataCorruption(Fault):
 
     token_share: float = 0.05
     """Share of corrupted tokens, in [0, 1]."""
+    what: What = "tokens"
+    """In a live run: ``tokens``: the text itself is garbled, or ``labels``: only what is to be predicted."""
     floor_per_share: float = 1.4
     """Final relative excess of the held-out loss per share of corrupted tokens (median over runs)."""
     time_constant_steps: float = 250.0
@@ -34,3 +52,44 @@ class DataCorruption(Fault):
         floor = self.token_share * self.floor_per_share * rng.log_normal("strength", 0.25)
         state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.3))
         state.gradient_noise_factor[active] *= 1.0 + 8.0 * self.token_share
+
+    def __post_init__(self) -> None:
+        if self.what not in get_args(What):
+            raise UserError(f"{self.name} has no what={self.what}; choose one of {', '.join(get_args(What))}")
+        if not 0.0 <= self.token_share <= 1.0:
+            raise UserError(f"{self.name} has token_share={self.token_share}; choose a share from 0 to 1")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.training.live_run import Batch
+
+        onset = training.step + 1
+
+        def corrupt(batch: Batch) -> Batch:
+            positions, counted = self._positions(training, batch)
+            if training.step == onset:
+                training.observer.note(
+                    "CORRUPTION", step=onset, fault=self.name, what=self.what, tokens=len(positions), of=counted
+                )
+            ids = _shuffled(batch.input_ids, positions) if self.what == "tokens" else batch.input_ids
+            return Batch(ids, _shuffled(batch.labels, positions))
+
+        with training.at("batch", corrupt):
+            yield
+
+    def _positions(self, training: LiveRun, batch: Batch) -> tuple[Tensor, int]:
+        """Where the batch of this step is corrupted, drawn from those positions that count, and how many these are."""
+        import torch
+
+        counted = torch.nonzero(batch.labels.flatten() != IGNORED_LABEL).flatten()
+        count = round(self.token_share * len(counted))
+        count = min(max(count, 2), len(counted)) if self.token_share else 0  # one alone has none to change places with
+        chosen = training.rng(f"{self.name}/positions").choice(len(counted), size=count, replace=False)
+        return counted[torch.from_numpy(chosen).to(counted.device)], len(counted)
+
+
+def _shuffled(values: Tensor, positions: Tensor) -> Tensor:
+    """The same values, those at some positions of the flattened tensor moved on by one: none stays where it was."""
+    flat = values.flatten().clone()
+    flat[positions] = flat[positions.roll(1)]
+    return flat.view_as(values)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from rmetric.training.attention import AttentionFunction
+    from rmetric.training.live_run import LiveRun
 
 
 @register_fault("GQA_MISMATCH")
@@ -16,13 +26,17 @@ class GqaMismatch(Fault):
     """In a share of the layers, key/value heads are paired with the wrong query groups (a resharding error).
 
     The layers lose what they had learned within tens of steps, then learn a new pairing; some capacity stays lost.
+
+    In a live run the keys and values of each layer concerned are rolled by one head right before the attention: query
+    group g is answered by key/value head g - 1, forward and backward. Weights are untouched. A model with as many
+    key/value heads as query heads can be mismatched too; one with a single key/value head cannot.
     """
 
     source = "fault: Fatima 2025; grouped queries: Ainslie et al. 2023, arXiv 2305.13245; effect: an assumption"
     severities = {"low": {"layer_share": 0.03}, "medium": {"layer_share": 0.09}, "high": {"layer_share": 0.35}}  # noqa: RUF012
 
     layer_share: float = 0.09
-    """Share of the layers concerned, in [0, 1]."""
+    """Share of the layers concerned, in [0, 1]; in a live run at least one layer, drawn from the run's seed."""
     floor_per_share: float = 0.9
     """Final relative excess of the loss per share of layers (median over runs)."""
     time_constant_steps: float = 120.0
@@ -34,3 +48,33 @@ class GqaMismatch(Fault):
         state.gradient_noise_factor[active] *= 1.0 + self.layer_share
         state.worker_gradient_factor *= (1.0 + 0.5 * self.layer_share * active).astype(np.float32)[:, :, None]
         state.reported["force_gqa_mismatch"][active] = 1.0
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.training.attention import wrapped_attention
+        from rmetric.training.structure import attentions, drawn
+
+        needed_by = f"fault {self.name}"
+        found = attentions(training.model, needed_by)
+        if single := [attention for attention in found if attention.key_value_heads < 2]:
+            raise UserError(
+                f"{needed_by} needs two key/value heads or more, and {single[0].name} has one; choose another model"
+            )
+        count = min(len(found), max(1, round(self.layer_share * len(found))))
+        chosen = [found[place] for place in drawn(training.rng(needed_by), count, len(found))]
+        training.observer.note("CORRUPTION", fault=self.name, modules=[attention.name for attention in chosen])
+        with wrapped_attention([attention.module for attention in chosen], _rolled):
+            yield
+
+
+def _rolled(
+    inner: AttentionFunction,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention with the keys and values of the head before: their heads are dimension 1."""
+    return inner(module, query, key.roll(1, dims=1), value.roll(1, dims=1), mask, **options)

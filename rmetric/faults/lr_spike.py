@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.training.live_run import LiveRun
 
 
 @register_fault("LR_SPIKE")
@@ -26,3 +32,12 @@ class LrSpike(Fault):
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         state.learning_rate_factor[active] *= self.factor
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        scheduled = training.learning_rate_factor
+        training.learning_rate_factor = scheduled * self.factor
+        try:
+            yield
+        finally:
+            training.learning_rate_factor = scheduled

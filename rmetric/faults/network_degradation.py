@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmetric.faults.base import NEVER, BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.training.live_run import Batch, LiveRun
+
+LINK = "Network switch / cable"
+WATCHDOG = "NCCL watchdog timeouts"
 
 
 @register_fault("NETWORK_DEGRADATION")
@@ -16,6 +26,9 @@ class NetworkDegradation(Fault):
     """Every collective is delayed; the link reports retransmissions; a time-out of the watchdog takes a worker away.
 
     Loss and gradients are untouched: synchronous training waits.
+
+    Live: the delays are real. Under ``DistributedDataParallel`` every bucket of gradients waits before it is sent, and
+    there are as many collectives as there are buckets; otherwise the step waits for ``collectives_per_step`` of them.
     """
 
     source = "delays 50 / 150 / 250 ms: Fatima 2025; watchdog time-outs: arXiv 2407.21783, Table 5"
@@ -38,10 +51,48 @@ class NetworkDegradation(Fault):
         jitter = 0.5 + 0.5 * rng.exponential("jitter")
         state.stall_s += active * jitter * self.collectives_per_step * self.delay_ms / 1000.0
         worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
-        state.report_events(
-            active & (rng.random("events") < self.events_per_step), "Network switch / cable", worker, "correctable"
-        )
+        state.report_events(active & (rng.random("events") < self.events_per_step), LINK, worker, "correctable")
         times_out = active & (rng.random("time-out") < self.timeout_probability)
         step = np.where(times_out.any(axis=1), np.argmax(times_out, axis=1) + 1, NEVER)
-        state.report_events(np.arange(1, state.steps + 1) == step[:, None], "NCCL watchdog timeouts", worker, "fatal")
+        state.report_events(np.arange(1, state.steps + 1) == step[:, None], WATCHDOG, worker, "fatal")
         state.lose_worker(step, worker)
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.training.cluster import worker_count
+        from rmetric.training.spread.workers import communication_of
+
+        worker = int(training.rng(f"{self.name}/worker").integers(worker_count(training)))
+        network = communication_of(training.model)
+
+        def degrade(batch: Batch) -> Batch:
+            if network is not None:
+                network.delay_s = self._delay_s(training)
+            self._report(training, worker)
+            return batch
+
+        def wait() -> None:
+            if network is None:
+                time.sleep(self.collectives_per_step * self._delay_s(training))
+
+        with training.at("batch", degrade), training.at("gradients", wait):
+            try:
+                yield
+            finally:
+                if network is not None:
+                    network.delay_s = 0.0
+
+    def _delay_s(self, training: LiveRun) -> float:
+        """Of each collective of this step."""
+        jitter = 0.5 + 0.5 * training.rng(f"{self.name}/jitter").exponential()
+        return jitter * self.delay_ms / 1000.0
+
+    def _report(self, training: LiveRun, worker: int) -> None:
+        """What the link and the watchdog say in this step."""
+        from rmetric.training.cluster import take_away
+
+        event, time_out = training.rng(f"{self.name}/events").random(2)
+        if event < self.events_per_step:
+            training.observer.hardware_event(LINK, kind="correctable", worker=worker)
+        if time_out < self.timeout_probability and training.worker_lost_step is None:
+            take_away(training, worker, WATCHDOG)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmetric.faults.base import NEVER, BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.training.live_run import Batch, LiveRun
+
+MEMORY = "GPU HBM3 memory"
+PROCESSOR = "Faulty GPU"
 
 
 @register_fault("NODE_FAILURE")
@@ -16,6 +26,9 @@ class NodeFailure(Fault):
     """One worker's memory shows correctable errors, slows the step now and then, and is lost for good after a while.
 
     At low severity a spare takes its place: the job stalls once and goes on. Loss and gradients never show anything.
+
+    Live: with several processes the worker's is killed in earnest (or waited for, with a spare); in a single one its
+    share of every batch is lost from then on, which is a smaller batch, and the failure is reported.
     """
 
     source = "components: Llama 3 405B interruptions (arXiv 2407.21783, Table 5); precursors: an assumption"
@@ -37,6 +50,8 @@ class NodeFailure(Fault):
     """Whether a spare worker takes over after a stall."""
     restart_stall_s: float = 240.0
     """Seconds until the spare has taken over."""
+    live_time_scale: float = 0.02
+    """Share of these seconds that a live run waits: a tiny model's step is that much shorter than a production one."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         onset = np.argmax(active, axis=1)
@@ -45,15 +60,51 @@ class NodeFailure(Fault):
         worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
         columns = np.arange(state.steps)
         ailing = active & (columns < dies_at[:, None])
-        state.report_events(
-            ailing & (rng.random("events") < self.events_per_step), "GPU HBM3 memory", worker, "correctable"
-        )
+        state.report_events(ailing & (rng.random("events") < self.events_per_step), MEMORY, worker, "correctable")
         slow = ailing & (rng.random("slow") < self.slow_step_probability)
         state.stall_s += slow * rng.exponential("slow seconds") * self.slow_step_s
         dies = active & (columns == dies_at[:, None])
-        state.report_events(dies, "Faulty GPU", worker, "fatal")
+        state.report_events(dies, PROCESSOR, worker, "fatal")
         if self.spare:
             state.stall_s += dies * self.restart_stall_s
         else:
             happens = dies.any(axis=1)
             state.lose_worker(np.where(happens, dies_at + 1, NEVER), worker)
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.training.cluster import worker_count
+
+        draw = training.rng(f"{self.name}/death")
+        dies_at = training.step + 3 + int(draw.exponential(self.incubation_steps / 2, size=2).sum())
+        worker = int(draw.integers(worker_count(training)))
+
+        def ail(batch: Batch) -> Batch:
+            if training.step < dies_at:
+                self._show_symptoms(training, worker)
+            elif training.step == dies_at:
+                self._die(training, worker)
+            return batch
+
+        with training.at("batch", ail):
+            yield
+
+    def _show_symptoms(self, training: LiveRun, worker: int) -> None:
+        draw = training.rng(f"{self.name}/symptoms")
+        if draw.random() < self.events_per_step:
+            training.observer.hardware_event(MEMORY, kind="correctable", worker=worker)
+        if draw.random() < self.slow_step_probability:
+            self._wait(draw.exponential(self.slow_step_s))
+
+    def _die(self, training: LiveRun, worker: int) -> None:
+        """For good, unless there is a spare: then the job stands still until it has taken over."""
+        from rmetric.training.cluster import take_away
+
+        if self.spare:
+            training.observer.hardware_event(PROCESSOR, kind="fatal", worker=worker)
+            self._wait(self.restart_stall_s)
+        else:
+            take_away(training, worker, PROCESSOR)
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(seconds * self.live_time_scale)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.training.live_run import LiveRun
 
 
 @register_fault("RMS_NORM_ERROR")
@@ -16,16 +22,50 @@ class RmsNormError(Fault):
     """A layer's RMSNorm uses a wrong scale or ε, so activations and gradients drift up from step to step.
 
     An excess that is too small to be seen grows exponentially until it is not: hundreds of steps of incubation.
+
+    In a live run the first norm of a layer (before its attention) divides by √(mean square + ε) with a wrong ε, and its
+    result is multiplied by a wrong scale. Weights are untouched. Where the norm is a LayerNorm, the same is done to it.
     """
 
     source = "fault: Fatima 2025; RMSNorm: Zhang, Sennrich 2019, arXiv 1910.07467; effect: an assumption"
-    severities = {"low": {"growth_rate": 0.03}, "medium": {"growth_rate": 0.07}, "high": {"growth_rate": 0.15}}  # noqa: RUF012
+    severities = {  # noqa: RUF012
+        "low": {"growth_rate": 0.03, "scale": 2.0},
+        "medium": {"growth_rate": 0.07},
+        "high": {"growth_rate": 0.15, "scale": 32.0},
+    }
 
     growth_rate: float = 0.07
     """Log-rate a step at which an excess loss grows (median over runs); training heals at about 0.06."""
+    scale: float = 8.0
+    """Live runs: multiple of what the norm returns."""
+    epsilon: float | None = None
+    """Live runs: the norm's ε; None: the model's own."""
+    layer: int | None = None
+    """Live runs: the layer concerned, from 0; None: drawn from the run's seed."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         strength = rng.log_normal("strength", 0.15)
         state.growth += active * strength * self.growth_rate
         state.worker_gradient_factor *= (1.0 + 2.0 * self.growth_rate * active).astype(np.float32)[:, :, None]
         state.reported["force_rms_norm_error"][active] = 1.0
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.training.structure import chosen_layers, norms
+
+        needed_by = f"fault {self.name}"
+        found = norms(training.model, needed_by)
+        first = {norm.layer: norm for norm in reversed(found)}
+        layers = chosen_layers(sorted(first), self.layer, needed_by)
+        norm = first[layers[training.rng(needed_by).integers(len(layers))]]
+        right = getattr(norm.module, norm.epsilon_attribute)
+        wrong = right if self.epsilon is None else self.epsilon
+        # first in line, so that whoever else watches this module sees the wrong values too
+        hook = norm.module.register_forward_hook(lambda module, inputs, output: output * self.scale, prepend=True)
+        setattr(norm.module, norm.epsilon_attribute, wrong)
+        training.observer.note("CORRUPTION", fault=self.name, modules=[norm.name], scale=self.scale, epsilon=wrong)
+        try:
+            yield
+        finally:
+            setattr(norm.module, norm.epsilon_attribute, right)
+            hook.remove()

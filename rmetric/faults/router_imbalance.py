@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rmetric.training.live_run import LiveRun
 
 
 @register_fault("ROUTER_IMBALANCE")
@@ -16,6 +24,10 @@ class RouterImbalance(Fault):
     """Router logits are biased; the favoured experts learn more, so the imbalance feeds itself.
 
     The busiest expert becomes the straggler of every step, the idle ones stop learning, and the loss rises slowly.
+
+    In a live run the logits of as many experts a layer as a token has are raised by a constant, before the router
+    chooses: the one with which the first batch sends ``imbalance_factor`` of its routing there. The bias rises to it
+    within ``ramp_steps`` and stays, whatever the router learns against it. The router's weights are untouched.
     """
 
     source = "factors 0.7 to 0.8: Fatima 2025; collapse of routing: Huang et al. 2026, arXiv 2606.28116"
@@ -32,6 +44,9 @@ class RouterImbalance(Fault):
     """Steps in which routing covers 63 % of the way to collapse."""
     floor_per_factor: float = 0.14
     """Final relative excess of the loss at a factor of 1."""
+    ramp_steps: int = 20
+    """Live runs: steps in which the bias rises linearly to its constant value (``time_constant_steps`` is for simulated
+    runs, which are thousands of steps long)."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         slowness = rng.log_normal("slowness", 0.4)
@@ -41,3 +56,50 @@ class RouterImbalance(Fault):
         state.stall_s += active * 1.5 * self.imbalance_factor * collapse
         state.gradient_noise_factor *= 1.0 + self.imbalance_factor * collapse * active
         state.reported["router_imbalance_factor"][active] = self.imbalance_factor
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.training.routing import changed_logits
+        from rmetric.training.structure import drawn, expert_blocks
+
+        needed_by = f"fault {self.name}"
+        blocks = expert_blocks(training.model, needed_by)
+        rng = training.rng(needed_by)
+        favoured = [drawn(rng, block.top_k, block.count) for block in blocks]
+        training.observer.note(
+            "CORRUPTION", fault=self.name, modules=[block.name for block in blocks], experts=favoured
+        )
+        with ExitStack() as stack:
+            for block, experts in zip(blocks, favoured, strict=True):
+                bias = _Bias(training, experts, block.top_k, self.imbalance_factor, max(self.ramp_steps, 1))
+                stack.enter_context(changed_logits(block.router, block.count, bias))
+            yield
+
+
+@dataclass
+class _Bias:
+    """Raises the logits of some experts of one layer by a constant that the first batch determines."""
+
+    training: LiveRun
+    experts: list[int]
+    top_k: int
+    share: float
+    ramp_steps: int
+    final: Tensor | None = None
+    """The bias at the end of the ramp; None: no batch has come yet."""
+    first_step: int = 0
+    """The step of the first batch."""
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        import torch
+
+        from rmetric.training.routing import bias_for_share
+
+        favoured = torch.isin(
+            torch.arange(logits.shape[-1], device=logits.device), torch.tensor(self.experts, device=logits.device)
+        )
+        if self.final is None:
+            self.final = bias_for_share(logits, favoured, self.top_k, self.share)
+            self.first_step = self.training.step
+        risen = min(1.0, (self.training.step - self.first_step + 1) / self.ramp_steps)
+        return logits + (favoured * self.final * risen).to(logits.dtype)

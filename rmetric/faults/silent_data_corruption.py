@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
 from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.training.live_run import LiveRun
+
+Target = Literal["weight", "gradient", "activation", "matmul", "optimizer"]
+Persistence = Literal["transient", "recurring", "permanent"]
+Stage = Literal["forward", "backward"]
+_CHOICES = {"target": get_args(Target), "persistence": get_args(Persistence), "stage": get_args(Stage)}
+FLOAT32_BITS = 32
 
 
 @register_fault("SILENT_DATA_CORRUPTION")
@@ -18,17 +30,22 @@ class SilentDataCorruption(Fault):
     A low bit of the mantissa changes nothing that can be seen. A low bit of the exponent makes one worker's gradient
     stand out for a step and throws the parameters off by an amount that varies over orders of magnitude. The top bit of
     the exponent makes weights non-finite, or ruins a head.
+
+    A live run flips a real bit of a real tensor and notes the place. ``low``: a bit of the mantissa of a weight, once.
+    ``medium``: the top bit of the exponent in one gradient, now and then: under clipping each of these steps is lost,
+    and the loss stays normal. ``high``: the same bit of one weight in a layer, once, which as a rule is the end: the
+    weight becomes about 1e36, and the model answers every token alike or gets infinite gradients from then on.
     """
 
     source = "Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726; real sample runs with flipped bits"
     severities = {  # noqa: RUF012
-        "low": {"kick_nats": 0.002, "gradient_factor": 1.2},
-        "medium": {"kick_nats": 0.03, "gradient_factor": 30.0},
+        "low": {"kick_nats": 0.002, "gradient_factor": 1.2, "bit": 20},
+        "medium": {"kick_nats": 0.03, "gradient_factor": 30.0, "target": "gradient", "persistence": "recurring"},
         "high": {"kick_nats": 0.12, "gradient_factor": 1000.0, "non_finite_probability": 0.02},
     }
 
     flips_per_step: float = 0.08
-    """Probability of a flip in a step."""
+    """Probability of a flip in a step; in a live run of a recurring one in a step after the onset."""
     kick_nats: float = 0.03
     """Median excess loss of a flip at peak learning rate, nats."""
     kick_spread: float = 1.2
@@ -36,7 +53,22 @@ class SilentDataCorruption(Fault):
     gradient_factor: float = 30.0
     """Factor on the worker's gradient in the step of a flip."""
     non_finite_probability: float = 0.0
-    """Probability that a flip makes weights non-finite."""
+    """Probability that a flip makes weights non-finite. Simulation only, like the three above."""
+    target: Target = "weight"
+    """What is hit in a live run: a parameter (before the forward pass), the gradient of one (after all backward
+    passes), the output of a module (``activation``) or of a linear layer (``matmul``) in one worker's forward pass, or
+    a tensor of the optimizer's state."""
+    bit: int = 30
+    """Which bit of a float32 number: 0 to 22 mantissa, 23 to 30 exponent, 31 sign. In other types the bit that does the
+    same: the 16-bit types have bit 30 too, but lack the lowest ones."""
+    persistence: Persistence = "transient"
+    """``transient``: once, at the onset. ``recurring``: also in later steps, with probability ``flips_per_step`` each,
+    in another element of the same tensor. ``permanent``: the bit of that one element is stuck at the flipped value."""
+    tensor: str = ""
+    """Part of the name of the parameter or module, ``*`` and ``?`` allowed, such as ``layers.1.*o_proj``; one is drawn
+    of those that fit. Empty: drawn from the matrices, outputs or linear layers of the transformer's layers."""
+    stage: Stage = "forward"
+    """Of a ``matmul``: ``backward`` is the product that gives the gradient with regard to the layer's input."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         # The first active step always flips a bit: that is the onset.
@@ -47,3 +79,21 @@ class SilentDataCorruption(Fault):
         state.worker_gradient_factor[hit] *= self.gradient_factor
         state.kick += flips * self.kick_nats * np.exp(self.kick_spread * rng.normal("kick")) * state.learning_rate_rel
         state.non_finite_weights |= flips & (rng.random("non-finite") < self.non_finite_probability)
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise UserError(f"{self.name} has no {name}={value}; choose one of {', '.join(choices)}")
+        if not 0 <= self.bit < FLOAT32_BITS:
+            raise UserError(
+                f"{self.name} has no bit={self.bit}; choose 0 to 22 (mantissa), 23 to 30 (exponent), 31 (sign)"
+            )
+        if not 0.0 <= self.flips_per_step <= 1.0:
+            raise UserError(f"{self.name} has flips_per_step={self.flips_per_step}; choose a probability from 0 to 1")
+        if self.stage == "backward" and self.target != "matmul":
+            raise UserError(f"{self.name} has stage=backward for target=matmul only, not for target={self.target}")
+
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        from rmetric.training.flips import flipping
+
+        return flipping(training, self)

@@ -100,7 +100,7 @@ def test_the_published_settings_stream_to_the_same_bits(name: str) -> None:
     assert bits(np.concatenate(fed)) == expected
     length = 400 if "forest" in name else 2300  # a forest takes a millisecond a record
     assert bits([detector.update(row) for row in part(observations, slice(0, length))]) == expected[:length]
-    assert len(set(expected)) > 2
+    assert len(set(expected)) > 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.live_results import LiveResults
 from rmetric.reporting.formats import Table
 from rmetric.reporting.tables import (
     approaches,
@@ -31,9 +33,20 @@ TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
 }
 
 
-def build_tables(evaluator: Evaluator, protocol: str = "both") -> list[Table]:
-    """All tables, in order; with ``protocol`` ``paper`` or ``strict`` without the columns of the other one."""
-    return [table.limited_to(protocol) for build in TABLES.values() for table in build(evaluator)]
+def build_tables(evaluator: Evaluator, protocol: str = "both", live: LiveResults | None = None) -> list[Table]:
+    """All tables, in order.
+
+    Parameters
+    ----------
+    evaluator
+        The evaluated study.
+    protocol
+        ``paper`` or ``strict``: without the columns of the other one.
+    live
+        What real runs gave, for the ledger.
+    """
+    builders: dict[str, Callable[[Evaluator], list[Table]]] = {**TABLES, "8": partial(claims_ledger.tables, live=live)}
+    return [table.limited_to(protocol) for build in builders.values() for table in build(evaluator)]
 
 
 __all__ = ["TABLES", "build_tables"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from rmetric.evaluation.claims import ledger
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.live_results import LiveResults
 from rmetric.reporting.formats import Cell, Column, Table
 from rmetric.reporting.tables import captions
 
 
-def tables(ev: Evaluator) -> list[Table]:
-    """One row a number of the paper."""
+def tables(ev: Evaluator, live: LiveResults | None = None) -> list[Table]:
+    """One row a number of the paper; ``live`` is what real runs gave, if any were made."""
     rows: list[dict[str, Cell]] = [
         {
             "claim": claim.claim,
@@ -21,7 +22,7 @@ def tables(ev: Evaluator) -> list[Table]:
             "command": claim.command,
             "remark": claim.remark or None,
         }
-        for claim in ledger(ev)
+        for claim in ledger(ev, live)
     ]
     columns = [
         Column("claim", "Claim"),

@@ -1,0 +1,141 @@
+"""What watching costs: a live run with and without the monitor, in alternating blocks of one process. Prints JSON.
+
+python benchmarks/monitor.py
+python benchmarks/monitor.py --blocks 2 --steps 5 --sizes 0.13M
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rmetric.cli import Parser, script, whole_number
+from rmetric.records import write_atomically
+from rmetric.training.corpus import standard_library
+from rmetric.training.live_run import LiveRun, LiveRunConfig, Silent
+from rmetric.training.models import tiny_model
+from rmetric.training.monitor import TrainingMonitor
+
+GOAL_PCT, PAPER_PCT = 0.5, 1.8
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and its batch."""
+
+    hidden: int
+    layers: int
+    heads: int
+    rows: int
+    length: int
+
+    def run(self, device: str, workers: int) -> LiveRun:
+        """A fresh run of this size."""
+        shape = {"hidden": self.hidden, "layers": self.layers, "heads": self.heads, "feed_forward": 3 * self.hidden}
+        model = tiny_model("tiny-llama", seed=0, key_value_heads=self.heads // 2, **shape).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        config = LiveRunConfig(rows=self.rows, length=self.length, workers=workers)
+        return LiveRun(model, optimizer, standard_library(), config)
+
+
+SIZES = {
+    "0.13M": Size(64, 2, 4, 16, 64),
+    "0.8M": Size(128, 4, 4, 16, 64),
+    "7M": Size(384, 4, 6, 16, 128),
+    "200M": Size(1024, 14, 16, 16, 512),
+    "1.2B": Size(2048, 24, 16, 8, 1024),
+}
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Measure the share of a step's time that the monitor takes.")
+    p.add_argument("--sizes", nargs="+", choices=SIZES, default=["0.13M", "0.8M", "7M"], help="sizes of the model")
+    p.add_argument("--workers", nargs="+", type=whole_number(1), default=[1, 4], help="micro-batches a step")
+    p.add_argument("--steps", type=whole_number(3), default=20, help="measured steps a block")
+    p.add_argument("--blocks", type=whole_number(1), default=10, help="pairs of blocks, one of each kind")
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where to train")
+    p.add_argument("--threads", type=whole_number(1), default=1, help="threads of torch on a CPU")
+    p.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    torch.set_num_threads(args.threads)
+    name = torch.cuda.get_device_name() if args.device.startswith("cuda") else f"CPU, {args.threads} thread(s)"
+    report = {
+        "machine": f"{platform.system()} {platform.machine()}, {name}",
+        "torch": torch.__version__,
+        "goal_pct": GOAL_PCT,
+        "paper_pct": PAPER_PCT,
+        "sizes": [
+            {"size": size, **asdict(SIZES[size]), "micro_batches": workers, **_measure(SIZES[size], workers, args)}
+            for size in args.sizes
+            for workers in args.workers
+        ],
+    }
+    text = json.dumps(report, indent=1)
+    print(text)
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(args.out, text.encode() + b"\n")
+
+
+def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
+    """Median step with and without the monitor; their ratio pair by pair, so that a machine's moods cancel."""
+    run = size.run(args.device, workers)
+    _block(run, 3, args.device)
+    plain, watched = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for block in range(args.blocks):
+            plain.append(_block(run, args.steps, args.device))
+            log = Path(folder) / f"{block}.jsonl"
+            with TrainingMonitor(run.model, run.optimizer, log=log, detectors=("numerics", "robust_z")) as monitor:
+                run.observer = monitor
+                watched.append(_block(run, args.steps, args.device))
+                run.observer = Silent()
+    ratios = [100.0 * (after / before - 1.0) for before, after in zip(plain, watched, strict=True)]
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    return {
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "step_ms": round(1e3 * statistics.median(plain), 3),
+        "watched_step_ms": round(1e3 * statistics.median(watched), 3),
+        "overhead_pct": round(statistics.median(ratios), 2),
+        "overhead_pct_quartiles": [round(quartiles[0], 2), round(quartiles[2], 2)],
+        "overhead_ms": round(1e3 * (statistics.median(watched) - statistics.median(plain)), 3),
+    }
+
+
+def _block(run: LiveRun, steps: int, device: str) -> float:
+    """Median seconds a step; on a GPU the mean, since single steps are not waited for."""
+    for _ in range(2):  # the monitor finds out about micro-batches
+        run.train_step()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(steps):
+            run.train_step()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - began) / steps
+    times = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        run.train_step()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Numbers that no healthy step produces."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.records import Observation
+
+LEARNED_NATS = 0.1
+"""A model that has come this far below ln(vocabulary) does not return to it by itself."""
+
+
+@register_detector("numerics")
+@dataclass(kw_only=True)
+class Numerics(StreamingDetector):
+    """How many signs of broken arithmetic a record shows; one is enough.
+
+    1. a gradient that is not finite (a flipped exponent bit in a query or key weight; an overflow of the norm, after
+       which clipping multiplies every gradient by 0 and training stands still with a normal loss),
+    2. a loss that is not finite,
+    3. a gradient norm of exactly 0,
+    4. a loss of exactly ln(vocabulary), from a model that had learned more: it answers every token alike (a flipped
+       exponent bit in an output projection).
+
+    The score is their number, 0 to 4. It is NaN as long as neither loss nor gradient norm was measured.
+    """
+
+    title = "broken numbers"
+    reads = ("training_loss", "grad_norm", "non_finite_count", "uniform_gap")
+    source = "this project; signs 1, 3 and 4 as measured on real runs with flipped bits"
+
+    threshold: float = 0.0
+    tolerance_nats: float = 2e-5
+    """How near to ln(vocabulary) counts as equal: the rounding of a mean of logarithms in single precision."""
+    _lowest_gap: float = field(init=False, repr=False, default=math.inf)
+
+    def update(self, observation: Observation) -> float:
+        loss, norm, gap = observation["training_loss"], observation["grad_norm"], observation["uniform_gap"]
+        if math.isnan(loss) and math.isnan(norm) and math.isnan(observation["non_finite_count"]):
+            return math.nan
+        signs = (
+            observation["non_finite_count"] > 0 or math.isinf(norm),
+            math.isinf(loss),
+            norm == 0.0,
+            abs(gap) <= self.tolerance_nats and self._lowest_gap < -LEARNED_NATS,
+        )
+        if gap < self._lowest_gap:
+            self._lowest_gap = gap
+        return float(sum(signs))

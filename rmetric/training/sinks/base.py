@@ -1,0 +1,158 @@
+"""Where a monitored run is told: the contract of a sink, and the fan-out in which one sink cannot harm another."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar
+
+from rmetric.errors import UserError
+
+LOGGER = logging.getLogger("rmetric")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Sink(ABC):
+    """Takes every event of a run's log, in the order of the log.
+
+    An event is a mapping in the log's own field names, METRICS records included: ``event``, ``step`` (all but
+    EXPERIMENT_START have one) and what the kind of event brings. A field that was not measured is left out; a float
+    that is not finite was measured and is not finite.
+
+    A sink may raise: :class:`Sinks` then drops it. ``str(sink)`` is what the user knows it by.
+    """
+
+    noun: ClassVar[str] = "this sink"
+    """What stops when it fails."""
+
+    @abstractmethod
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """The run begins; called once, before any event.
+
+        Parameters
+        ----------
+        config
+            The configuration that EXPERIMENT_START holds.
+        resume_step
+            Last step that counts as done when an earlier run is taken up again; ``None``: a new run.
+        """
+
+    @abstractmethod
+    def event(self, event: Mapping[str, Any]) -> None:
+        """One event. It must not be changed, nor kept."""
+
+    def flush(self) -> None:  # noqa: B027 - most sinks hold nothing back
+        """Hand on whatever is still held back."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No event will follow. It may be called twice, and without :meth:`start`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to find this run's place again; plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most sinks need nothing
+        """Take up :meth:`state_dict`; called before :meth:`start`."""
+
+
+class Sinks:
+    """Hands everything to several sinks. One that raises is dropped with one warning; training goes on.
+
+    ``KeyboardInterrupt`` and ``SystemExit`` pass through.
+
+    Parameters
+    ----------
+    sinks
+        In the order in which they are told.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = dict(enumerate(sinks))
+        self._last_step: int | None = None
+
+    @property
+    def active(self) -> tuple[Sink, ...]:
+        """The sinks that have not failed."""
+        return tuple(self._sinks.values())
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Begin the run in every sink; see :meth:`Sink.start`."""
+        self._last_step = resume_step
+        self._each(lambda sink: sink.start(config, resume_step=resume_step))
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Hand one event to every sink."""
+        self._each(lambda sink: sink.event(event))
+        self._last_step = event.get("step", self._last_step)
+
+    def flush(self) -> None:
+        """Flush every sink."""
+        self._each(lambda sink: sink.flush())
+
+    def close(self) -> None:
+        """Close every sink. It may be called twice."""
+        self._each(lambda sink: sink.close())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every sink, by its place in the list."""
+        return self._each(lambda sink: sink.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up :meth:`state_dict`; a sink that had no state then keeps its own."""
+        for place in list(self._sinks):
+            own = state.get(str(place), {})
+            self._guarded(place, lambda sink: sink.load_state_dict(own))  # noqa: B023 - called at once
+
+    def _each(self, call: Callable[[Sink], Any]) -> dict[str, Any]:
+        return {str(place): self._guarded(place, call) for place in list(self._sinks)}
+
+    def _guarded(self, place: int, call: Callable[[Sink], Any]) -> Any:
+        sink = self._sinks[place]
+        try:
+            return call(sink)
+        except Exception as error:  # noqa: BLE001 - whatever a sink does, training goes on
+            del self._sinks[place]
+            stops = "never starts" if self._last_step is None else f"stops at step {self._last_step}"
+            LOGGER.warning("%s: %s; %s %s, training goes on", sink, _said(error), sink.noun, stops)
+            with suppress(Exception):
+                sink.close()
+
+
+def _said(error: Exception) -> str:
+    """An error in words, on one line."""
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        return "the disk is full"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+
+
+def optional_module(name: str, what: str, package: str = "'rmetric[sinks]'") -> ModuleType:
+    """Import what one part alone needs; raises :class:`UserError` that says how to get it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UserError(f"{what} is not installed; pip install {package}") from error
+
+
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a METRICS record by log name, without its step; truth values are no numbers."""
+    return {
+        name: float(value)
+        for name, value in record.items()
+        if name != "step" and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def sentence(event: Mapping[str, Any]) -> str:
+    """An event other than METRICS as one line for people: its message if it has one, else its fields."""
+    if event.get("message"):
+        return str(event["message"])
+    return ", ".join(f"{name}: {value}" for name, value in event.items() if name not in ("event", "step"))

@@ -1,0 +1,49 @@
+"""The signs of broken numbers: each alone is enough, and a healthy run shows none."""
+
+import math
+
+import pytest
+
+from rmetric.detectors import Numerics
+from rmetric.records import Observation
+
+HEALTHY = {"training_loss": 2.0, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": 2.0 - math.log(256)}
+
+
+def score_after_learning(**changes: float) -> float:
+    detector = Numerics()
+    assert detector.update(Observation(1, **HEALTHY)) == 0.0
+    return detector.update(Observation(2, **{**HEALTHY, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "signs"),
+    [
+        ({"non_finite_count": 1.0}, 1.0),
+        ({"grad_norm": math.inf, "non_finite_count": 3.0}, 1.0),
+        ({"grad_norm": math.nan}, 0.0),
+        ({"training_loss": math.nan}, 1.0),
+        ({"grad_norm": 0.0}, 1.0),
+        ({"training_loss": math.log(256), "uniform_gap": 4e-7}, 1.0),
+        ({"training_loss": math.log(256), "uniform_gap": 4e-7, "grad_norm": 0.0}, 2.0),
+        ({"training_loss": math.inf, "uniform_gap": math.nan, "grad_norm": math.inf}, 2.0),
+    ],
+)
+def test_each_sign_counts(changes: dict[str, float], signs: float) -> None:
+    if "grad_norm" in changes and math.isnan(changes["grad_norm"]):
+        changes = {**changes, "grad_norm": None}  # not measured
+    assert score_after_learning(**changes) == signs
+
+
+def test_a_fresh_model_may_start_at_the_uniform_loss() -> None:
+    detector = Numerics()
+    at_start = {**HEALTHY, "training_loss": math.log(256), "uniform_gap": 0.0}
+    assert [detector.update(Observation(step, **at_start)) for step in (1, 2)] == [0.0, 0.0]
+
+
+def test_a_loss_that_is_only_near_the_uniform_one_is_no_sign() -> None:
+    assert score_after_learning(training_loss=5.546, uniform_gap=1e-3) == 0.0
+
+
+def test_nothing_measured_is_nan() -> None:
+    assert math.isnan(Numerics().update(Observation(1)))

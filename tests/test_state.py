@@ -1,0 +1,80 @@
+"""State as plain values: there and back for everything in this package that streams."""
+
+import io
+import json
+import math
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmetric.detectors import DETECTORS, StreamingDetector
+from rmetric.records import MEASUREMENTS, Observation
+from rmetric.state import restore, state_of
+
+STREAMING = [name for name, kind in DETECTORS.items() if issubclass(kind, StreamingDetector)]
+
+
+def observation(step: int, rng: np.random.Generator) -> Observation:
+    fields = {("lambda_" if name == "lambda" else name): float(rng.lognormal()) for name in MEASUREMENTS}
+    return Observation(step, **fields, evaluated=True)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+@pytest.mark.parametrize("seen", [0, 3, 80])
+def test_a_restored_detector_goes_on_with_the_same_scores(name: str, seen: int) -> None:
+    rng = np.random.default_rng(seen)
+    records = [observation(step, rng) for step in range(1, seen + 60)]
+    straight, resumed = DETECTORS[name](), DETECTORS[name]()
+    for record in records[:seen]:
+        straight.update(record)
+    restore(resumed, state_of(straight))
+    expected = [straight.update(record) for record in records[seen:]]
+    assert np.array_equal([resumed.update(record) for record in records[seen:]], expected, equal_nan=True)
+
+
+def test_a_checkpoint_is_read_without_pickle() -> None:
+    torch = pytest.importorskip("torch")
+    detector = DETECTORS["loss_spike"]()
+    rng = np.random.default_rng(0)
+    for step in range(1, 30):
+        detector.update(observation(step, rng))
+    buffer = io.BytesIO()
+    torch.save(state_of(detector), buffer)
+    buffer.seek(0)
+    assert torch.load(buffer, weights_only=True) == state_of(detector)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(plain)
+def test_plain_values_are_their_own_state(value: object) -> None:
+    assert state_of(value) == value
+    assert restore(value, state_of(value)) == value
+
+
+def test_kinds_come_back() -> None:
+    value = {"queue": deque([(1, 2.0)], maxlen=3), "array": np.array([1.5, math.inf]), "scalar": np.float64(2.0)}
+    state = state_of(value)
+    json.dumps(state)
+    back = restore({"queue": deque(maxlen=3), "array": np.zeros(2), "scalar": np.float64(0.0)}, state)
+    assert back["queue"] == value["queue"] and back["queue"].maxlen == 3
+    assert np.array_equal(back["array"], value["array"])
+    assert back["scalar"] == 2.0
+
+
+def test_the_state_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="not the state of a Numerics"):
+        restore(DETECTORS["numerics"](), state_of(DETECTORS["r_metric"]()))
+
+
+def test_what_has_no_plain_state_is_refused() -> None:
+    with pytest.raises(TypeError, match="plain values"):
+        state_of(iter([1]))
