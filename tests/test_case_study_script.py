@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.loading import load_study
 from rmetric.records import read_run
 from rmetric.replay import replay_log
@@ -28,7 +29,7 @@ pytest.importorskip("transformers", reason="the case study needs transformers")
 ROOT = Path(__file__).resolve().parent.parent
 Main = Callable[[list[str]], int]
 FLIP = "SILENT_DATA_CORRUPTION:target=weight,bit=30,tensor=layers.1.self_attn.o_proj"
-SMALL = ["--steps", "104", "--fault-step", "27", "--batch", "8", "--length", "32", "--workers", "2", "--device", "cpu"]
+SMALL = ["--steps", "82", "--fault-step", "21", "--batch", "4", "--length", "32", "--workers", "2", "--device", "cpu"]
 FAULTS = [FLIP, "LR_SPIKE:factor=2,duration_steps=3", "NONE"]
 
 
@@ -67,8 +68,8 @@ def test_every_run_has_a_whole_log_with_the_shared_prefix(made: tuple[Path, str]
         assert events[0]["event"] == "EXPERIMENT_START"
         assert events[-1]["event"] in ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
         assert events[0]["config"]["experiment_id"] == log.stem
-        losses = [event["training_loss"] for event in events if event["event"] == "METRICS" and event["step"] < 27]
-        assert len(losses) == 26
+        losses = [event["training_loss"] for event in events if event["event"] == "METRICS" and event["step"] < 21]
+        assert len(losses) == 20
         prefixes.add(tuple(losses))
     assert len(prefixes) == 1
 
@@ -76,10 +77,10 @@ def test_every_run_has_a_whole_log_with_the_shared_prefix(made: tuple[Path, str]
 def test_outcomes_and_truth(made: tuple[Path, str]) -> None:
     flip, spike, control = (read_run(log) for log in sorted(made[0].glob("*.jsonl")))
     assert flip.terminal is not None and flip.terminal["event"] == "EXPERIMENT_FAILURE"
-    assert 27 <= flip.terminal["step"] <= 40
-    assert spike.terminal is not None and spike.onset == 27
+    assert 21 <= flip.terminal["step"] <= 32
+    assert spike.terminal is not None and spike.onset == 21
     assert spike.first("FAULT_CLEARED") is not None
-    assert control.terminal == {"event": "EXPERIMENT_SUCCESS", "step": 104, "outcome": "clean"}
+    assert control.terminal == {"event": "EXPERIMENT_SUCCESS", "step": 82, "outcome": "clean"}
     assert control.onset is None
 
 
@@ -89,8 +90,8 @@ def test_the_summary_agrees_with_the_logs(made: tuple[Path, str]) -> None:
     assert summary["control_equals_twin"] is True
     assert "standard library of Python" in summary["trained_on"]
     assert summary["trained_on"] in printed
-    assert summary["plan"]["onset"] == 27 and summary["plan"]["rows"] == 8
-    assert summary["distinct_healthy_steps"] == 104
+    assert summary["plan"]["onset"] == 21 and summary["plan"]["rows"] == 4
+    assert summary["distinct_healthy_steps"] == 82
     assert summary["r_metric_largest_difference"] < 1e-6
     assert [run["spelling"] for run in summary["runs"]] == FAULTS
     ev = Evaluator.of(load_study(out, 1), jobs=1, draws=20)
@@ -109,9 +110,14 @@ def test_the_flipped_bit_is_seen_by_the_numbers_it_breaks(made: tuple[Path, str]
 
 def test_replay_works_on_the_logs_unchanged(made: tuple[Path, str]) -> None:
     for log in made[0].glob("*.jsonl"):
-        replay = replay_log(log)
-        assert replay.alerts_agree is not False
-        assert replay.outcome in ("failed", "recovered", "clean", "censored")
+        replay, run = replay_log(log), read_run(log)
+        assert (replay.records, replay.damaged) == (len(run.observations), 0)
+        assert replay.outcome == truth_of(run).kind
+
+
+def test_replay_gives_the_alerts_that_the_run_wrote(made: tuple[Path, str]) -> None:
+    for log in made[0].glob("*.jsonl"):
+        assert replay_log(log).alerts_agree is True
 
 
 def test_files_and_screen(made: tuple[Path, str]) -> None:
@@ -225,10 +231,9 @@ def test_a_plugin_that_is_no_file(main: Main, capsys: pytest.CaptureFixture[str]
     assert "is not a file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_leaves_valid_incomplete_logs(jobs: str, tmp_path: Path) -> None:
-    command = [sys.executable, "run_case_study.py", "--steps", "4000", "--fault-step", "4", "--batch", "4", "--length"]
-    command += ["16", "--jobs", jobs, "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]
+def test_ctrl_c_leaves_valid_incomplete_logs(tmp_path: Path) -> None:
+    command = [sys.executable, "run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length"]
+    command += ["16", "--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]
     # A process started in the background may have inherited that SIGINT is ignored; one at a terminal has not.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(

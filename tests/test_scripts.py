@@ -22,6 +22,7 @@ SCRIPTS = {
     "run_modern_experiments": "--out",
     "generate_paper_tables": "--out",
     "generate_all_figures": "--out",
+    "run_case_study": "--out",
     "replay_and_analyze_logs": "--out",
 }
 Main = Callable[[list[str]], int]

@@ -217,7 +217,7 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
     theirs = (
         ("case study: steps", "800", "steps", f"{small}; --steps 800 gives theirs"),
         ("case study: batch", "4", "rows", f"{small}; --batch 4 gives theirs"),
-        ("case study: learning rate", "5e-5", "learning_rate", f"{small}, from its published weights; --lr 5e-5 gives theirs"),
+        ("case study: learning rate", "5e-5", "learning_rate", f"{small}, pretrained; --lr 5e-5 gives theirs"),
         ("case study: sequence length", "256 to 512", "length", f"{small}; --length 256 gives theirs"),
     )
     for claim, paper, key, remark in theirs:

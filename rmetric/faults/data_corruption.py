@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.errors import UserError
@@ -63,14 +64,13 @@ class DataCorruption(Fault):
     def inject(self, training: LiveRun) -> Iterator[None]:
         from rmetric.training.live_run import Batch
 
-        onset = training.step + 1
+        steps = count(1)
 
         def corrupt(batch: Batch) -> Batch:
             positions, counted = self._positions(training, batch)
-            if training.step == onset:
-                training.observer.note(
-                    "CORRUPTION", step=onset, fault=self.name, what=self.what, tokens=len(positions), of=counted
-                )
+            if next(steps) == 1:
+                place = {"what": self.what, "tokens": len(positions), "of": counted}
+                training.observer.note("CORRUPTION", step=training.step, fault=self.name, **place)
             ids = _shuffled(batch.input_ids, positions) if self.what == "tokens" else batch.input_ids
             return Batch(ids, _shuffled(batch.labels, positions))
 
@@ -82,9 +82,9 @@ class DataCorruption(Fault):
         import torch
 
         counted = torch.nonzero(batch.labels.flatten() != IGNORED_LABEL).flatten()
-        count = round(self.token_share * len(counted))
-        count = min(max(count, 2), len(counted)) if self.token_share else 0  # one alone has none to change places with
-        chosen = training.rng(f"{self.name}/positions").choice(len(counted), size=count, replace=False)
+        share = round(self.token_share * len(counted))
+        size = min(max(share, 2), len(counted)) if self.token_share else 0  # one alone has none to change places with
+        chosen = training.rng(f"{self.name}/positions").choice(len(counted), size=size, replace=False)
         return counted[torch.from_numpy(chosen).to(counted.device)], len(counted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,16 +65,16 @@ class GradientExplosion(Fault):
         import torch
 
         name, parameters = self._exploding(training)
-        onset = training.step + 1
+        steps = count(1)
 
         def multiply() -> None:
-            if training.step == onset:
+            step = next(steps)
+            if step == 1:
                 training.observer.note(
-                    "CORRUPTION", step=onset, fault=self.name, tensor=f"{name}.*", final_factor=self.scale
+                    "CORRUPTION", step=training.step, fault=self.name, tensor=f"{name}.*", final_factor=self.scale
                 )
-            progress = min((training.step - onset + 1) / self.ramp_steps, 1.0)
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-            torch._foreach_mul_(gradients, self.scale**progress)
+            torch._foreach_mul_(gradients, self.scale ** min(step / self.ramp_steps, 1.0))
 
         with training.at("gradients", multiply):
             yield
@@ -87,10 +88,10 @@ class GradientExplosion(Fault):
             raise UserError(
                 f"fault {self.name} needs a transformer with layers, and {model_name(training.model)} has none"
             )
-        count = len(layers)
-        index = int(training.rng(f"{self.name}/layer").integers(count)) if self.layer is None else self.layer
-        if not -count <= index < count:
-            raise UserError(f"fault {self.name} cannot be brought upon layer {index}; choose 0 to {count - 1}, or -1")
+        last = len(layers) - 1
+        index = int(training.rng(f"{self.name}/layer").integers(last + 1)) if self.layer is None else self.layer
+        if not -last - 1 <= index <= last:
+            raise UserError(f"fault {self.name} cannot be brought upon layer {index}; choose 0 to {last}, or -1")
         layer = layers[index]
         trained = [parameter for parameter in layer.module.parameters() if parameter.requires_grad]
         if not trained:

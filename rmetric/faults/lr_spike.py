@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.learning_rate import learning_rate_times, require_factor
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -30,14 +30,11 @@ class LrSpike(Fault):
     """Multiple of the scheduled learning rate."""
     duration_steps: int = 20
 
+    def __post_init__(self) -> None:
+        require_factor(self.name, self.factor)
+
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         state.learning_rate_factor[active] *= self.factor
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
-        scheduled = training.learning_rate_factor
-        training.learning_rate_factor = scheduled * self.factor
-        try:
-            yield
-        finally:
-            training.learning_rate_factor = scheduled
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        return learning_rate_times(training, self.factor)

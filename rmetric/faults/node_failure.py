@@ -27,8 +27,8 @@ class NodeFailure(Fault):
 
     At low severity a spare takes its place: the job stalls once and goes on. Loss and gradients never show anything.
 
-    Live: with several processes the worker's is killed in earnest (or waited for, with a spare); in a single one its
-    share of every batch is lost from then on, which is a smaller batch, and the failure is reported.
+    Live: a worker that is a process of its own is killed in earnest. In a single process the worker's share of every
+    batch is lost from then on, which makes the batch smaller, and the failure is reported. A spare lets all wait.
     """
 
     source = "components: Llama 3 405B interruptions (arXiv 2407.21783, Table 5); precursors: an assumption"

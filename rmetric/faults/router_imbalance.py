@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,8 @@ from rmetric.streams import RunStreams
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rmetric.training.live_run import LiveRun
+    from rmetric.training.live_run import Batch, LiveRun
+    from rmetric.training.structure import ExpertBlock
 
 
 @register_fault("ROUTER_IMBALANCE")
@@ -26,8 +27,8 @@ class RouterImbalance(Fault):
     The busiest expert becomes the straggler of every step, the idle ones stop learning, and the loss rises slowly.
 
     In a live run the logits of as many experts a layer as a token has are raised by a constant, before the router
-    chooses: the one with which the first batch sends ``imbalance_factor`` of its routing there. The bias rises to it
-    within ``ramp_steps`` and stays, whatever the router learns against it. The router's weights are untouched.
+    chooses: the mean of what would send ``imbalance_factor`` of the routing there in each batch of the ramp. The bias
+    rises within ``ramp_steps`` and stays, whatever the router learns against it. The router's weights are untouched.
     """
 
     source = "factors 0.7 to 0.8: Fatima 2025; collapse of routing: Huang et al. 2026, arXiv 2606.28116"
@@ -71,35 +72,49 @@ class RouterImbalance(Fault):
         )
         with ExitStack() as stack:
             for block, experts in zip(blocks, favoured, strict=True):
-                bias = _Bias(training, experts, block.top_k, self.imbalance_factor, max(self.ramp_steps, 1))
+                bias = _Bias(block, experts, self.imbalance_factor, max(self.ramp_steps, 1))
+                stack.enter_context(training.at("batch", bias.begin_step))
                 stack.enter_context(changed_logits(block.router, block.count, bias))
             yield
 
 
 @dataclass
 class _Bias:
-    """Raises the logits of some experts of one layer by a constant that the first batch determines."""
+    """Raises the logits of some experts of one layer by a constant that the batches of the ramp determine.
 
-    training: LiveRun
+    It is the same in all passes of a step: one that is computed again for the gradient must give the same result.
+    """
+
+    block: ExpertBlock
     experts: list[int]
-    top_k: int
     share: float
     ramp_steps: int
-    final: Tensor | None = None
-    """The bias at the end of the ramp; None: no batch has come yet."""
-    first_step: int = 0
-    """The step of the first batch."""
+    elapsed_steps: int = 0
+    """Steps begun since the onset."""
+    constant: Tensor | None = None
+    """The bias at the end of the ramp; None: in the first step, in which each batch has its own."""
+    single: list[Tensor] = field(default_factory=list)
+    """What it would be for each batch of the ramp alone."""
+
+    def begin_step(self, batch: Batch) -> Batch:
+        import torch
+
+        self.elapsed_steps += 1
+        self.constant = torch.stack(self.single).mean() if self.single else None
+        return batch
 
     def __call__(self, logits: Tensor) -> Tensor:
         import torch
 
         from rmetric.training.routing import bias_for_share
 
-        favoured = torch.isin(
-            torch.arange(logits.shape[-1], device=logits.device), torch.tensor(self.experts, device=logits.device)
-        )
-        if self.final is None:
-            self.final = bias_for_share(logits, favoured, self.top_k, self.share)
-            self.first_step = self.training.step
-        risen = min(1.0, (self.training.step - self.first_step + 1) / self.ramp_steps)
-        return logits + (favoured * self.final * risen).to(logits.dtype)
+        expert = torch.arange(logits.shape[-1], device=logits.device)
+        favoured = torch.isin(expert, torch.tensor(self.experts, device=logits.device))
+        constant = self.constant
+        if constant is None or self.elapsed_steps <= self.ramp_steps:
+            own = bias_for_share(logits, favoured, self.block.top_k, self.share)
+            constant = own if constant is None else constant
+            if self.block.router.training:  # what validation sees leaves no trace
+                self.single.append(own)
+        risen = min(1.0, max(self.elapsed_steps, 1) / self.ramp_steps)
+        return logits + (favoured * constant * risen).to(logits.dtype)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import StreamingDetector, online_detectors
+from rmetric.detectors import DETECTORS, StreamingDetector, online_detectors
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, detect_format
@@ -34,8 +34,8 @@ from rmetric.replay.alerts import AlertEpisodes, FirstAlerts
 from rmetric.replay.intake import Intake
 from rmetric.replay.result import Replay
 from rmetric.replay.settings import ReplaySettings
-from rmetric.replay.signals import Evaluations, Recovered, SignalRecovery
-from rmetric.replay.text import plain_text
+from rmetric.replay.signals import Evaluations, LiveSignals, Recovered, SignalRecovery
+from rmetric.replay.text import is_finite_number, plain_text
 from rmetric.replay.trace import Trace
 
 Columns = dict[str, NDArray[Any]]
@@ -65,7 +65,7 @@ class Replayer:
         self._trace = Trace() if trace else None
         self._intake = Intake()
         self._evaluations = Evaluations()
-        self._signals = SignalRecovery()
+        self._signals: SignalRecovery | LiveSignals | None = None
         self._metric: RMetric | None = None
         self._notes: list[str] = []
         self._detectors: dict[str, StreamingDetector] = online_detectors()
@@ -88,14 +88,23 @@ class Replayer:
             if len(chunk.step):
                 yield self._extend(chunk)
             else:
-                self._signals.extend_without_records(chunk.events)
+                self._recovery().extend_without_records(chunk.events)
+
+    def _recovery(self) -> SignalRecovery | LiveSignals:
+        """What recovers the signals; by now the log has said of which kind it is."""
+        if self._signals is None:
+            live = self._intake.story.is_live
+            self._signals = LiveSignals() if live else SignalRecovery()
+            if live:
+                self._detectors = _detectors_of(self._intake.story.config.get("alert_thresholds", {}))
+        return self._signals
 
     def _extend(self, chunk: Chunk) -> Columns:
         self._count(chunk.step)
         nothing = np.full(len(chunk.step), np.nan)
         logged = {name: chunk.columns.get(name, nothing) for name in (*MEASUREMENTS, *VERDICTS)}
         validation, evaluated = self._evaluations.extend(logged["validation_loss"])
-        signals = self._signals.extend(chunk.events, logged, validation, evaluated)
+        signals = self._recovery().extend(chunk.events, logged, validation, evaluated)
         verdicts = self._verdicts(signals)
 
         columns: Columns = {"step": chunk.step, "training_loss": logged["training_loss"]}
@@ -163,7 +172,9 @@ class Replayer:
         replay.agreement = self._agreement
         replay.episodes = self._episodes.count
         replay.notes += self._notes
-        replay.signals = self._signals.rests_on
+        replay.signals = self._recovery().rests_on
+        if self._intake.story.is_live:
+            replay.consulted = frozenset(self._intake.story.config.get("alert_thresholds", {}))
         self._judge(replay)
         if self._trace is not None:
             replay.trace = self._trace
@@ -181,6 +192,17 @@ class Replayer:
         warning = self._episodes.warning
         if replay.onset is not None and replay.failure_step is not None and warning is not None:
             replay.warning_step = warning if warning < replay.failure_step else None
+
+
+def _detectors_of(thresholds: Mapping[str, Any]) -> dict[str, StreamingDetector]:
+    """Those that a live run consulted, at its thresholds, but for the R-Metric; unknown ones are left out."""
+    made = {}
+    for name, threshold in thresholds.items():
+        kind = DETECTORS[name] if name in DETECTORS else None  # noqa: SIM401 - a registry has no get
+        if kind is not None and issubclass(kind, StreamingDetector) and is_finite_number(threshold):
+            made[name] = kind(threshold=float(threshold))
+    made.pop("r_metric", None)
+    return made
 
 
 # ---------------------------------------------------------------------------------------------------------------------

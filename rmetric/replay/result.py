@@ -53,6 +53,8 @@ class Replay:
     """All that were consulted."""
     logged_alerts: dict[str, int] | None = None
     """What the log says of the same; ``None`` if it says nothing."""
+    consulted: frozenset[str] | None = None
+    """Detectors that the run itself consulted; ``None``: all that we know of."""
     agreement: dict[str, Agreement] = field(default_factory=dict)
     """By log name: R, normalised signals, and recomputed signals against the log's own."""
     episodes: int = 0
@@ -90,7 +92,10 @@ class Replay:
     @property
     def alerts_agree(self) -> bool | None:
         """Whether every first alert is as the log has it; ``None`` if the log says nothing."""
-        return None if self.logged_alerts is None else self.alerts == self.logged_alerts
+        if self.logged_alerts is None:
+            return None
+        ours = {name: step for name, step in self.alerts.items() if self.consulted is None or name in self.consulted}
+        return ours == self.logged_alerts
 
     def to_dict(self) -> dict[str, Any]:
         """For the summary; strict JSON."""

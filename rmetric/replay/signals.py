@@ -131,13 +131,15 @@ class _Lambda(_Signal):
         return "recomputed from HARDWARE_EVENT"
 
 
-class _SigmaSq(_Signal):
-    """σ² as logged: no log holds the gradient norms of the workers."""
+class _AsLogged(_Signal):
+    """A signal as logged: σ² always, since no log holds the gradient norms of the workers."""
 
-    name = "sigma_sq"
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
     def extend(self, logged: Logged) -> Recovered:
-        values = logged["sigma_sq"]
+        values = logged[self.name]
         never = np.zeros(len(values), dtype=bool)
         known = self._known(logged, never)
         return Recovered(values=values, known=known, recomputed=never, logged_norm=self._norm(logged, known))
@@ -186,11 +188,36 @@ class _DeltaL(_Signal):
         return f"recomputed from validation_loss{few}"
 
 
+class LiveSignals:
+    """The three signals of a log of a live run, chunk after chunk: as logged.
+
+    What a live run made them of is not all in its log: λ also counts from the begin of the run, ΔL rests on a smoothed
+    training loss until there are validation losses (SIGNAL_SOURCE says so).
+    """
+
+    def __init__(self) -> None:
+        self._signals = {name: _AsLogged(name) for name in SIGNALS}
+
+    def extend(
+        self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools
+    ) -> dict[str, Recovered]:
+        """As :meth:`SignalRecovery.extend`."""
+        return {name: signal.extend(logged) for name, signal in self._signals.items()}
+
+    def extend_without_records(self, events: list[tuple[int, Event]]) -> None:
+        """As :meth:`SignalRecovery.extend_without_records`; λ is as logged."""
+
+    @property
+    def rests_on(self) -> dict[str, str]:
+        """As :attr:`SignalRecovery.rests_on`."""
+        return {name: signal.rests_on for name, signal in self._signals.items()}
+
+
 class SignalRecovery:
     """The three signals of one log, chunk after chunk; the size of a chunk changes no number."""
 
     def __init__(self) -> None:
-        self._lambda, self._sigma_sq, self._delta_l = _Lambda(), _SigmaSq(), _DeltaL()
+        self._lambda, self._sigma_sq, self._delta_l = _Lambda(), _AsLogged("sigma_sq"), _DeltaL()
 
     def extend(
         self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools

@@ -44,6 +44,7 @@ class Story:
             "model_type": plain_text(config.get("model_type") or "unknown"),
             "fault_injection": {key: plain_text(stated[key]) for key in ("type", "severity") if stated.get(key)},
         }
+        self.config["signals_measured_live"] = config.get("signals_measured_live") is True
         numbers = _NUMBERS if late else (*_NUMBERS, "r_metric_alert_threshold")
         self.config |= {key: config[key] for key in numbers if is_finite_number(config.get(key))}
         for key in () if late else _SETTINGS_OF_R:
@@ -55,6 +56,11 @@ class Story:
         if event["event"] == "FAULT_INJECTED" and self.injected is None:
             self.injected = event
         self.last_event = event
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the monitor of a live run wrote it, with all signals as it had measured them."""
+        return bool(self.config.get("signals_measured_live"))
 
     @property
     def injection_step(self) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -58,14 +58,17 @@ def gradients(training: LiveRun) -> list[Site[Fetch]]:
 
 def optimizer_state(training: LiveRun) -> list[Site[Fetch]]:
     """What the optimizer remembers of each parameter, such as ``….exp_avg``; not its count of steps."""
-    layers, states = _Layers(training.model), training.optimizer.state
+    layers, optimizer = _Layers(training.model), training.optimizer
     return [
         Site(
-            f"{name}.{key}", partial(_remembered, states, parameter, key), value.dtype, layers.hold_matrix(name, value)
+            f"{name}.{key}",
+            partial(_remembered, optimizer, parameter, key),
+            value.dtype,
+            layers.hold_matrix(name, value),
         )
         for name, parameter in _parameters(training)
-        if parameter in states
-        for key, value in states[parameter].items()
+        if parameter in optimizer.state
+        for key, value in optimizer.state[parameter].items()
         if isinstance(value, Tensor) and value.dtype in FORMATS and value.dim()
     ]
 
@@ -98,7 +101,8 @@ def choose(sites: list[Site[Item]], pattern: str, rng: np.random.Generator, kind
     sites
         Those to choose from.
     pattern
-        A part of the name, ``*`` and ``?`` allowed (``layers.1.*o_proj``); empty: any typical one.
+        A part of the name, ``*`` and ``?`` allowed (``layers.1.*o_proj``); what lies between two dots is matched as a
+        whole where it can be, so ``exp_avg`` is not ``exp_avg_sq``. Empty: any typical site.
     rng
         Draws uniformly over the sites, not over their elements.
     kind
@@ -109,14 +113,21 @@ def choose(sites: list[Site[Item]], pattern: str, rng: np.random.Generator, kind
     UserError
         Where nothing fits.
     """
-    exact = [site for site in sites if site.name == pattern]
-    fitting = [site for site in sites if (fnmatchcase(site.name, f"*{pattern}*") if pattern else site.typical)]
-    pool = exact or fitting
+    pool = _fitting(sites, pattern) if pattern else [site for site in sites if site.typical]
     if not pool and not pattern:
         raise UserError(f"this model has no {kind} within a list of layers to draw from; name one with tensor=")
     if not pool:
         raise UserError(f"no {kind} fits tensor={pattern}{_hint(pattern, sites)}")
     return pool[int(rng.integers(len(pool)))]
+
+
+def _fitting(sites: list[Site[Item]], pattern: str) -> list[Site[Item]]:
+    """Those that have the name, else those with it between dots, else those with it anywhere."""
+    for dotted in (f".{pattern}.", f"*.{pattern}.*", f"*{pattern}*"):
+        fitting = [site for site in sites if fnmatchcase(f".{site.name}.", dotted)]
+        if fitting:
+            return fitting
+    return []
 
 
 def _hint(pattern: str, sites: list[Site[Item]]) -> str:
@@ -144,8 +155,8 @@ def _parameters(training: LiveRun) -> Iterator[tuple[str, nn.Parameter]]:
     return unwrapped(training.model).named_parameters()
 
 
-def _remembered(states: dict[Tensor, dict[str, Any]], parameter: nn.Parameter, key: str) -> Tensor | None:
-    return states[parameter].get(key)
+def _remembered(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, key: str) -> Tensor | None:
+    return optimizer.state[parameter].get(key)
 
 
 def _itself(tensor: Tensor) -> Tensor:

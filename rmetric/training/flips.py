@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,7 +112,8 @@ def flipping(training: LiveRun, fault: SilentDataCorruption) -> AbstractContextM
     Raises
     ------
     UserError
-        On entering: for a name that fits nothing, an optimizer without state, a bit the tensor's type does not have.
+        On entering: for a name that fits nothing, a bit the tensor's type does not have. In the second step: for an
+        optimizer that still remembers nothing.
     """
     return _in_memory(training, fault) if fault.target in _IN_MEMORY else _in_computation(training, fault)
 
@@ -121,8 +123,6 @@ _COMPUTED = {"activation": modules, "matmul": linear_layers}
 
 
 def _chosen(training: LiveRun, fault: SilentDataCorruption, sites: list[Site[Any]]) -> Site[Any]:
-    if not sites and fault.target == "optimizer":
-        raise UserError("the optimizer keeps nothing yet; begin the fault after its first step, or use AdamW")
     site = choose(sites, fault.tensor, training.rng(f"{fault.name}/tensor"), fault.target)
     bit_like_float32(fault.bit, site.dtype)  # so that a bit which is not there is refused on entering
     return site
@@ -131,12 +131,16 @@ def _chosen(training: LiveRun, fault: SilentDataCorruption, sites: list[Site[Any
 @contextmanager
 def _in_memory(training: LiveRun, fault: SilentDataCorruption) -> Iterator[None]:
     """Flip bits of a tensor that is there between the passes."""
-    site: Site[Fetch] = _chosen(training, fault, _IN_MEMORY[fault.target](training))
-    stage = "backward" if fault.target == "gradient" else "memory"
-    flipper = Flipper(training, fault, site.name, target=fault.target, persistence=fault.persistence, stage=stage)
+    memory = None if fault.target == "optimizer" and not training.optimizer.state else _memory(training, fault)
+    steps = count(1)
 
     def flip(batch: Batch | None = None) -> Batch | None:
-        tensor = site.item()
+        nonlocal memory
+        if memory is None and not training.optimizer.state and next(steps) == 1:
+            return batch  # the optimizer's first step has yet to make what can flip
+        memory = memory or _memory(training, fault)
+        fetch, flipper = memory
+        tensor = fetch()
         if tensor is not None and flipper.is_due():
             flipper.strike(tensor)
         return batch
@@ -145,6 +149,17 @@ def _in_memory(training: LiveRun, fault: SilentDataCorruption) -> Iterator[None]
         for moment in _moments(fault):
             stack.enter_context(training.at(moment, flip))
         yield
+
+
+def _memory(training: LiveRun, fault: SilentDataCorruption) -> tuple[Fetch, Flipper]:
+    """How to get the tensor, and what flips its bits."""
+    sites = _IN_MEMORY[fault.target](training)
+    if fault.target == "optimizer" and not sites:
+        raise UserError("the optimizer keeps nothing that could flip; choose one that does, such as AdamW")
+    site: Site[Fetch] = _chosen(training, fault, sites)
+    stage = "backward" if fault.target == "gradient" else "memory"
+    where = {"target": fault.target, "persistence": fault.persistence, "stage": stage}
+    return site.item, Flipper(training, fault, site.name, **where)
 
 
 def _moments(fault: SilentDataCorruption) -> tuple[Moment, ...]:

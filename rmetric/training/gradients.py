@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+
+from rmetric.training.spread.agreement import Agreement
+from rmetric.training.tensors import gathered
 
 
 class GradientNorms:
@@ -24,6 +26,7 @@ class GradientNorms:
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self.names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
+        self._shards = _shards(self._parameters)
 
     @property
     def device(self) -> torch.device:
@@ -40,13 +43,33 @@ class GradientNorms:
         if not present:
             return present, None
         norms = torch._foreach_norm([_values(gradients[index]) for index in present], 2, torch.float32)
-        return present, gathered(norms)
+        mine = gathered(norms)
+        whole = mine if self._shards is None else self._shards.whole(mine)
+        return present if whole is not None else [], whole
 
 
-def gathered(scalars: Sequence[Tensor]) -> Tensor:
-    """Scalars of one or several devices as one tensor on the first one's device."""
-    home = scalars[0].device
-    return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
+class _Shards:
+    """Norms of whole gradients from those of their shards, by one small all-reduce over the processes."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group, self._agreement = group, Agreement(group)
+        self._agreed: bool | None = None
+
+    def whole(self, norms: Tensor) -> Tensor | None:
+        """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
+        if self._agreed is None:
+            self._agreed = self._agreement.settle()
+        if not self._agreed:
+            return None
+        squares = norms.square()
+        dist.all_reduce(squares, group=self._group)
+        return squares.sqrt()
+
+
+def _shards(parameters: list[nn.Parameter]) -> _Shards | None:
+    """The processes over which ``fully_shard`` has spread the parameters; ``None`` for a model that is whole here."""
+    mesh = next((item.device_mesh for item in parameters if hasattr(item, "device_mesh")), None)
+    return None if mesh is None else _Shards(mesh.get_group(mesh.ndim - 1))  # the last dimension shards, others repeat
 
 
 def _values(gradient: Tensor | None) -> Tensor:

@@ -217,6 +217,7 @@ class LiveRun:
             "optimizer": _copied(self.optimizer.state_dict()),
             "scaler": self.scaler.state_dict(),
             "random": torch.get_rng_state(),
+            "random_of_device": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> Self:
@@ -229,6 +230,8 @@ class LiveRun:
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["random"])
+        if state["random_of_device"] is not None:
+            torch.cuda.set_rng_state(state["random_of_device"], self.device)
         return self
 
 

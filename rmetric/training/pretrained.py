@@ -330,6 +330,6 @@ def _with_adapters(model: Any, seed: int) -> nn.Module:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """One random state of its own, on the CPU and on every CUDA device."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmetric.training.gradients import gathered
+from rmetric.training.tensors import gathered
 
 
 @dataclass(frozen=True)

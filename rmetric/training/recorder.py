@@ -53,6 +53,7 @@ def start_config(
         "num_workers": workers,
         "log_every_n_steps": 1,
         "vocabulary": vocabulary,
+        "signals_measured_live": True,
         "fault_injection": {"type": NO_FAULT, "severity": None, "trigger_step": None, "params": {}},
         "r_metric_weights": {"w1_lambda": weights[0], "w2_sigma_sq": weights[1], "w3_delta_l": weights[2]},
         "alert_thresholds": dict(thresholds),

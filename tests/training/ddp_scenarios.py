@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rmetric.faults import make_fault
 from rmetric.signals import HardwareFailureRate
 from rmetric.training.corpus import BYTES, corpus_of
+from rmetric.training.gradients import GradientNorms
 from rmetric.training.live_run import LiveRun, LiveRunConfig
 from rmetric.training.monitor import TrainingMonitor
 from rmetric.training.spread import WorkerLost, agreement, spread_of, workers
@@ -205,6 +206,7 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
             fully_shard(layer)
     model: Any = fully_shard(network)
     (spread,) = spread_of(model)
+    whole = GradientNorms(model)
     found = []
     for step in range(STEPS):
         batches = [_batch(rank, step, part) for part in range(accumulate)]
@@ -212,7 +214,17 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
             model.set_requires_gradient_sync(sync_each or batch is batches[-1])
             (_loss(model, batch) / accumulate).backward()
         norms = spread.collect()
-        found.append({"own": _own_norm(alone, batches), "norms": None if norms is None else norms.tolist()})
+        total = torch.linalg.vector_norm(whole.measure()[1])  # type: ignore[arg-type]
+        full = [parameter.grad.full_tensor() for parameter in model.parameters()]
+        expected = torch.linalg.vector_norm(torch.cat([item.double().flatten() for item in full]))
+        found.append(
+            {
+                "own": _own_norm(alone, batches),
+                "norms": None if norms is None else norms.tolist(),
+                "total": float(total),
+                "expected": float(expected),
+            }
+        )
         model.zero_grad()  # the weights stay, so that the unsharded copy is the same
     spread.close()
     return {"steps": found, "source": spread.name}

@@ -54,11 +54,14 @@ def test_it_is_the_largest_logit_that_the_softmax_gets(name: str, implementation
     assert torch.equal(inside, before)
 
 
-def test_a_key_outside_the_window_does_not_count() -> None:
-    model = model_of("tiny-mistral", "eager")
-    inside = by_hand(model)
-    model.config.sliding_window = None
-    assert by_hand(model) > inside  # or the test above would not see whether the window is respected
+@pytest.mark.parametrize(("query_at", "key_at", "expected"), [(20, 5, 6.0), (20, 4, 0.0), (20, 21, 0.0), (3, 3, 6.0)])
+def test_a_key_counts_inside_the_window_and_not_ahead(query_at: int, key_at: int, expected: float) -> None:
+    module = attentions(model_of("tiny-mistral"))[0].module
+    query, key = torch.zeros(1, 4, 24, 16), torch.zeros(1, 2, 24, 16)
+    query[0, 3, query_at, 0], key[0, 1, key_at, 0] = 4.0, 6.0
+    options = {"scaling": 0.25, "sliding_window": 16}
+    assert _largest_logit(module, query, key, None, options, 2**24).item() == expected
+    assert _largest_logit(module, query, key, None, options, 7).item() == expected
 
 
 def test_it_is_the_largest_of_all_passes_since_it_was_last_asked_for() -> None:
@@ -103,7 +106,7 @@ def test_no_more_logits_are_in_memory_than_was_said(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(attention_logits, "grouped_logits", measured)
     logits = AttentionLogits(model, chunk=chunk)
     model(tokens())
-    assert logits.collect() == pytest.approx(expected)
+    assert float(logits.collect()) == pytest.approx(float(expected))
     logits.close()
     assert max(sizes) <= max(chunk, 2 * 4 * 24)  # one query of all rows and heads at least
     assert sum(sizes) == 2 * (2 * 4 * 24 * 24)  # each logit of both layers once
@@ -163,7 +166,7 @@ def test_what_cannot_be_watched_does_not_break_the_run(
     logits.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
 def test_a_pass_that_is_computed_again_for_the_gradient_changes_nothing() -> None:
     model = model_of("tiny-llama")
     logits = AttentionLogits(model)
@@ -183,7 +186,7 @@ def test_attention_that_is_replaced_is_watched_all_the_same() -> None:
     expected = logits.collect()
     with replaced_attention(modules, RoundedAttention(rounding=None)):
         model(tokens())
-    assert logits.collect() == pytest.approx(expected, rel=1e-5)
+    assert float(logits.collect()) == pytest.approx(float(expected), rel=1e-5)
     logits.close()
 
 

@@ -155,6 +155,15 @@ def test_workers_of_a_sharded_model_are_told_apart_from_the_third_step_on(
         assert norms == pytest.approx(own, rel=1e-6)
 
 
+@pytest.mark.parametrize("scenario", ["sharded", "sharded_accumulated", "sharded_root_empty"])
+def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    for found in healthy:
+        for step in found[scenario]["steps"]:
+            assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
+
+
 def test_a_sharded_step_that_is_reduced_pass_by_pass_is_not_measured(healthy: list[dict[str, Any]]) -> None:
     assert [norms for _, norms, _ in _steps(healthy, "sharded_each_pass")] == [None] * 4
 

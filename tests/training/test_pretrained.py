@@ -141,7 +141,7 @@ def test_adapters_are_taken_only_when_full_training_does_not_fit(folder: Path) -
     big = {"rows": 1, "length": 8}
     assert load_pretrained(str(folder), available_gib=1.0, **big).description["lora"] is False  # type: ignore[arg-type]
     assert load_pretrained(str(folder), available_gib=0.0018, **big).description["lora"] is True  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"training mine in full, checkpointed .* what would fit: LoRA"):
+    with pytest.raises(UserError, match=r"training mine in full, checkpointed, 1 × 8 .* what would fit: LoRA"):
         load_pretrained(str(folder), available_gib=0.0018, lora=False, **big)  # type: ignore[arg-type]
 
 
@@ -255,7 +255,9 @@ def test_random_weights_under_adapters() -> None:
 
 
 def test_a_shape_that_does_not_fit_is_refused_before_it_is_built() -> None:
-    with pytest.raises(UserError, match=r"training random:Qwen/Qwen2.5-3B LoRA, checkpointed .* needs about"):
+    with pytest.raises(
+        UserError, match=r"training random:Qwen/Qwen2.5-3B LoRA, checkpointed, 4 × 256 tokens .* needs about"
+    ):
         load_pretrained("random:Qwen/Qwen2.5-3B", available_gib=4.0)
 
 

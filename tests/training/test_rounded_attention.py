@@ -151,7 +151,7 @@ def test_the_error_has_the_mean_that_was_asked_for(rounding: Rounding, sign: flo
     direction = -values.sign() if sign is None else torch.full_like(values, sign)
     error = direction * (rounded - values) / ulps(values)
     assert error[values.abs() < 4].mean().item() == pytest.approx(bias, rel=0.02)
-    assert (error > bias - 0.51).all()
+    assert (error >= bias - 1.0).all()  # half a unit, of twice the size where the exponent changes
     assert torch.equal(rounded, rounded.bfloat16().float())
 
 

@@ -346,7 +346,12 @@ def _title(results: CaseResults, index: int, width: int) -> str:
     if truth.kind != "failed" or truth.failure_step is None:
         lines.append(OUTCOMES.get(truth.kind, truth.kind))
     else:
-        after = f"at step {truth.failure_step:,}" if truth.incubation is None else f"after {truth.incubation:,} steps"
+        plural = "" if truth.incubation == 1 else "s"
+        after = (
+            f"at step {truth.failure_step:,}"
+            if truth.incubation is None
+            else f"after {truth.incubation:,} step{plural}"
+        )
         lines.append(f"{truth.reason or 'failed'} {after}")
         names, step = results.earliest_warning(index)
         more = f" (+{len(names) - 1})" if len(names) > 1 else ""

@@ -36,7 +36,8 @@ def monitored(
             monitor.validation(evaluate(model))
 
     The monitor looks after the last micro-batch of a step, before anything is clipped; the loss of the step is the mean
-    over its micro-batches, each of which makes one backward pass. Only the main process writes. With ``sync=True`` a vetoed step finds no gradients.
+    over its micro-batches, each of which makes one backward pass. Only the main process writes. With ``sync=True`` a
+    vetoed step finds no gradients.
 
     Parameters
     ----------

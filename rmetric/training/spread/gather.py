@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rmetric.training.gradients import gathered
+from rmetric.training.tensors import gathered
 
 LOGGER = logging.getLogger("rmetric")
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rmetric.training.gradients import gathered
+from rmetric.training.tensors import gathered
 
 LOGGER = logging.getLogger("rmetric")
 HELD_BYTES = 64 * 2**20

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -28,6 +29,18 @@ def test_it_multiplies_what_a_spike_does(make_run: Callable[..., LiveRun]) -> No
     with make_fault("LR_SPIKE+LARGE_LR", "high").inject(run):
         assert _rate(trained(run, 1)) == 1e-3 * (25.0 * 12.0)
     assert _rate(trained(run, 1)) == 1e-3
+
+
+def test_it_goes_on_when_a_spike_within_it_ends(make_run: Callable[..., LiveRun]) -> None:
+    run = trained(make_run(learning_rate=1e-3), 2)
+    spike, large = ExitStack(), ExitStack()
+    spike.enter_context(make_fault("LR_SPIKE", "high").inject(run))
+    large.enter_context(make_fault("LARGE_LR", "high").inject(run))
+    rates = []
+    for part in (spike, large):
+        part.close()
+        rates.append(_rate(trained(run, 1)))
+    assert rates == [1e-3 * 12.0, 1e-3]
 
 
 def test_the_twin_is_untouched(make_run: Callable[..., LiveRun], twin_of: Callable[..., LiveRun]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.training.live_run import LiveRun
 from tests.training.faults.common import same_bits, trained
@@ -42,6 +43,12 @@ def test_every_parameter_moves_that_many_times_as_far(make_run: Callable[..., Li
     calm = dict(twin.model.named_parameters())
     for key, value in run.model.named_parameters():
         assert torch.allclose(value - before[key], 7.0 * (calm[key] - before[key]), rtol=1e-9, atol=1e-15), key
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan")])
+def test_a_factor_that_is_none_is_the_users_error(factor: float) -> None:
+    with pytest.raises(UserError, match=f"LR_SPIKE has factor={factor}; choose one above 0"):
+        make_fault("LR_SPIKE", factor=factor)
 
 
 def test_the_twin_is_untouched(make_run: Callable[..., LiveRun], twin_of: Callable[..., LiveRun]) -> None:

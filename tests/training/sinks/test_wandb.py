@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,16 @@ from rmetric.errors import UserError
 from rmetric.training.sinks import WandbSink
 
 CONFIG = {"experiment_id": "x", "seed": 1}
+
+
+def finished(folder: Path) -> list[Any]:
+    """All records of a run that was finished: the process that writes them may be a moment late."""
+    for _ in range(600):
+        records = records_of(folder)
+        if any(record.WhichOneof("record_type") == "exit" for record in records):
+            return records
+        time.sleep(0.05)
+    raise AssertionError("the run was not finished")
 
 
 def records_of(folder: Path) -> list[Any]:
@@ -71,7 +82,7 @@ def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:
     sink.close()
     sink.close()
 
-    records = records_of(tmp_path / "new")
+    records = finished(tmp_path / "new")
     rows = [
         {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
         for record in records
