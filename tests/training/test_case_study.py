@@ -14,7 +14,7 @@ from rmetric.training.case_study import CaseStudy, CaseStudyPlan, run_case_study
 from tests.training.live import read
 
 FAULTS = ("LR_SPIKE:factor=300", "SILENT_DATA_CORRUPTION:target=weight,bit=2,persistence=transient", "NONE")
-SMALL = {"steps": 90, "onset": 31, "rows": 8, "length": 32, "workers": 2, "eval_every": 10}
+SMALL = {"steps": 90, "onset": 31, "rows": 8, "length": 32, "workers": 2, "eval_every": 10, "judge_every": 5}
 
 
 @pytest.fixture(scope="module")

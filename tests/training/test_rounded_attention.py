@@ -64,6 +64,19 @@ def test_with_rounding_it_is_near_the_models_own_and_farther_with_more_bias() ->
     assert torch.equal(model(tokens()).logits, own)
 
 
+def test_probabilities_are_rounded_to_nearest_and_each_block_of_keys_with_the_bias() -> None:
+    how = RoundedAttention(rounding="down", bias_ulp=2.0, block=2)
+    weights, values = torch.rand(1, 1, 1, 5), torch.randn(1, 1, 5, 1)
+    p, v = weights.bfloat16().float().flatten(), values.flatten()
+    total = torch.zeros(1)
+    for keys in ([0, 1], [2, 3], [4]):
+        total = rounded_to_bf16(total + p[keys] @ v[keys], "down", 2.0)
+    assert torch.equal(how.products(weights, values).flatten(), total)
+    above_one, value = torch.full((1, 1, 1, 1), 1.0 + 2.0**-9), torch.full((1, 1, 1, 1), 1.0 + 2.0**-8 - 2.0**-20)
+    nearest = RoundedAttention(rounding="nearest")
+    assert nearest.products(above_one, value).item() == 1.0  # unrounded, their product is nearer to 1 + 2⁻⁷
+
+
 def test_keys_that_are_masked_add_neither_a_product_nor_a_rounding() -> None:
     how = RoundedAttention(rounding="up", bias_ulp=8.0, block=2)
     weights, values = torch.rand(1, 1, 3, 8), torch.randn(1, 1, 8, 4)
