@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
     try:
         from rmetric.training.case_study import CaseStudyPlan, run_case_study
-        from rmetric.training.jobs import default_jobs
+        from rmetric.training.case_study.jobs import default_jobs
     except ModuleNotFoundError as error:
         raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
     from rmetric.reporting.case_study.findings import CaseResults

@@ -62,7 +62,7 @@ class ExpertFailure(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.structure import chosen_layers, drawn, expert_blocks
+        from rmetric.training.models.structure import chosen_layers, drawn, expert_blocks
 
         needed_by = f"fault {self.name}"
         found = expert_blocks(training.model, needed_by)

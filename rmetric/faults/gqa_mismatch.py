@@ -16,8 +16,8 @@ from rmetric.streams import RunStreams
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rmetric.training.attention import AttentionFunction
     from rmetric.training.live_run import LiveRun
+    from rmetric.training.models.attention import AttentionFunction
 
 
 @register_fault("GQA_MISMATCH")
@@ -51,8 +51,8 @@ class GqaMismatch(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.attention import wrapped_attention
-        from rmetric.training.structure import attentions, drawn
+        from rmetric.training.models.attention import wrapped_attention
+        from rmetric.training.models.structure import attentions, drawn
 
         needed_by = f"fault {self.name}"
         found = attentions(training.model, needed_by)

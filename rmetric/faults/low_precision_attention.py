@@ -25,8 +25,8 @@ class LowPrecisionAttention(Fault):
     normal for a long time and then leave suddenly.
 
     In a live run the attention of every layer is computed as a fused BF16 kernel does, see
-    :class:`rmetric.training.rounded_attention.RoundedAttention`: the accumulation of P·V is rounded to BF16 with a
-    bias, and the backward pass uses the biased result. Weights are untouched, nothing else is rounded.
+    :class:`rmetric.training.injection.rounded_attention.RoundedAttention`: the accumulation of P·V is rounded to BF16
+    with a bias, and the backward pass uses the biased result. Weights are untouched, nothing else is rounded.
     **Deviation:** correct rounding has a bias of at most half a unit in the last place, with which the published runs
     fail after some 10,000 steps; the defaults exaggerate it, so that tiny models fail within some hundred steps.
     """
@@ -56,9 +56,9 @@ class LowPrecisionAttention(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.attention import replaced_attention
-        from rmetric.training.rounded_attention import RoundedAttention
-        from rmetric.training.structure import attentions
+        from rmetric.training.injection.rounded_attention import RoundedAttention
+        from rmetric.training.models.attention import replaced_attention
+        from rmetric.training.models.structure import attentions
 
         found = attentions(training.model, f"fault {self.name}")
         rounded = RoundedAttention(rounding=self.rounding, bias_ulp=self.bias_ulp, block=self.block_keys)

@@ -59,7 +59,7 @@ class NetworkDegradation(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.cluster import worker_count
+        from rmetric.training.injection.cluster import worker_count
         from rmetric.training.spread.workers import communication_of
 
         worker = int(training.rng(f"{self.name}/worker").integers(worker_count(training)))
@@ -89,7 +89,7 @@ class NetworkDegradation(Fault):
 
     def _report(self, training: LiveRun, worker: int) -> None:
         """What the link and the watchdog say in this step."""
-        from rmetric.training.cluster import take_away
+        from rmetric.training.injection.cluster import take_away
 
         event, time_out = training.rng(f"{self.name}/events").random(2)
         if event < self.events_per_step:

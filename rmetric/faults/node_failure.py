@@ -73,7 +73,7 @@ class NodeFailure(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.cluster import worker_count
+        from rmetric.training.injection.cluster import worker_count
 
         draw = training.rng(f"{self.name}/death")
         dies_at = training.step + 3 + int(draw.exponential(self.incubation_steps / 2, size=2).sum())
@@ -98,7 +98,7 @@ class NodeFailure(Fault):
 
     def _die(self, training: LiveRun, worker: int) -> None:
         """For good, unless there is a spare: then the job stands still until it has taken over."""
-        from rmetric.training.cluster import take_away
+        from rmetric.training.injection.cluster import take_away
 
         if self.spare:
             training.observer.hardware_event(PROCESSOR, kind="fatal", worker=worker)

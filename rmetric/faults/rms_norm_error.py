@@ -51,7 +51,7 @@ class RmsNormError(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.structure import chosen_layers, norms
+        from rmetric.training.models.structure import chosen_layers, norms
 
         needed_by = f"fault {self.name}"
         found = norms(training.model, needed_by)

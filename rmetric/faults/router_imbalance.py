@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rmetric.training.live_run import Batch, LiveRun
-    from rmetric.training.structure import ExpertBlock
+    from rmetric.training.models.structure import ExpertBlock
 
 
 @register_fault("ROUTER_IMBALANCE")
@@ -60,8 +60,8 @@ class RouterImbalance(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.routing import changed_logits
-        from rmetric.training.structure import drawn, expert_blocks
+        from rmetric.training.injection.routing import changed_logits
+        from rmetric.training.models.structure import drawn, expert_blocks
 
         needed_by = f"fault {self.name}"
         blocks = expert_blocks(training.model, needed_by)
@@ -106,7 +106,7 @@ class _Bias:
     def __call__(self, logits: Tensor) -> Tensor:
         import torch
 
-        from rmetric.training.routing import bias_for_share
+        from rmetric.training.injection.routing import bias_for_share
 
         expert = torch.arange(logits.shape[-1], device=logits.device)
         favoured = torch.isin(expert, torch.tensor(self.experts, device=logits.device))

@@ -94,6 +94,6 @@ class SilentDataCorruption(Fault):
             raise UserError(f"{self.name} has stage=backward for target=matmul only, not for target={self.target}")
 
     def inject(self, training: LiveRun) -> AbstractContextManager[None]:
-        from rmetric.training.flips import flipping
+        from rmetric.training.injection.flips import flipping
 
         return flipping(training, self)

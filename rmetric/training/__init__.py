@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _HOME_OF = {
-    "Alert": "rmetric.training.alerts",
+    "Alert": "rmetric.training.monitor",
     "LiveRun": "rmetric.training.live_run",
     "LiveRunConfig": "rmetric.training.live_run",
     "TrainingMonitor": "rmetric.training.monitor",

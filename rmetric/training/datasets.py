@@ -18,7 +18,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from rmetric.errors import UserError
 from rmetric.training.corpus import BYTES, HELD_OUT_SHARE, Corpus, corpus_of
-from rmetric.training.hub import files_on_hub, hub_errors_in_one_line
+from rmetric.training.models.hub import files_on_hub, hub_errors_in_one_line
 
 MAX_TOKENS = 2_000_000
 """More than the paper's case study reads: 800 steps of 4 × 512 tokens."""

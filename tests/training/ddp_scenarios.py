@@ -22,9 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 from rmetric.faults import make_fault
 from rmetric.signals import HardwareFailureRate
 from rmetric.training.corpus import BYTES, corpus_of
-from rmetric.training.gradients import GradientNorms
 from rmetric.training.live_run import LiveRun, LiveRunConfig
 from rmetric.training.monitor import TrainingMonitor
+from rmetric.training.monitor.gradients import GradientNorms
 from rmetric.training.spread import WorkerLost, agreement, spread_of, workers
 from tests.training.processes import main
 

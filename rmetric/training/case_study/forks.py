@@ -20,7 +20,7 @@ from rmetric.training.case_study.setup import live_run
 from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun
 from rmetric.training.monitor import TrainingMonitor
-from rmetric.training.recorder import start_config, vocabulary_of
+from rmetric.training.monitor.recorder import start_config, vocabulary_of
 
 TWIN = "twin"
 LOGGED_DETECTORS = ("r_metric", "loss_spike", "grad_norm", "numerics", "robust_z")
@@ -94,14 +94,12 @@ def _begin(
     """Bring a fault upon the run; returns last step → parts that end with it, of those that end before the run does."""
     onset = plan.first_disturbed
     run.observer.note("FAULT_INJECTED", step=onset, fault=fault.label, details=f"{spelling} begins")
-    run.step = onset  # what a fault draws when it begins is drawn for its first step
     ends: dict[int, list[tuple[Fault, ExitStack]]] = defaultdict(list)
     for part in fault.parts:
         context = stack.enter_context(ExitStack())
         context.enter_context(part.inject(run))
         if part.duration_steps:
             ends[onset + part.duration_steps - 1].append((part, context))
-    run.step = onset - 1
     return ends
 
 

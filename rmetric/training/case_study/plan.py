@@ -29,7 +29,7 @@ class CaseStudyPlan:
     """All that the runs depend on, but for the versions of Python and of the libraries."""
 
     model: str = "tiny-llama"
-    """A tiny model, or one for :func:`rmetric.training.pretrained.load_pretrained`."""
+    """A tiny model, or one for :func:`rmetric.training.models.pretrained.load_pretrained`."""
     dataset: str = ""
     """For :func:`rmetric.training.datasets.load_text_corpus`; empty: the source of the standard library."""
     faults: tuple[str, ...] = DEFAULT_FAULTS

@@ -73,7 +73,9 @@ def _tiny(plan: CaseStudyPlan, device: torch.device) -> Parts:
 
 
 def _pretrained(plan: CaseStudyPlan, device: torch.device) -> Parts:
-    from rmetric.training.pretrained import load_pretrained  # peft and the hub's client, which a tiny model needs not
+    from rmetric.training.models.pretrained import (
+        load_pretrained,  # peft and the hub's client, which a tiny model needs not
+    )
 
     loaded = load_pretrained(
         plan.model,

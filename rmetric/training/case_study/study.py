@@ -20,7 +20,7 @@ from rmetric.training.case_study.plan import CaseStudyPlan
 from rmetric.training.case_study.setup import live_run
 from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun
-from rmetric.training.memory import out_of_memory_in_one_line
+from rmetric.training.models.memory import out_of_memory_in_one_line
 
 LOGGER = logging.getLogger("rmetric")
 

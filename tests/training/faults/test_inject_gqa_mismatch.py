@@ -9,7 +9,7 @@ from rmetric.faults import make_fault
 from rmetric.training.corpus import Corpus
 from rmetric.training.live_run import LiveRun, LiveRunConfig
 from rmetric.training.models import TINY_MODELS, tiny_model
-from rmetric.training.structure import attentions
+from rmetric.training.models.structure import attentions
 from tests.training.architectures import model_of
 from tests.training.faults.common import Notes
 from tests.training.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

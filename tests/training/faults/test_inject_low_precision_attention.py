@@ -6,10 +6,10 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from rmetric.training.attention import wrapped_attention
 from rmetric.training.corpus import Corpus
-from rmetric.training.rounded_attention import RoundedAttention
-from rmetric.training.structure import attentions
+from rmetric.training.injection.rounded_attention import RoundedAttention
+from rmetric.training.models.attention import wrapped_attention
+from rmetric.training.models.structure import attentions
 from tests.training.architectures import NAMES
 from tests.training.faults.common import Notes
 from tests.training.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

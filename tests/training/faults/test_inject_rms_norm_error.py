@@ -8,7 +8,7 @@ from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.training.corpus import Corpus
 from rmetric.training.live_run import LiveRun
-from rmetric.training.structure import norms
+from rmetric.training.models.structure import norms
 from tests.training.architectures import NAMES
 from tests.training.faults.common import Notes
 from tests.training.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

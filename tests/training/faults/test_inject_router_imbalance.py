@@ -8,9 +8,9 @@ from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_fun
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.training.corpus import Corpus
+from rmetric.training.injection.routing import bias_for_share, changed_logits, routed_share
 from rmetric.training.live_run import LiveRun
-from rmetric.training.routing import bias_for_share, changed_logits, routed_share
-from rmetric.training.structure import expert_blocks
+from rmetric.training.models.structure import expert_blocks
 from tests.training.architectures import MOES
 from tests.training.faults.common import Notes, same_bits, trained
 from tests.training.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

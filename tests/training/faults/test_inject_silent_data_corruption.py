@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmetric.errors import UserError
 from rmetric.faults import Fault, make_fault
-from rmetric.training.bits import flip_bit, read_bit
+from rmetric.training.injection.bits import flip_bit, read_bit
 from rmetric.training.live_run import Batch, LiveRun, Moment
 from tests.training.faults.common import Notes, same_bits, trained
 

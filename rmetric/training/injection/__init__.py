@@ -1,0 +1,1 @@
+"""What a fault's ``inject`` needs: flipped bits, changed attention and routing, lost workers."""
