@@ -98,5 +98,6 @@ def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
         "sigma_sq": 0.05 * np.exp(0.2 * rng.standard_normal(length)),
         "delta_l": -0.2 + 0.01 * rng.standard_normal(length),
         "non_finite_count": np.zeros(length),
+        "uniform_gap": np.full(length, -3.0),
     }
     return Observations(step, columns)

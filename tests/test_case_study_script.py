@@ -101,9 +101,10 @@ def test_the_summary_agrees_with_the_logs(made: tuple[Path, str]) -> None:
 
 
 def test_the_flipped_bit_is_seen_by_the_numbers_it_breaks(made: tuple[Path, str]) -> None:
+    (log,) = made[0].glob("run_00_*.jsonl")
+    run = read_run(log)
+    assert run.alerts["numerics"] == run.onset  # a warning at once; whether in time is for physics to say
     scores = pd.read_csv(made[0] / "scores.csv")
-    row = scores[(scores["run"].str.contains("run_00")) & (scores["detector"] == "numerics")]
-    assert set(row["verdict"]) == {"warned"}
     healthy = scores[(scores["run"].str.contains("run_02")) & (scores["detector"] == "numerics")]
     assert set(healthy["false_alarms"]) == {0}
 

@@ -24,7 +24,8 @@ class Numerics(StreamingDetector):
     4. a loss of exactly ln(vocabulary), from a model that had learned more: it answers every token alike (a flipped
        exponent bit in an output projection).
 
-    The score is their number, 0 to 4. It is NaN as long as neither loss nor gradient norm was measured.
+    The score is infinite for a value that is not finite, else the number of signs, 0 to 3. It is NaN as long as neither
+    loss nor gradient norm was measured.
     """
 
     title = "broken numbers"
@@ -40,12 +41,9 @@ class Numerics(StreamingDetector):
         loss, norm, gap = observation["training_loss"], observation["grad_norm"], observation["uniform_gap"]
         if math.isnan(loss) and math.isnan(norm) and math.isnan(observation["non_finite_count"]):
             return math.nan
-        signs = (
-            observation["non_finite_count"] > 0 or math.isinf(norm),
-            math.isinf(loss),
-            norm == 0.0,
-            abs(gap) <= self.tolerance_nats and self._lowest_gap < -LEARNED_NATS,
-        )
+        if any(math.isinf(observation[name]) for name in self.reads):
+            return math.inf
+        uniform = abs(gap) <= self.tolerance_nats and self._lowest_gap < -LEARNED_NATS
         if gap < self._lowest_gap:
             self._lowest_gap = gap
-        return float(sum(signs))
+        return float((observation["non_finite_count"] > 0) + (norm == 0.0) + uniform)

@@ -76,7 +76,7 @@ class RobustZ(StreamingDetector):
     window of a ramp (warm-up) has a large MAD, so a schedule does not alarm.
     """
 
-    title = "robust z (loss, gradient, update)"
+    title = "robust z-score"
     reads = ("training_loss", "grad_norm", "update_rms")
     source = "Iglewicz, Hoaglin 1993 (median and MAD); window and threshold: this project, on healthy tiny models"
 

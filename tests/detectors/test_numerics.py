@@ -20,13 +20,13 @@ def score_after_learning(**changes: float) -> float:
     ("changes", "signs"),
     [
         ({"non_finite_count": 1.0}, 1.0),
-        ({"grad_norm": math.inf, "non_finite_count": 3.0}, 1.0),
+        ({"grad_norm": math.inf, "non_finite_count": 3.0}, math.inf),
         ({"grad_norm": math.nan}, 0.0),
-        ({"training_loss": math.nan}, 1.0),
+        ({"training_loss": math.nan}, math.inf),
         ({"grad_norm": 0.0}, 1.0),
         ({"training_loss": math.log(256), "uniform_gap": 4e-7}, 1.0),
         ({"training_loss": math.log(256), "uniform_gap": 4e-7, "grad_norm": 0.0}, 2.0),
-        ({"training_loss": math.inf, "uniform_gap": math.nan, "grad_norm": math.inf}, 2.0),
+        ({"training_loss": math.inf, "grad_norm": 0.0}, math.inf),
     ],
 )
 def test_each_sign_counts(changes: dict[str, float], signs: float) -> None:

@@ -75,7 +75,7 @@ class TrainingMonitor:
 
     >>> import torch, rmetric
     >>> model = torch.nn.Linear(4, 1)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     >>> with rmetric.TrainingMonitor(model, optimizer, hardware=False) as monitor:
     ...     for _ in range(3):
     ...         loss = model(torch.ones(2, 4)).square().mean()

@@ -14,8 +14,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from rmetric.errors import UserError
-from rmetric.training.models import memory
-from rmetric.training.models import tiny_model
+from rmetric.training.models import memory, tiny_model
 from rmetric.training.models.memory import (
     CARDS,
     GIB,

@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from rmetric.errors import UserError
-from rmetric.training.models import pretrained
-from rmetric.training.models import tiny_model
+from rmetric.training.models import pretrained, tiny_model
 from rmetric.training.models.pretrained import Loaded, compute_dtype, load_pretrained
 from rmetric.training.models.shapes import SHAPES
 from tests.training.small_models import END, WORDS, save_model

@@ -11,10 +11,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.errors import UserError
-from rmetric.training.monitor import attention_logits
 from rmetric.training.injection.rounded_attention import RoundedAttention
 from rmetric.training.models.attention import replaced_attention, wrapped_attention
 from rmetric.training.models.structure import attentions
+from rmetric.training.monitor import attention_logits
 from rmetric.training.monitor.attention_logits import AttentionLogits, _largest_logit
 from tests.training.architectures import NAMES, model_of, padded, tokens
 

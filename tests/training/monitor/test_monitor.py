@@ -241,7 +241,8 @@ def test_alerts_are_episodes(tmp_path: Path) -> None:
         train(run, 5)
     assert [call.step for call in calls] == [1]
     events = [event for event in read(tmp_path / "run.jsonl").events if event["event"] == "ALERT"]
-    assert [(event["step"], event["detector"], event["score"]) for event in events] == [(1, "numerics", calls[0].score)]
+    assert [(event["step"], event["detector"], event["non_finite"]) for event in events] == [(1, "numerics", ["score"])]
+    assert calls[0].score == math.inf
 
 
 def overflowing(run: Any) -> Any:
