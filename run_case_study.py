@@ -21,7 +21,7 @@ from rmetric.errors import UserError
 
 PLANNED = (
     "model", "dataset", "faults", "onset", "steps", "seed", "rows", "length", "workers", "learning_rate", "eval_every",
-    "device", "lora",
+    "judge_every", "device", "lora",
 )  # fmt: skip
 """Options that are fields of ``CaseStudyPlan``, which has their defaults; to read them there would import torch."""
 MODEL = (
@@ -55,6 +55,8 @@ def parser() -> Parser:
     rate = "learning rate after the warm-up (default: 0.001; not tiny: 5e-05)"
     p.add_argument("--lr", dest="learning_rate", type=positive_number, metavar="RATE", help=rate)
     p.add_argument("--eval-every", type=count, metavar="STEPS", help="steps between validation losses (default: 20)")
+    judged = "steps between the held-out losses that decide whether, and from when, a run has failed (default: 5)"
+    p.add_argument("--judge-every", type=count, metavar="STEPS", help=judged)
     p.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default: auto, a GPU if there is one)")
     p.add_argument("--lora", choices=("auto", "on", "off"), help="adapters only (default: auto, if all do not fit)")
     p.add_argument("--out", type=Path, default=Path("results/case_study"), help="folder for logs and results")

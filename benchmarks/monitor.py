@@ -22,6 +22,7 @@ import torch
 from rmetric.cli import Parser, script, whole_number
 from rmetric.records import write_atomically
 from rmetric.training.corpus import standard_library
+from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun, LiveRunConfig, Silent
 from rmetric.training.models import tiny_model
 from rmetric.training.monitor import TrainingMonitor
@@ -51,7 +52,7 @@ class Size:
 SIZES = {
     "0.13M": Size(64, 2, 4, 16, 64),
     "0.8M": Size(128, 4, 4, 16, 64),
-    "7M": Size(384, 4, 6, 16, 128),
+    "7M": Size(384, 4, 6, 16, 32),
     "200M": Size(1024, 14, 16, 16, 512),
     "1.2B": Size(2048, 24, 16, 8, 1024),
 }
@@ -62,8 +63,8 @@ def parser() -> Parser:
     p = Parser("Measure the share of a step's time that the monitor takes.")
     p.add_argument("--sizes", nargs="+", choices=SIZES, default=["0.13M", "0.8M", "7M"], help="sizes of the model")
     p.add_argument("--workers", nargs="+", type=whole_number(1), default=[1, 4], help="micro-batches a step")
-    p.add_argument("--steps", type=whole_number(3), default=20, help="measured steps a block")
-    p.add_argument("--blocks", type=whole_number(1), default=10, help="pairs of blocks, one of each kind")
+    p.add_argument("--steps", type=whole_number(3), default=10, help="measured steps a block")
+    p.add_argument("--blocks", type=whole_number(1), default=6, help="pairs of blocks, one of each kind")
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where to train")
     p.add_argument("--threads", type=whole_number(1), default=1, help="threads of torch on a CPU")
     p.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
@@ -98,11 +99,12 @@ def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
     run = size.run(args.device, workers)
     _block(run, 3, args.device)
     plain, watched = [], []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, HardwareWatch.automatic() as watch:
+        watch.notes()  # what this machine has not; no news here
         for block in range(args.blocks):
             plain.append(_block(run, args.steps, args.device))
             log = Path(folder) / f"{block}.jsonl"
-            with TrainingMonitor(run.model, run.optimizer, log=log, detectors=("numerics", "robust_z")) as monitor:
+            with TrainingMonitor(run.model, run.optimizer, log=log, hardware=watch) as monitor:
                 run.observer = monitor
                 watched.append(_block(run, args.steps, args.device))
                 run.observer = Silent()

@@ -49,7 +49,7 @@ class CaseStudyPlan:
     """``None``: 1e-3, or the paper's 5e-5 for a model that is not tiny."""
     eval_every: int = 20
     """Steps between validation losses, which detectors see."""
-    judge_every: int = 1
+    judge_every: int = 5
     """Steps between the held-out losses that decide, against the twin, whether a run failed; no detector sees them."""
     device: str = "auto"
     lora: str = "auto"

@@ -95,7 +95,7 @@ class TrainingMonitor:
     log
         Path of the JSONL log, written by the first process only; ``None``: none. An existing log is never overwritten.
     on_alert
-        Called with one :class:`Alert` where an alert episode begins.
+        Called with one :class:`Alert` where an alert episode begins, in the first process only.
     detectors
         Names or detectors that may raise an alert.
     sync
@@ -151,7 +151,7 @@ class TrainingMonitor:
         """Calls of :meth:`step` so far, those before a resume included."""
         self.last: Observation | None = None
         """The latest observation that was looked at."""
-        self._optimizer, self._on_alert, self._sync, self._clock = optimizer, on_alert, sync, clock
+        self._optimizer, self._sync, self._clock = optimizer, sync, clock
         self._processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         self._gradients = GradientNorms(model)
@@ -159,6 +159,7 @@ class TrainingMonitor:
         thresholds = {name: detector.threshold for name, detector in self._panel.detectors.items()}
         whole = start_config(model, thresholds, vocabulary, self._processes, config or {})
         first = self._processes == 1 or dist.get_rank() == 0
+        self._on_alert = on_alert if first else None
         own = [JsonlSink(log)] if log is not None else []
         self._recorder = Recorder(Sinks([*own, *sinks] if first else []), whole, self._gradients.names)
         self._update = UpdateSize(model, update_entries)
@@ -412,7 +413,14 @@ class TrainingMonitor:
         return [self._estimators, self._panel, self._step_times, self._non_finite_since]
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the scores to come depend on: plain values and tensors. Looks at the pending step first."""
+        """All that the scores to come depend on: plain values and tensors. Looks at the pending step first.
+
+        Empty if the monitor does not watch any longer, or if a detector's state cannot be told in plain values.
+        """
+        return dict(self._state())
+
+    @_never_breaks({})
+    def _state(self) -> dict[str, Any]:
         self._process_pending()
         self._before_s = math.nan  # a checkpoint is no part of a step's time
         return {
@@ -428,8 +436,10 @@ class TrainingMonitor:
         """Go on from a checkpoint; before the first :meth:`step`. The log goes on where the checkpoint was taken.
 
         The detectors and their settings must be those of the run that is resumed; otherwise the monitor says so and
-        disables itself.
+        disables itself. An empty state is that of a new run.
         """
+        if not state:
+            return
         self._non_finite_since = restore(self._history, state["history"])[-1]
         for spread in self._spreads:
             if self._estimators.sources["sigma_sq"] == spread.name:

@@ -413,6 +413,25 @@ def test_an_error_inside_is_told_once_and_ends_the_monitor(caplog: pytest.LogCap
     assert all(not p._backward_hooks for p in run.model.parameters())
 
 
+def test_a_detector_whose_state_cannot_be_told_ends_the_monitor_and_no_checkpoint() -> None:
+    class Stateful(Broken):
+        def __init__(self) -> None:
+            self.stream = iter([1])
+
+        def update(self, observation: Observation) -> float:
+            return 0.0
+
+    run = make_live_run(rows=1, length=4)
+    monitor = watched(run, detectors=(Stateful(),))
+    train(run, 2)
+    assert monitor.state_dict() == {}
+    assert not monitor.enabled
+    resumed = watched(make_live_run(rows=1, length=4))
+    resumed.load_state_dict({})
+    assert resumed.enabled and resumed.step_number == 0
+    resumed.detach()
+
+
 def test_an_error_of_the_callback_ends_the_calls_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     run = make_live_run(rows=1, length=4)
     with (
