@@ -6,8 +6,7 @@ library, scikit-learn or torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rmetric.lazy import names_of
 
 __version__ = "0.1.0"
 
@@ -29,11 +28,7 @@ _HOME_OF = {
 
 __all__ = ["__version__", *_HOME_OF]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'rmetric' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+__getattr__ = names_of(__name__, _HOME_OF)
 
 
 def __dir__() -> list[str]:

@@ -5,8 +5,7 @@ Names are resolved on first use: a part of this package that needs a library doe
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rmetric.lazy import names_of
 
 _HOME_OF = {
     "Alert": "rmetric.training.monitor",
@@ -17,8 +16,4 @@ _HOME_OF = {
 
 __all__ = list(_HOME_OF)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+__getattr__ = names_of(__name__, _HOME_OF)

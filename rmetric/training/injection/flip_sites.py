@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.training.injection.bits import FORMATS
 from rmetric.training.live_run import LiveRun
-from rmetric.training.models.structure import decoder_layers, unwrapped
+from rmetric.training.models.structure import decoder_layers
+from rmetric.training.wrapping import unwrapped
 
 Item = TypeVar("Item")
 Fetch = Callable[[], Tensor | None]

@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from rmetric.errors import UserError
+from rmetric.training.wrapping import unwrapped
 
 ROUTERS = ("gate", "router")
 """What transformers calls the router of a mixture-of-experts block."""
@@ -80,17 +81,6 @@ class ExpertBlock:
     """Experts in this layer."""
     top_k: int
     """Experts a token."""
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model without the shells of ``DistributedDataParallel`` and ``torch.compile``."""
-    while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
 
 
 def model_name(model: nn.Module) -> str:

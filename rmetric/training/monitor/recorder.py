@@ -16,6 +16,7 @@ from rmetric.training.hardware import HardwareReport
 from rmetric.training.monitor.panel import Verdict
 from rmetric.training.monitor.readout import Readout
 from rmetric.training.sinks import Sinks
+from rmetric.training.wrapping import unwrapped
 
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
@@ -24,12 +25,6 @@ LOGGED = (
     "sigma_sq", "delta_l", "non_finite_count", "uniform_gap", "attention_logit_max",
 )  # fmt: skip
 """Measurements that a record of a live run holds, where they were measured."""
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside ``DistributedDataParallel`` or ``DataParallel``; any other model itself."""
-    inside = getattr(model, "module", None)
-    return inside if isinstance(inside, nn.Module) else model
 
 
 def vocabulary_of(model: nn.Module) -> int | None:

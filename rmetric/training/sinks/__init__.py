@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
+from rmetric.lazy import names_of
 from rmetric.training.sinks.base import Sink, Sinks
 from rmetric.training.sinks.jsonl import JsonlSink
 
@@ -17,8 +15,4 @@ _HOME_OF = {
 
 __all__ = ["JsonlSink", "Sink", "Sinks", *_HOME_OF]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+__getattr__ = names_of(__name__, _HOME_OF)

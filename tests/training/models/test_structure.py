@@ -21,8 +21,8 @@ from rmetric.training.models.structure import (
     expert_blocks,
     model_name,
     norms,
-    unwrapped,
 )
+from rmetric.training.wrapping import unwrapped
 from tests.training.architectures import MOES, NAMES, model_of, tokens
 
 LAYERS = {"gpt2": ["transformer.h.0", "transformer.h.1"], "lfm2": [f"model.layers.{index}" for index in range(3)]}
