@@ -107,4 +107,6 @@ def tiny_model(name: str, *, seed: int, **shape: int) -> PreTrainedModel:
         raise ValueError(f"a tiny model has no {sorted(unknown)}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return TINY_MODELS[name](TinyShape(**shape))
+        model = TINY_MODELS[name](TinyShape(**shape))
+    model.config.name_or_path = name  # what messages call it
+    return model

@@ -89,8 +89,8 @@ class TrainingMonitor:
     Parameters
     ----------
     model
-        The module that is trained, as it is or under ``DistributedDataParallel`` or ``fully_shard``; then make the monitor
-        and call :meth:`step` in every process, and wrap the model and register hooks of your own before.
+        The module that is trained, as it is or under ``DistributedDataParallel`` or ``fully_shard``. Then make the
+        monitor and call :meth:`step` in every process; wrap the model, and register hooks of your own, before.
     optimizer
         Its optimizer: the learning rate is read off the first parameter group.
     log
