@@ -119,6 +119,7 @@ def test_a_model_that_is_no_transformer_is_refused_in_words(find: Any) -> None:
 
 def test_a_path_never_reaches_a_message(tmp_path: Path) -> None:
     model = model_of("tiny-llama")
+    model.config.name_or_path = ""
     assert model_name(model) == "LlamaForCausalLM"
     model.config.name_or_path = str(tmp_path / "mine")
     assert model_name(model) == "mine (LlamaForCausalLM)"
