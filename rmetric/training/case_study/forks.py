@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
 from collections import defaultdict
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from rmetric.detectors import make_detector
 from rmetric.faults import NO_FAULT, Fault, parse_fault
@@ -49,6 +52,19 @@ class Fork:
     """Lines of the prefix's log but for the first."""
     trace: Trace
 
+    def packed(self) -> bytes:
+        """For another process; tensors in shared memory would be those of all of them."""
+        buffer = io.BytesIO()
+        held_out = self.trace.held_out
+        torch.save({"run": self.run, "monitor": self.monitor, "log": self.log.decode(), "held_out": held_out}, buffer)
+        return buffer.getvalue()
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Fork:
+        """What :meth:`packed` has packed."""
+        parts = torch.load(io.BytesIO(packed), weights_only=True)
+        return cls(parts["run"], parts["monitor"], parts["log"].encode(), Trace(parts["held_out"]))
+
 
 def train_prefix(plan: CaseStudyPlan, run: LiveRun, progress: OnProgress) -> Fork:
     """Train up to the step before the onset."""
@@ -65,14 +81,19 @@ def train_prefix(plan: CaseStudyPlan, run: LiveRun, progress: OnProgress) -> For
     return Fork(run.state_dict(), state, b"".join(lines[1:]), trace)
 
 
-def train_fork(plan: CaseStudyPlan, name: str, spelling: str, fork: Fork, out: Path) -> tuple[str, Trace]:
+def train_packed_fork(plan: CaseStudyPlan, name: str, spelling: str, packed: bytes, out: Path) -> Trace:
+    """As :func:`train_fork`, in another process."""
+    return train_fork(plan, name, spelling, Fork.unpacked(packed), out)
+
+
+def train_fork(plan: CaseStudyPlan, name: str, spelling: str, fork: Fork, out: Path) -> Trace:
     """Train a fork to the horizon, or until its loss is not finite or a worker is lost."""
     run = live_run(plan)[0].load_state_dict(fork.run)
     trace = Trace(dict(fork.trace.held_out))
     if name == TWIN:
         for _ in _steps(plan, run, None, trace, until=plan.steps):
             pass
-        return name, trace
+        return trace
     fault, log = fault_of(spelling), out / f"{name}.jsonl"
     config = _config(plan, name, spelling, run)
     write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
@@ -85,7 +106,7 @@ def train_fork(plan: CaseStudyPlan, name: str, spelling: str, fork: Fork, out: P
             for part, context in ends.pop(step, []):
                 context.close()
                 monitor.note("FAULT_CLEARED", step=step + 1, fault=part.name)
-    return name, trace
+    return trace
 
 
 def _begin(

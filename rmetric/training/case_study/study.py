@@ -6,16 +6,25 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
-
-from joblib import Parallel, delayed
 
 from rmetric.evaluation.ground_truth import Outcome, judge
 from rmetric.faults import NO_FAULT
 from rmetric.records import encode_event
-from rmetric.training.case_study.forks import TWIN, Fork, OnProgress, Trace, fault_of, train_fork, train_prefix
+from rmetric.training.case_study.forks import (
+    TWIN,
+    Fork,
+    OnProgress,
+    Trace,
+    fault_of,
+    train_fork,
+    train_packed_fork,
+    train_prefix,
+)
 from rmetric.training.case_study.plan import CaseStudyPlan
 from rmetric.training.case_study.setup import live_run
 from rmetric.training.hardware import HardwareWatch
@@ -110,12 +119,31 @@ def _check(plan: CaseStudyPlan, run: LiveRun) -> None:
 def _train_all(plan: CaseStudyPlan, fork: Fork, out: Path, jobs: int, progress: OnProgress) -> dict[str, Trace]:
     """Name of a run, ``twin`` included → its trace."""
     spellings = {TWIN: "", **dict(zip(plan.run_names(), plan.faults, strict=True))}
-    work = (delayed(train_fork)(plan, name, spelling, fork, out) for name, spelling in spellings.items())
-    traces = {}
-    for name, trace in Parallel(n_jobs=min(jobs, len(spellings)), return_as="generator")(work):
-        progress(name, plan.steps - plan.first_disturbed + 1)
-        traces[name] = trace
-    return traces
+    processes = min(jobs, len(spellings))
+    if processes == 1:
+        finished = ((name, train_fork(plan, name, spelling, fork, out)) for name, spelling in spellings.items())
+        return {name: _told(plan, name, trace, progress) for name, trace in finished}
+    # Fresh processes: a pool that others have used before may take torch, once imported, for a leak of memory.
+    packed = fork.packed()
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        try:
+            waiting = {
+                pool.submit(train_packed_fork, plan, name, spelling, packed, out): name
+                for name, spelling in spellings.items()
+            }
+            done = {
+                waiting[item]: _told(plan, waiting[item], item.result(), progress) for item in as_completed(waiting)
+            }
+        except BaseException:  # Ctrl-C: their logs are valid as they are
+            for process in active_children():
+                process.terminate()
+            raise
+    return {name: done[name] for name in spellings}
+
+
+def _told(plan: CaseStudyPlan, name: str, trace: Trace, progress: OnProgress) -> Trace:
+    progress(name, plan.steps - plan.first_disturbed + 1)
+    return trace
 
 
 def _steps_done(plan: CaseStudyPlan, traces: Mapping[str, Trace]) -> int:
