@@ -169,6 +169,13 @@ def _hardware_watch() -> HardwareWatch:
     return watch
 
 
+def close_hardware_watch() -> None:
+    """End the watch of this process, if there is one."""
+    if _hardware_watch.cache_info().currsize:
+        _hardware_watch().close()
+        _hardware_watch.cache_clear()
+
+
 def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LiveRun) -> dict[str, Any]:
     fault, severities = fault_of(spelling), re.findall(r"@(\w+)", spelling)
     injection = {

@@ -20,6 +20,7 @@ from rmetric.training.case_study.forks import (
     Fork,
     OnProgress,
     Trace,
+    close_hardware_watch,
     fault_of,
     train_fork,
     train_packed_fork,
@@ -84,8 +85,11 @@ def run_case_study(
         old.unlink()
     for note in HardwareWatch.automatic(interval_s=None).notes():
         LOGGER.warning("%s", note)
-    with out_of_memory_in_one_line("training"):
-        traces = _train_all(plan, train_prefix(plan, run, progress), out, jobs, progress)
+    try:
+        with out_of_memory_in_one_line("training"):
+            traces = _train_all(plan, train_prefix(plan, run, progress), out, jobs, progress)
+    finally:
+        close_hardware_watch()
     names = plan.run_names()
     outcomes = {name: _judge(plan, name, fault, traces) for name, fault in zip(names, plan.faults, strict=True)}
     logs = tuple(out / f"{name}.jsonl" for name in names)
