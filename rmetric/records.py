@@ -50,6 +50,7 @@ MEASUREMENTS = (
     "non_finite_count",
     "uniform_gap",
     "attention_logit_max",
+    "hardware_events",
 )
 """What detectors may see of a METRICS record, by the names used in the log."""
 
@@ -113,6 +114,8 @@ class Observation:
     """``training_loss`` − ln(vocabulary), nats: 0 for a model that answers every token alike."""
     attention_logit_max: float | None = None
     """Largest attention logit of the record."""
+    hardware_events: float | None = None
+    """Hardware events that were reported in the steps of the record; slow steps are none."""
     evaluated: bool = False
     """Whether ``validation_loss`` is new in this record."""
 
@@ -130,6 +133,7 @@ class Observation:
         self.non_finite_count = measurement(self.non_finite_count)
         self.uniform_gap = measurement(self.uniform_gap)
         self.attention_logit_max = measurement(self.attention_logit_max)
+        self.hardware_events = measurement(self.hardware_events)
 
     def __getitem__(self, name: str) -> float:
         """A measurement by its name in the log."""

@@ -8,12 +8,12 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -43,12 +43,36 @@ CONTROLS_PER_REPETITION = 6
 BATCH_RUNS = 60
 """Runs simulated together: enough to be fast, few enough to keep memory constant."""
 MANIFEST = "manifest.json"
-WRITING_PARTS = (
-    "architectures.py", "detectors/", "evaluation/ground_truth.py", "faults/", "metric.py", "records.py", "signals.py",
-    "simulation/", "streams.py", "study.py",
-)  # fmt: skip
-"""Parts of this package that the bytes of a log depend on."""
-LIBRARIES = ("numpy", "scipy", "pandas", "river", "orjson", "joblib")
+
+
+class Spec(Protocol):
+    """One run of a study, as the runner sees it."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def experiment_id(self) -> str: ...
+
+
+class Plan(Protocol):
+    """What is to be run, a frozen dataclass; simulated or trained."""
+
+    def specs(self) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """How the runs of a study come about."""
+
+    name: str
+    verb: str
+    """For the progress bar."""
+    execute: Callable[[Any, Sequence[Any], Path, int, Sequence[Path]], Iterator[list[Finished]]]
+    """Called with plan, specs, folder, processes and plugins; writes each log whole and yields what it has written."""
+    writing_parts: tuple[str, ...]
+    """Parts of this package that the bytes of a log depend on."""
+    libraries: tuple[str, ...]
+    """Packages that they depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +94,10 @@ class StudyPlan:
     def smoke(cls, **changes: Any) -> StudyPlan:
         """36 runs: each architecture, each of its faults once at medium severity, four controls."""
         return cls(**{"repetitions": 1, "severities": ("medium",), "controls": 4, **changes})
+
+    def only(self, architectures: Sequence[str], faults: Sequence[str]) -> StudyPlan:
+        """The same plan for some architectures, and with other faults than the matrix has unless there are none."""
+        return replace(self, architectures=tuple(architectures), faults=tuple(faults))
 
     def specs(self) -> list[RunSpec]:
         """All runs in order: architecture, fault, severity, repetition; controls last in each architecture."""
@@ -164,10 +192,33 @@ def judge_traces(traces: Traces) -> list[Outcome]:
     )
 
 
+def simulate_all(
+    plan: StudyPlan, todo: Sequence[RunSpec], folder: Path, jobs: int, plugins: Sequence[Path]
+) -> Iterator[list[Finished]]:
+    """Simulate the runs that are still to do, in batches; yields those of a batch when it is done."""
+    batches = _batches(todo)
+    work = (delayed(_run_batch_into)(batch, folder, tuple(plugins)) for batch in batches)
+    yield from Parallel(n_jobs=min(jobs, max(1, len(batches))), return_as="generator_unordered")(work)
+
+
+SIMULATION = Backend(
+    name="simulation",
+    verb="simulating",
+    execute=simulate_all,
+    writing_parts=(
+        "architectures.py", "detectors/", "evaluation/ground_truth.py", "faults/", "metric.py", "records.py",
+        "signals.py", "simulation/", "streams.py", "study.py",
+    ),
+    libraries=("numpy", "scipy", "pandas", "river", "orjson", "joblib"),
+)  # fmt: skip
+"""The simulator, for :func:`run_study`."""
+
+
 def run_study(
-    plan: StudyPlan,
+    plan: Plan,
     folder: Path,
     *,
+    backend: Backend = SIMULATION,
     jobs: int = 1,
     resume: bool = False,
     overwrite: bool = False,
@@ -184,6 +235,8 @@ def run_study(
         What to run.
     folder
         Existing folder for the logs and ``manifest.json``.
+    backend
+        Simulation, or real training (:data:`rmetric.training.real_study.TORCH`).
     jobs
         Number of processes.
     resume
@@ -202,15 +255,14 @@ def run_study(
     specs = plan.specs()
     if not specs:
         raise UserError("this study has no runs; give at least one repetition or control")
-    identity = _identity(plan, plugins)
+    identity = _identity(plan, backend, plugins)
     kept = _prepare(folder, identity, specs, resume=resume, overwrite=overwrite)
     todo = [spec for spec in specs if spec.experiment_id not in kept]
     if todo:
         _write_manifest(folder, identity, specs, {}, started)
-    batches = _batches(todo)
-    with tqdm(total=len(specs), initial=len(specs) - len(todo), unit="run", disable=None, desc="simulating") as bar:
-        work = (delayed(_run_batch_into)(batch, folder, tuple(plugins)) for batch in batches)
-        for made in Parallel(n_jobs=min(jobs, max(1, len(batches))), return_as="generator_unordered")(work):
+    done = len(specs) - len(todo)
+    with tqdm(total=len(specs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
+        for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
             kept.update({item.name: item for item in made})
             bar.update(len(made))
     if todo:
@@ -242,31 +294,31 @@ def _run_batch_into(specs: Sequence[RunSpec], folder: Path, plugins: Sequence[Pa
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _identity(plan: StudyPlan, plugins: Sequence[Path]) -> dict[str, Any]:
+def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str, Any]:
     """All that the bytes of the logs depend on."""
     return {
-        "plan": json.loads(json.dumps(asdict(plan))),
+        "plan": json.loads(json.dumps(asdict(plan))),  # type: ignore[call-overload]
         "package_version": __version__,
         "schema_version": SCHEMA_VERSION,
-        "code": _code_digest(),
-        "libraries": {name: version(name) for name in LIBRARIES},
+        "code": _code_digest(backend.writing_parts),
+        "libraries": {name: version(name) for name in backend.libraries},
         "plugins": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in plugins},
     }
 
 
-def _code_digest() -> str:
+def _code_digest(parts: tuple[str, ...]) -> str:
     """Digest of those sources of this package that write logs: a study is not resumed with other code."""
     root = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root).as_posix()
-        if place.startswith(WRITING_PARTS):
+        if place.startswith(parts):
             digest.update(place.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def _prepare(
-    folder: Path, identity: dict[str, Any], specs: Sequence[RunSpec], *, resume: bool, overwrite: bool
+    folder: Path, identity: dict[str, Any], specs: Sequence[Spec], *, resume: bool, overwrite: bool
 ) -> dict[str, Finished]:
     """Clear or check the folder; returns the finished logs to keep."""
     manifest = _read_manifest(folder)
@@ -317,7 +369,7 @@ def _first_difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "its manifest is damaged"
 
 
-def _finished(folder: Path, spec: RunSpec, listed: dict[str, Any] | None) -> Finished | None:
+def _finished(folder: Path, spec: Spec, listed: dict[str, Any] | None) -> Finished | None:
     """The log of a run if it is there and whole, else ``None``."""
     try:
         content = (folder / f"{spec.experiment_id}.jsonl").read_bytes()
@@ -340,7 +392,7 @@ def _finished(folder: Path, spec: RunSpec, listed: dict[str, Any] | None) -> Fin
 
 
 def _write_manifest(
-    folder: Path, identity: dict[str, Any], specs: Sequence[RunSpec], finished: dict[str, Finished], started: float
+    folder: Path, identity: dict[str, Any], specs: Sequence[Spec], finished: dict[str, Finished], started: float
 ) -> None:
     runs = {
         spec.experiment_id: {key: value for key, value in asdict(item).items() if key != "name"} if item else None

@@ -46,6 +46,8 @@ class NetworkDegradation(Fault):
     """Probability that a step runs into the watchdog's time-out."""
     events_per_step: float = 0.03
     """Probability of a correctable network event in a step."""
+    live_time_scale: float = 1.0
+    """Share of the delays that a live run waits, where a model's step is shorter than a production one."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         jitter = 0.5 + 0.5 * rng.exponential("jitter")
@@ -85,7 +87,7 @@ class NetworkDegradation(Fault):
     def _delay_s(self, training: LiveRun) -> float:
         """Of each collective of this step."""
         jitter = 0.5 + 0.5 * training.rng(f"{self.name}/jitter").exponential()
-        return jitter * self.delay_ms / 1000.0
+        return jitter * self.delay_ms * self.live_time_scale / 1000.0
 
     def _report(self, training: LiveRun, worker: int) -> None:
         """What the link and the watchdog say in this step."""

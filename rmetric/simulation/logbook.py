@@ -130,6 +130,7 @@ def _log(
     hardware = [event for event in traces.hardware[row] if event.step <= summary.ends[row]]
     times_s = [float(summary.time_s[row, event.step - 1]) for event in hardware]
     columns["lambda"] = _hardware_failure_rate(step, [event.step for event in hardware], times_s)
+    columns["hardware_events"] = _events_reported(step, [event.step for event in hardware])
     observations = Observations(step, {**columns, "validation_loss": validation, "delta_l": drift})
     explained, alerts, alert_events = _consult(observations, detectors)
 
@@ -172,6 +173,12 @@ def _hardware_failure_rate(step: NDArray[np.int64], at: list[int], times_s: list
     return to_log_precision(np.array(values)[np.searchsorted(at, step, side="right")])
 
 
+def _events_reported(step: NDArray[np.int64], at: list[int]) -> NDArray[np.float64]:
+    """Hardware events of each record, (n,); NaN for none, which the log leaves out."""
+    count = np.bincount(np.searchsorted(step, at), minlength=len(step)).astype(np.float64)
+    return np.where(count > 0, count, np.nan)
+
+
 def _consult(
     observations: Observations, detectors: dict[str, StreamingDetector]
 ) -> tuple[RValue, dict[str, int], list[Event]]:
@@ -202,6 +209,8 @@ def _floats(observations: Observations, explained: RValue) -> dict[str, NDArray[
     count = observations["non_finite_count"]
     if count.any():
         floats["non_finite_count"] = np.where(count > 0, count, np.nan)
+    if not np.isnan(observations["hardware_events"]).all():
+        floats["hardware_events"] = observations["hardware_events"]
     floats |= {
         "lambda_norm": to_log_precision(explained.lambda_norm),
         "sigma_sq_norm": to_log_precision(explained.sigma_sq_norm),

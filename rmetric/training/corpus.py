@@ -80,3 +80,15 @@ def standard_library() -> Corpus:
     text = b"\n".join(path.read_bytes() for path in files)
     name = f"source of the standard library of Python {platform.python_version()}"
     return corpus_of(name, np.frombuffer(text, dtype=np.uint8), BYTES)
+
+
+@cache
+def documentation() -> Corpus:
+    """Prose for a changed mix of data: the help texts of Python's language reference, as bytes. About 0.7 MB."""
+    path = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UserError("this Python comes without pydoc_data/topics.py; install its whole standard library") from error
+    name = f"help texts of Python {platform.python_version()}"
+    return corpus_of(name, np.frombuffer(text, dtype=np.uint8), BYTES)

@@ -26,7 +26,7 @@ def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
     """A fresh run as planned, one a process, and what there is to say about it."""
     for plugin in plan.plugins:
         load_plugin(plugin)
-    device = _device(plan.device)
+    device = device_of(plan.device)
     if device.type == "cpu":
         torch.set_num_threads(1)  # several processes share the cores, and sums come out the same in each
     model, corpus, described, autocast = _tiny(plan, device) if plan.tiny else _pretrained(plan, device)
@@ -54,7 +54,8 @@ def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
     return LiveRun(model, optimizer, corpus, config), description
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """A device by torch's name for it; ``auto``: the GPU if there is one. :class:`UserError` if it is not to be had."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

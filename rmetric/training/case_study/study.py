@@ -17,10 +17,7 @@ from rmetric.faults import NO_FAULT
 from rmetric.records import encode_event
 from rmetric.training.case_study.forks import (
     TWIN,
-    Fork,
     OnProgress,
-    Trace,
-    close_hardware_watch,
     fault_of,
     train_fork,
     train_packed_fork,
@@ -28,6 +25,7 @@ from rmetric.training.case_study.forks import (
 )
 from rmetric.training.case_study.plan import CaseStudyPlan
 from rmetric.training.case_study.setup import live_run
+from rmetric.training.forking import Fork, Trace, close_hardware_watch
 from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun
 from rmetric.training.models.memory import out_of_memory_in_one_line

@@ -2,6 +2,7 @@
 
 from rmetric.training.hardware.base import (
     COMPONENTS,
+    SLOW_STEPS,
     HardwareReport,
     HardwareSource,
     HardwareUnavailable,
@@ -13,6 +14,7 @@ from rmetric.training.hardware.watch import HardwareWatch
 
 __all__ = [
     "COMPONENTS",
+    "SLOW_STEPS",
     "HardwareReport",
     "HardwareSource",
     "HardwareUnavailable",

@@ -22,6 +22,8 @@ SYSTEM_MEMORY = "System memory"
 SSD = "SSD"
 STRAGGLER = "straggler"
 STALL = "stall"
+SLOW_STEPS = (STRAGGLER, STALL)
+"""Components of the reports that step times alone give; nothing in the hardware said so."""
 
 COMPONENTS = (
     FAULTY_GPU,

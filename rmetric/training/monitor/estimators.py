@@ -57,7 +57,15 @@ class Estimators:
         self._drift.validation(loss)
 
     def observe(
-        self, step: int, readout: Readout, *, learning_rate: float, step_time_s: float, spread: str, evaluated: bool
+        self,
+        step: int,
+        readout: Readout,
+        *,
+        learning_rate: float,
+        step_time_s: float,
+        spread: str,
+        evaluated: bool,
+        hardware_events: int = 0,
     ) -> Observation:
         """The observation of the next step.
 
@@ -75,6 +83,8 @@ class Estimators:
             Where ``readout.parts`` come from.
         evaluated
             Whether :meth:`validation` was called since the step before.
+        hardware_events
+            Reported since the step before; slow steps are none.
         """
         if step_time_s > 0:
             self.elapsed_s += step_time_s
@@ -94,6 +104,7 @@ class Estimators:
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": _measured(readout.scalars, "attention_logit_max"),
+            "hardware_events": float(hardware_events),
         }
         self.sources["delta_l"] = self._drift.source
         known = {name: None if math.isnan(value) else _at_log_precision(value) for name, value in values.items()}

@@ -6,7 +6,8 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from rmetric.detectors import StreamingDetector
 from rmetric.records import Event, Observation
 from rmetric.state import restore, state_of
-from rmetric.training.hardware import HardwareReport, HardwareWatch, StepTimes
+from rmetric.training.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
 from rmetric.training.monitor.alerts import Alert
 from rmetric.training.monitor.estimators import Estimators
 from rmetric.training.monitor.gradients import GradientNorms
@@ -231,6 +232,24 @@ class TrainingMonitor:
         """Put a line of your own into the log, at the step that is being done unless told otherwise."""
         self._recorder.note({"event": event, "step": self.step_number + 1 if step is None else step, **fields})
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done in here (an evaluation of your own, a snapshot) is no part of a step's time."""
+        seconds = self.seconds_into_step
+        try:
+            yield
+        finally:
+            self.continue_step(seconds)
+
+    @property
+    def seconds_into_step(self) -> float:
+        """Seconds since the last :meth:`step`; NaN before the first, and after a validation or a checkpoint."""
+        return self._clock() - self._before_s
+
+    def continue_step(self, seconds: float) -> None:
+        """Let the step that is being done be that old already: for a fork, which goes on in the middle of its twin."""
+        self._before_s = self._clock() - seconds
+
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, failure: Failure | None = None) -> None:
@@ -357,6 +376,7 @@ class TrainingMonitor:
             step_time_s=pending.step_time_s,
             spread=pending.spread,
             evaluated=bool(pending.validation),
+            hardware_events=sum(report.component not in SLOW_STEPS for report in reports),
         )
         verdict = self._panel.consult(observation, readout)
         if not math.isinf(observation["training_loss"]):
