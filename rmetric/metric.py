@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rmetric.robust.metric import RobustRMetric
 
 Signal = TypeVar("Signal", float, NDArray[np.float64])
 
@@ -178,6 +181,17 @@ class RMetric:
     def paper_case_study(cls) -> RMetric:
         """The authors' case-study setting: the same weights and threshold, histories of 100 values."""
         return cls(window=100)
+
+    @classmethod
+    def robust(cls) -> RobustRMetric:
+        """The calibrated, robust metric: the same three components, each from the best estimators of its kind.
+
+        Its :meth:`~rmetric.robust.metric.RobustRMetric.update` takes a whole observation, because each component has
+        more than one signal.
+        """
+        from rmetric.robust.metric import RobustRMetric
+
+        return RobustRMetric()
 
     @property
     def weights(self) -> Weights:

@@ -55,6 +55,7 @@ def small_detector(name: str) -> Detector:
     """A registered detector whose windows and warm-ups are short enough for runs of some ten records."""
     short = {
         "window": 4, "warm_up": 3, "memory": 5, "trees": 4, "skipped_steps": 2, "reference_steps": 8, "min_records": 3,
+        "skipped_records": 2, "reference_records": 8, "epochs": 2,
     }  # fmt: skip
     detector = DETECTORS[name]()  # type: ignore[call-arg]
     known = {item.name for item in fields(detector) if item.init}
@@ -99,5 +100,6 @@ def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
         "delta_l": -0.2 + 0.01 * rng.standard_normal(length),
         "non_finite_count": np.zeros(length),
         "uniform_gap": np.full(length, -3.0),
+        "hardware_events": np.zeros(length),
     }
     return Observations(step, columns)

@@ -1,0 +1,207 @@
+"""Fit the robust R-Metric on the fit half of a study: tails, weights, threshold.
+
+python -m rmetric.robust.fit --from logs_REAL                      # writes rmetric/robust/settings.json
+python -m rmetric.robust.fit --from logs_REAL --out mine.json --budget 5e-5
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+import rmetric
+from rmetric.cli import Parser, script
+from rmetric.errors import UserError
+from rmetric.evaluation.calibration import BUDGET_PER_STEP, threshold_for_budget
+from rmetric.evaluation.curves import strict_curve
+from rmetric.evaluation.loading import Study, load_study
+from rmetric.evaluation.protocols import HEALTHY, REARM_STEPS, Timeline
+from rmetric.evaluation.split import halves
+from rmetric.metric import Weights
+from rmetric.records import write_atomically
+from rmetric.robust.metric import AGREEMENT, COMPONENTS, STATISTICS, Statistics
+from rmetric.robust.settings import VERSION
+from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
+
+Floats = NDArray[np.float64]
+
+KNOT_DECADES = 0.5
+"""Distance of the knots of a tail, in decades of rarity."""
+WEIGHT_STEPS = (0.25, 0.5, 0.75, 1.0)
+SHIPPED = Path(__file__).with_name("settings.json")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Settings and what they did on the runs they were fitted to."""
+
+    tails: dict[str, Tail]
+    weights: Weights
+    threshold: float
+    f1: float
+    """Optimistic: of the runs that were fitted to."""
+
+
+def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDGET_PER_STEP) -> Fit:
+    """Tails, then weights and threshold.
+
+    Parameters
+    ----------
+    timeline
+        Of the runs to fit to, and no others.
+    statistics_NJ
+        From :meth:`Statistics.of`, the runs one after the other, shape (records, statistics).
+    budget_per_step
+        False alarms per healthy step that the threshold may give.
+    """
+    tails = fit_tails(timeline, statistics_NJ)
+    evidence_3N = evidence(tails, statistics_NJ)
+    best: tuple[float, float, Weights, float] | None = None
+    for weights in weight_grid():
+        r = weigh(weights, evidence_3N)
+        curve = strict_curve(timeline, timeline.starts(r))
+        threshold = threshold_for_budget(curve, budget_per_step)
+        if math.isnan(threshold):
+            continue
+        at = int(np.searchsorted(curve.threshold, threshold, side="right")) - 1
+        # At a tie the even weights: nothing has spoken against them.
+        merit = (float(curve.f1[at]), sum(weights))
+        if best is None or merit > best[:2]:
+            best = (*merit, weights, threshold)
+    if best is None:
+        raise UserError("no run of the fit half failed, or no threshold keeps the budget; fit to a larger study")
+    return Fit(tails, best[2], best[3], best[0])
+
+
+def fit_tails(timeline: Timeline, statistics_NJ: Floats) -> dict[str, Tail]:
+    """Tails of all statistics in the healthy steps of a timeline; those that never moved are left out."""
+    found = {name: fit_tail(timeline, statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)}
+    return {name: tail for name, tail in found.items() if tail.bars}
+
+
+def fit_tail(timeline: Timeline, statistic_N: Floats) -> Tail:
+    """Values of a statistic that healthy runs reach 10^-2, 10^-2.5, … times a step, and the largest of all.
+
+    As in the strict protocol, what lies within 50 steps is one episode; but a value that is held for longer counts once
+    for each 50 steps, or what is always there would be rare.
+    """
+    starts = timeline.starts(statistic_N)
+    healthy = starts.zone == HEALTHY
+    low, high = starts.low[healthy], starts.high[healthy]
+    bars = np.unique(high[np.isfinite(high)])
+    if len(bars) < 2:  # never moved: nothing to be measured, and only infinity is a surprise
+        return Tail((), ())
+    # Episodes that reach a bar: low < bar <= high. A lower bar merges some; what is left makes a rate that only falls.
+    episodes = np.searchsorted(np.sort(low), bars) - np.searchsorted(np.sort(high), bars)
+    reached = np.sort(statistic_N[(timeline.zone == HEALTHY) & ~np.isnan(statistic_N)])
+    held = (len(reached) - np.searchsorted(reached, bars)) / (timeline.zone == HEALTHY).sum()
+    rate = np.maximum.accumulate(episodes[::-1])[::-1] / timeline.healthy_steps.sum()
+    rate = np.maximum(rate, held / REARM_STEPS)
+    surprise = np.maximum(0.0, -np.log10(rate / EVERYDAY_PER_STEP))
+    wanted = np.arange(0.0, surprise[-1], KNOT_DECADES)
+    places = np.unique([*np.searchsorted(surprise, wanted, side="right") - 1, len(bars) - 1])
+    places = places[places >= 0]
+    return Tail(tuple(bars[places].tolist()), tuple(surprise[places].tolist()))
+
+
+def evidence(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
+    """Surprise of each component, shape (3, records)."""
+    surprises = {name: _surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)}
+    return np.stack([np.max([surprises[name] for name in part.statistics], axis=0) for part in COMPONENTS])
+
+
+def _surprise(tail: Tail | None, statistic_N: Floats) -> Floats:
+    tail = tail or Tail((), ())
+    values, index = np.unique(statistic_N, return_inverse=True)
+    return np.array([tail.surprise(value) for value in values.tolist()])[index]
+
+
+def weigh(weights: Weights, evidence_3N: Floats) -> Floats:
+    """R of evidence, shape (records,); as :class:`RobustRMetric`, up to rounding."""
+    return ((np.array(weights)[:, None] * evidence_3N) ** AGREEMENT).sum(axis=0) ** (1.0 / AGREEMENT)
+
+
+def weight_grid() -> list[Weights]:
+    """All weights of :data:`WEIGHT_STEPS` whose largest is 1: the threshold takes up any common factor."""
+    grid = itertools.product(WEIGHT_STEPS, repeat=3)
+    return [Weights(*weights) for weights in grid if max(weights) == 1.0]
+
+
+def statistics_of(study: Study, runs_R: NDArray[np.bool_], jobs: int | None = None) -> Floats:
+    """Statistics of some of the runs, one after the other, shape (records, statistics)."""
+    chosen = [run for run, wanted in zip(study.runs, runs_R.tolist(), strict=True) if wanted]
+    work = (delayed(Statistics.of)(run.observations) for run in chosen)
+    return np.concatenate([np.empty((0, len(STATISTICS))), *Parallel(n_jobs=jobs or -1)(work)])
+
+
+def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int | None = None) -> dict[str, Any]:
+    """Contents of a settings file: fitted on the fit half of a study and nothing else."""
+    runs_R = halves(study.runs).fit
+    if not runs_R.any():
+        raise UserError(f"{study.folder} has no run in the fit half (odd repetitions); give a whole study")
+    timeline, _ = Timeline.of(study.runs).only(runs_R)
+    fitted = fit(timeline, statistics_of(study, runs_R, jobs), budget_per_step)
+    used = [checksum for checksum, wanted in zip(study.checksums, runs_R.tolist(), strict=True) if wanted]
+    return {
+        "version": VERSION,
+        "weights": dict(zip(("lambda", "sigma_sq", "delta_l"), fitted.weights, strict=True)),
+        "threshold": _rounded(fitted.threshold),
+        "budget_per_step": budget_per_step,
+        "tails": {
+            name: {
+                "bars": [_rounded(bar) for bar in tail.bars],
+                "surprises": [_rounded(item) for item in tail.surprises],
+            }
+            for name, tail in fitted.tails.items()
+        },
+        "provenance": {
+            "half": "fit",
+            "runs": int(runs_R.sum()),
+            "failed": int(timeline.failed.sum()),
+            "healthy_steps": int(timeline.healthy_steps.sum()),
+            "f1_on_these_runs": _rounded(fitted.f1),
+            "data_sha256": hashlib.sha256("".join(sorted(used)).encode()).hexdigest(),
+            "package_version": rmetric.__version__,
+        },
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def parser() -> Parser:
+    """Command line of this module."""
+    p = Parser("Fit the robust R-Metric on the fit half (odd repetitions) of a study.")
+    p.add_argument("--from", dest="logs", type=Path, required=True, help="folder with the study's logs")
+    p.add_argument("--out", type=Path, default=SHIPPED, help="settings file to write (default: the shipped one)")
+    p.add_argument("--budget", type=float, default=BUDGET_PER_STEP, help="false alarms per healthy step")
+    p.add_jobs()
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    if not 0.0 < args.budget < 1.0:
+        raise UserError(f"--budget must be between 0 and 1 false alarms a healthy step, not {args.budget}")
+    content = fit_study(load_study(args.logs, args.jobs), args.budget, args.jobs)
+    write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
+    weights, origin = content["weights"], content["provenance"]
+    print(f"{args.out}: threshold {content['threshold']:.4g}, weights {weights}")
+    print(f"fitted to {origin['runs']} runs ({origin['failed']} failed, {origin['healthy_steps']:,} healthy steps)")
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

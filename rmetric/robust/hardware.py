@@ -1,0 +1,79 @@
+"""λ of the robust R-Metric: hardware events and slow steps."""
+
+from __future__ import annotations
+
+import math
+
+from rmetric.records import Observation
+from rmetric.robust.cusum import Cusum
+from rmetric.robust.logarithm import logarithm
+from rmetric.robust.pace import Pace
+from rmetric.robust.reference import RobustReference
+from rmetric.robust.signal import CLIP
+
+STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
+"""Incidents a step of a machine whose stray errors mean nothing, and of one that is about to be lost."""
+ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
+"""A step; with it the CUSUM of the counts is the likelihood ratio of the two rates, up to a factor."""
+INCIDENTS_CEILING = 5.0
+"""So that the evidence of a burst fades within some 200 quiet steps."""
+SLOW_WINDOW, SLOW_WARM_UP = 32, 24
+"""Records: a shared machine changes its pace, and the level has to follow within half of this."""
+SLOW_SCALES, SLOW_FACTOR = 8.0, 1.5
+"""How far above its level a slow step is: so many robust scales of the logarithm, and at least this factor."""
+STEP_TIME_FLOOR = 0.03
+"""Of the logarithm: changes of 3 % are nobody's concern."""
+
+
+class HardwareEvidence:
+    """Statistics of λ: a CUSUM of incidents, and the factor of a slow-down.
+
+    An incident is a hardware event, or a slow step that stands alone. Where the log has no count of events
+    (``hardware_events``), a change of ``lambda`` means that there was one. One incident is everyday life; what tells an
+    ailing machine is that the next one follows soon. A change of pace counts as one slow step and no more: a shared
+    machine has those, and so has a run that is resumed.
+
+    **Source:** for counts, Lucas, "Counted data CUSUM's", Technometrics 27 (1985).
+    """
+
+    statistics = ("hardware_events.drift", "step_time_s.pace")
+    reads = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
+
+    def __init__(self, window: int, warm_up: int) -> None:
+        self._incidents = Cusum(allowance=ALLOWANCE, cap=math.inf, ceiling=INCIDENTS_CEILING)
+        self._pace = RobustReference(window=SLOW_WINDOW, warm_up=SLOW_WARM_UP, floor=STEP_TIME_FLOOR, clip=CLIP)
+        self._step_time = Pace(window=window, warm_up=warm_up)
+        self._step: int | None = None
+        self._rate = math.nan
+        self._counted = self._was_slow = False
+
+    def update(self, observation: Observation) -> tuple[float, ...]:
+        """The statistics of the next record."""
+        steps = 1 if self._step is None else observation.step - self._step
+        self._step = observation.step
+        longest = observation["step_time_max_s"]
+        slow = self._is_slow(logarithm(longest if longest == longest else observation["step_time_s"]))
+        incidents = self._events_of(observation) + slow
+        pace = self._step_time.update(logarithm(observation["step_time_s"]))
+        return self._incidents.update(incidents, steps), pace
+
+    def _is_slow(self, log_time: float) -> bool:
+        """Whether this is a slow step, and the one before was not."""
+        score = self._pace.update(log_time)
+        if math.isnan(score):
+            return False
+        before = self._was_slow
+        self._was_slow = score * self._pace.scale > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR))
+        return self._was_slow and not before
+
+    def _events_of(self, observation: Observation) -> float:
+        rate, before = observation["lambda"], self._rate
+        if rate == rate:
+            self._rate = rate
+        events = observation["hardware_events"]
+        if events == events:
+            self._counted = True
+            return events
+        if self._counted or rate != rate:
+            return 0.0
+        return 1.0 if rate != before and before == before else 0.0

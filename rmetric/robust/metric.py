@@ -1,0 +1,142 @@
+"""The robust R-Metric: three kinds of evidence in one unit, weighed and added up."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.metric import Weights
+from rmetric.records import Observation, Observations
+from rmetric.robust.drift import LossEvidence
+from rmetric.robust.gradients import GradientEvidence
+from rmetric.robust.hardware import HardwareEvidence
+from rmetric.robust.settings import RobustSettings
+from rmetric.robust.signal import WARM_UP, WINDOW
+from rmetric.robust.surprise import Tail
+
+COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)
+"""λ, σ², ΔL."""
+STATISTICS = tuple(name for component in COMPONENTS for name in component.statistics)
+"""All statistics, in the order of :class:`Statistics`."""
+READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
+"""Measurements that the metric sees."""
+
+
+AGREEMENT = 4.0
+"""Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, so that they
+are far from independent in healthy runs: with 1 (Fisher's sum) such everyday agreement set the threshold. With 4 the
+strongest decides, and two that are equally strong count for a fifth more than one."""
+
+
+class RobustRValue(NamedTuple):
+    """R of one record, what it is made of, and what contributed most."""
+
+    r: float
+    """Norm of weight · evidence, at least 0; infinite for what no healthy step has; NaN if nothing was measured."""
+    lambda_evidence: float
+    sigma_sq_evidence: float
+    delta_l_evidence: float
+    """Surprise of each component: −log₁₀ of the false alarms a healthy step that its strongest statistic would give."""
+    cause: str
+    """Measurement with the largest weighted surprise; empty if there is none."""
+
+
+class Statistics:
+    """Everything that is computed of a run before anything fitted comes in; streams."""
+
+    def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
+        self._components = [component(window, warm_up) for component in COMPONENTS]
+
+    def update(self, observation: Observation) -> list[tuple[float, ...]]:
+        """One tuple a component, NaN where a statistic cannot be judged."""
+        return [component.update(observation) for component in self._components]
+
+    @classmethod
+    def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
+        """Those of a whole run from a fresh state, shape (n, statistics)."""
+        fresh = cls(window=window, warm_up=warm_up)
+        rows = [[value for part in fresh.update(observation) for value in part] for observation in observations]
+        return np.array(rows, dtype=np.float64).reshape(len(observations), len(STATISTICS))
+
+
+class RobustRMetric:
+    """R = ‖(w_λ·s_λ, w_σ²·s_σ², w_ΔL·s_ΔL)‖₄, each s the surprise of the strongest statistic of its kind.
+
+    .. math:: R = \\Big(\\sum_c (w_c s_c)^4\\Big)^{1/4}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01)
+
+    with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs. So
+    all evidence is in one unit; one strong statistic alerts alone, and agreement of several adds up.
+
+    Parameters
+    ----------
+    settings
+        Tails, weights, threshold; those that are shipped if left out.
+    window, warm_up
+        Records whose errors make a scale, and that must be there before the first score.
+
+    **Source:** the three components and their weights are those of M. Fatima 2025; surprise as the common unit is that
+    of Fisher's combination of p-values (1925), which would be their sum.
+
+    **Deviation:** the paper normalises each signal over its own extremes, so that every run reaches the top of every
+    scale; here the run's median and MAD make the scale, and healthy runs of others say what is rare.
+
+    >>> metric = RobustRMetric()
+    >>> metric.update(Observation(1, training_loss=2.0, grad_norm=1.0)).r
+    0.0
+    >>> metric.update(Observation(2, training_loss=2.0, grad_norm=math.inf))[0::4]
+    (inf, 'grad_norm')
+    """
+
+    def __init__(self, settings: RobustSettings | None = None, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
+        self._settings = settings or RobustSettings.shipped()
+        self._window, self._warm_up = window, warm_up
+        self._statistics = Statistics(window=window, warm_up=warm_up)
+        nothing = Tail((), ())
+        self._tails = [
+            tuple((self._settings.tails.get(name, nothing), name.partition(".")[0]) for name in component.statistics)
+            for component in COMPONENTS
+        ]
+
+    @property
+    def weights(self) -> Weights:
+        """Weights of λ, σ² and ΔL."""
+        return self._settings.weights
+
+    @property
+    def threshold(self) -> float:
+        """An alert is due when R exceeds it."""
+        return self._settings.threshold
+
+    def fresh(self) -> RobustRMetric:
+        """The same settings without any history."""
+        return RobustRMetric(self._settings, window=self._window, warm_up=self._warm_up)
+
+    def update(self, observation: Observation) -> RobustRValue:
+        """R of the next record."""
+        evidence, total, most, cause = [], 0.0, 0.0, ""
+        for weight, tails, values in zip(
+            self._settings.weights, self._tails, self._statistics.update(observation), strict=True
+        ):
+            strongest = 0.0
+            for (tail, name), value in zip(tails, values, strict=True):
+                surprise = tail.surprise(value)
+                if surprise > strongest:
+                    strongest = surprise
+                    if weight * surprise > most:
+                        most, cause = weight * surprise, name
+            evidence.append(strongest)
+            total += (weight * strongest) ** AGREEMENT if strongest else 0.0
+        r = total ** (1.0 / AGREEMENT)
+        broken = next((name for name in READS if observation[name] == math.inf), "")
+        if broken:
+            r, cause = math.inf, cause if most == math.inf else broken
+        elif not any(observation[name] == observation[name] for name in READS):
+            r = math.nan
+        return RobustRValue(r, evidence[0], evidence[1], evidence[2], cause)
+
+    def extend(self, observations: Observations) -> list[RobustRValue]:
+        """R of the next ``n`` records; the same bits as ``n`` times :meth:`update`."""
+        return [self.update(observation) for observation in observations]

@@ -1,0 +1,59 @@
+"""One signal, and what may be suspicious about it: a jump, a jump that stays, a drift."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from rmetric.robust.cusum import Cusum
+from rmetric.robust.trend import RobustTrend
+
+WINDOW, WARM_UP = 96, 72
+"""Records that make level and scale, and that must have been there before the first score. They are records and not
+steps, because a record is one draw of the noise however many steps it summarises."""
+CLIP = 5.0
+"""Scales from its level at which a value enters the window: beyond nearly all noise, below what harms."""
+CAP, CEILING = 3.0, 60.0
+"""Of the drift: what one record counts at most, so that it takes several to raise an alert, and the sum at most."""
+
+
+class Suspicion(NamedTuple):
+    """What one record shows of a signal; NaN where it cannot be judged, infinity for a value that is not finite."""
+
+    jump: float
+    """Robust z of this record."""
+    lasting: float
+    """Smaller one of this record's z and the one before: what a single bad batch does not raise."""
+    drift: float
+    """CUSUM of the z's."""
+
+
+class Signal:
+    """A signal against what its own past makes one expect, upward only.
+
+    Parameters
+    ----------
+    floor
+        Smallest scale, in units of the signal.
+    allowance
+        Of the drift's CUSUM, in scales: half the smallest shift that is looked for (Page's optimum).
+
+    A value that was not measured is no evidence: it leaves the drift where it was, and the other two are NaN.
+
+    >>> signal = Signal(floor=0.01, allowance=0.5)
+    >>> for t in range(80):
+    ...     _ = signal.update(1.0 + 0.01 * (-1) ** t)
+    >>> [round(value, 1) for value in signal.update(1.2)]
+    [9.0, -2.0, 2.5]
+    """
+
+    def __init__(self, *, floor: float, allowance: float, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
+        self._trend = RobustTrend(window=window, warm_up=warm_up, floor=floor, clip=CLIP)
+        self._drift = Cusum(allowance=allowance, cap=CAP, ceiling=CEILING)
+        self._before = math.nan
+
+    def update(self, value: float) -> Suspicion:
+        """Judge the next value."""
+        jump = self._trend.update(value)
+        before, self._before = self._before, jump
+        return Suspicion(jump, min(jump, before) if before == before else math.nan, self._drift.update(jump))

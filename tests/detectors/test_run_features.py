@@ -1,0 +1,53 @@
+"""The features that several detectors share, and the reference at the start of a run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rmetric.detectors import CausalIsolationForest, OneClassSvm, StreamingDetector
+from rmetric.detectors.run_features import RunFeatures, clipped
+from rmetric.records import Observation, Observations
+from rmetric.state import restore, state_of
+from tests.helpers import bits, healthy_observations
+
+
+def test_the_features_by_hand() -> None:
+    features = RunFeatures()
+    first = features.update(Observation(1, training_loss=4.0, sigma_sq=1.0, delta_l=-0.5))
+    assert math.isnan(first[0])
+    second = features.update(Observation(2, training_loss=5.0, sigma_sq=math.e, delta_l=1.0))
+    assert second == pytest.approx([0.2, 0.2, 1.0])
+    assert features.update(Observation(3, training_loss=4.0)) == pytest.approx([-0.25, 0.25, 1.0])  # latest known
+    assert features.update(Observation(4, training_loss=math.nan)) == [math.inf]  # measured, not finite
+    assert math.isnan(features.update(Observation(5, training_loss=4.0))[0])  # no change to an infinite loss
+    assert features.update(Observation(6, training_loss=4.0))[0] == 0.0
+
+
+def test_clipping_keeps_what_was_not_measured() -> None:
+    assert [clipped(-9.0, 2.0), clipped(9.0, 2.0), clipped(1.5, 2.0), clipped(math.inf, 2.0)] == [-2.0, 2.0, 1.5, 2.0]
+    assert math.isnan(clipped(math.nan))
+
+
+@pytest.mark.parametrize("detector", [CausalIsolationForest, OneClassSvm])
+def test_a_log_with_a_record_every_step_is_judged_after_150_records(detector: type[StreamingDetector]) -> None:
+    observations = healthy_observations()
+    observations = Observations(np.arange(1, 401), observations.columns)
+    scores = detector().score_run(observations)  # type: ignore[call-arg]
+    # The first record has no change to the one before it and is not counted.
+    assert np.isnan(scores[:151]).all()
+    assert np.isfinite(scores[151:]).all()
+
+
+@pytest.mark.parametrize("detector", [CausalIsolationForest, OneClassSvm])
+@pytest.mark.parametrize("seen", [0, 60, 100, 150])
+def test_a_restored_detector_goes_on_with_the_same_scores(detector: type[StreamingDetector], seen: int) -> None:
+    records = list(healthy_observations(200))
+    straight, resumed = detector(), detector()  # type: ignore[call-arg]
+    for record in records[:seen]:
+        straight.update(record)
+    restore(resumed, state_of(straight))
+    expected = [straight.update(record) for record in records[seen:]]
+    assert bits([resumed.update(record) for record in records[seen:]]) == bits(expected)

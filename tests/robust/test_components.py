@@ -1,0 +1,160 @@
+"""What each component of the robust R-Metric sees, and what it overlooks on purpose."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rmetric.records import Observations
+from rmetric.robust.metric import STATISTICS, Statistics
+from tests.robust.runs import ONSET, columns, disturbed, healthy
+
+LATER = slice(ONSET, None)
+
+
+def statistic(name: str, observations: Observations) -> np.ndarray:
+    return Statistics.of(observations)[:, STATISTICS.index(name)]
+
+
+def highest(name: str, observations: Observations, rows: slice = slice(None)) -> float:
+    return float(np.nanmax(statistic(name, observations)[rows]))
+
+
+# -- λ ----------------------------------------------------------------------------------------------------------------
+
+
+def with_events(*steps: int) -> Observations:
+    count = np.zeros(500)
+    count[list(steps)] = 1.0
+    return disturbed({"hardware_events": (slice(None), count)})
+
+
+def test_two_events_are_more_than_twice_as_bad_if_they_come_together() -> None:
+    alone, together = (highest("hardware_events.drift", with_events(*at)) for at in ((300,), (300, 310)))
+    apart = highest("hardware_events.drift", with_events(300, 420))
+    assert alone == pytest.approx(1.0, abs=0.03)
+    assert apart == pytest.approx(alone)
+    assert together > 1.7
+
+
+def test_the_evidence_of_events_fades() -> None:
+    assert statistic("hardware_events.drift", with_events(300, 310))[420] == 0.0
+
+
+def test_a_slow_step_that_stands_alone_counts_as_an_event() -> None:
+    at_once = disturbed({"step_time_s": ([300, 310], 0.2)})  # type: ignore[dict-item]
+    assert highest("hardware_events.drift", at_once) > 1.7
+
+
+def test_a_change_of_pace_counts_once() -> None:
+    slower = disturbed({"step_time_s": (LATER, columns()["step_time_s"][LATER] * 4.0)})
+    assert highest("hardware_events.drift", slower) == pytest.approx(1.0, abs=0.03)
+    assert highest("step_time_s.pace", slower) == pytest.approx(np.log(4.0), abs=0.2)
+
+
+def test_without_a_count_a_change_of_lambda_is_an_event() -> None:
+    made = columns()
+    del made["hardware_events"]
+    made["lambda"] = np.where(np.arange(500) < 300, 0.0, np.where(np.arange(500) < 310, 2.0, 3.0))
+    assert highest("hardware_events.drift", Observations(np.arange(1, 501), made)) > 1.7
+
+
+def test_where_events_are_counted_lambda_says_nothing_more() -> None:
+    rate = np.linspace(1.0, 2.0, 500)
+    made = {**columns(), "lambda": rate}
+    assert highest("hardware_events.drift", Observations(np.arange(1, 501), made)) == 0.0
+
+
+def test_the_allowance_of_events_is_a_step_and_not_a_record() -> None:
+    count = np.zeros(500)
+    count[[300, 302]] = 1.0
+    made = {**columns(), "hardware_events": count}
+    a_step, ten_steps = (Observations(np.arange(1, 501) * every, made) for every in (1, 10))
+    assert highest("hardware_events.drift", ten_steps) < highest("hardware_events.drift", a_step)
+
+
+# -- σ² ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["grad_norm", "update_rms"])
+def test_a_jump_of_a_scale_is_seen_in_its_record(name: str) -> None:
+    jumped = disturbed({name: (LATER, columns()[name][LATER] * 15.0)})
+    z = statistic(f"{name}.jump", jumped)
+    assert z[ONSET] > 10.0 > 5.0 > np.nanmax(z[:ONSET])
+
+
+def test_a_learning_rate_announces_the_update_before_it_is_made() -> None:
+    jumped = disturbed(
+        {
+            "learning_rate": (LATER, 0.015),
+            "update_rms": (slice(ONSET + 1, None), columns()["update_rms"][ONSET + 1 :] * 15.0),
+        }
+    )
+    z = statistic("update_rms.jump", jumped)
+    assert z[ONSET] == pytest.approx(math.log(15.0) / 0.1, rel=0.1)
+    # Measured in the next record, and not counted twice.
+    assert z[ONSET + 1] == pytest.approx(math.log(15.0) / 0.1, rel=0.1)
+
+
+def test_a_learning_rate_that_falls_is_no_evidence() -> None:
+    lowered = disturbed({"learning_rate": (LATER, 1e-5), "update_rms": (LATER, 3e-6)})
+    assert highest("update_rms.jump", lowered, LATER) < 1.0
+
+
+@pytest.mark.parametrize(("name", "value"), [("grad_norm", 0.0), ("update_rms", 0.0), ("non_finite_count", 1.0)])
+def test_what_no_healthy_step_has_is_certain(name: str, value: float) -> None:
+    assert statistic(f"{name}.jump", disturbed({name: (LATER, value)}))[ONSET] == math.inf
+
+
+@pytest.mark.parametrize("name", ["grad_norm", "update_rms"])
+def test_a_zero_at_the_very_beginning_is_a_warm_up(name: str) -> None:
+    assert not np.isinf(statistic(f"{name}.jump", disturbed({name: (slice(0, 5), 0.0)}))).any()
+
+
+def test_a_gradient_norm_that_creeps_up_adds_up() -> None:
+    creeping = disturbed({"grad_norm": (LATER, columns()["grad_norm"][LATER] * np.exp(0.4))})
+    assert highest("grad_norm.drift", creeping, LATER) > 2.0 * highest("grad_norm.drift", healthy())
+
+
+# -- ΔL ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_batch_is_forgiven_and_a_broken_model_is_not() -> None:
+    batch = disturbed({"training_loss": (slice(ONSET, ONSET + 1), 6.0)})
+    model = disturbed({"training_loss": (LATER, 6.0)})
+    assert highest("training_loss.lasting", batch, LATER) < 5.0
+    assert statistic("training_loss.lasting", model)[ONSET + 1] > 20.0
+
+
+def test_a_small_shift_of_the_loss_adds_up() -> None:
+    shifted = disturbed({"training_loss": (LATER, columns()["training_loss"][LATER] + 0.2)})
+    drift = statistic("training_loss.drift", shifted)
+    assert drift[ONSET + 15] > 2.0 * np.nanmax(drift[:ONSET])
+
+
+def test_the_validation_loss_is_judged_when_it_is_new_and_held_until_the_next() -> None:
+    made = columns()
+    made["validation_loss"][319::20] += 1.0
+    z = statistic("validation_loss.jump", Observations(np.arange(1, 501), made))
+    assert z[319] > 10.0
+    held = made["validation_loss"].copy()
+    held[320:339] = held[319]
+    assert (
+        statistic("validation_loss.jump", Observations(np.arange(1, 501), {**made, "validation_loss": held}))[330]
+        > 10.0
+    )
+
+
+def test_a_loss_of_exactly_ln_vocabulary_is_certain_for_a_model_that_had_learned() -> None:
+    dead = disturbed({"uniform_gap": (LATER, 1e-6)})
+    assert statistic("uniform_gap.jump", dead)[ONSET] == math.inf
+    untrained = disturbed({"uniform_gap": (slice(None), 0.0)})
+    assert highest("uniform_gap.jump", untrained) == 0.0
+
+
+def test_the_first_judgements_come_with_the_end_of_the_warm_up() -> None:
+    statistics = Statistics.of(healthy())
+    first = {name: int(np.flatnonzero(~np.isnan(statistics[:, j]))[0]) for j, name in enumerate(STATISTICS)}
+    assert first["training_loss.lasting"] == 73
+    assert first["grad_norm.jump"] == 72
+    assert first["validation_loss.jump"] == 8 * 20 + 19

@@ -1,0 +1,132 @@
+"""The robust R-Metric: a norm of weighted surprises that streams, checkpoints and names its cause."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rmetric import RMetric
+from rmetric.detectors import make_detector
+from rmetric.detectors.r_metric_robust import RobustRMetricDetector
+from rmetric.metric import Weights
+from rmetric.records import MEASUREMENTS, Observation
+from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric
+from rmetric.robust.settings import RobustSettings
+from rmetric.robust.surprise import Tail
+from rmetric.state import restore, state_of
+from tests.helpers import bits
+from tests.robust.runs import ONSET, columns, disturbed, healthy
+
+SETTINGS = RobustSettings(
+    version=1,
+    weights=Weights(1.0, 0.5, 0.25),
+    threshold=2.0,
+    budget_per_step=1e-4,
+    tails=dict.fromkeys(STATISTICS, Tail((2.0, 4.0), (0.0, 1.0))),
+)
+LATER = slice(ONSET, None)
+
+
+def test_r_is_the_norm_of_its_weighted_evidence() -> None:
+    for value in RobustRMetric(SETTINGS).extend(disturbed({"training_loss": (LATER, 4.0), "grad_norm": (LATER, 9.0)})):
+        evidence = value.lambda_evidence, value.sigma_sq_evidence, value.delta_l_evidence
+        assert min(evidence) >= 0.0
+        assert value.r == pytest.approx(
+            (evidence[0] ** 4 + (0.5 * evidence[1]) ** 4 + (0.25 * evidence[2]) ** 4) ** 0.25
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"learning_rate": (LATER, 0.025)}, "update_rms"),
+        ({"grad_norm": (LATER, 30.0)}, "grad_norm"),
+        ({"training_loss": (LATER, 4.0)}, "training_loss"),
+        ({"non_finite_count": (LATER, 2.0)}, "non_finite_count"),
+        ({"uniform_gap": (LATER, 0.0)}, "uniform_gap"),
+        ({"training_loss": (LATER, np.inf)}, "training_loss"),
+        ({"sigma_sq": (LATER, np.inf)}, "sigma_sq"),
+        ({"hardware_events": (LATER, 1.0)}, "hardware_events"),
+    ],
+)
+def test_one_strong_sign_alerts_alone_and_is_named(changes: dict, cause: str) -> None:
+    values = RMetric.robust().extend(disturbed(changes))
+    assert max(value.r for value in values[:ONSET]) < RMetric.robust().threshold
+    alerts = [value for value in values[ONSET : ONSET + 30] if value.r > RMetric.robust().threshold]
+    assert alerts
+    assert alerts[0].cause == cause
+
+
+def test_a_healthy_run_is_quiet() -> None:
+    metric = RMetric.robust()
+    assert max(value.r for value in metric.extend(healthy(seed=3, length=2000))) < metric.threshold
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_value_that_is_not_finite_is_certain_from_the_first_record(name: str) -> None:
+    field = "lambda_" if name == "lambda" else name
+    value = RMetric.robust().update(Observation(1, **{field: math.inf}))  # type: ignore[arg-type]
+    assert value.r == math.inf
+    assert value.cause == name
+
+
+def test_nothing_measured_is_nothing_said() -> None:
+    value = RMetric.robust().update(Observation(1))
+    assert math.isnan(value.r)
+    assert value.cause == ""
+
+
+def test_gaps_raise_nothing() -> None:
+    for name in columns():
+        values = RMetric.robust().extend(disturbed({name: (LATER, np.nan)}))
+        assert max(value.r for value in values[ONSET:] if not math.isnan(value.r)) < RMetric.robust().threshold
+
+
+def test_streaming_and_batch_and_the_detector_agree() -> None:
+    run = disturbed({"grad_norm": (LATER, 9.0)})
+    one = RMetric.robust()
+    r = [value.r for value in RMetric.robust().extend(run)]
+    assert bits([one.update(row).r for row in run]) == bits(r)
+    assert bits(make_detector("r_metric_robust").score_run(run)) == bits(r)
+
+
+def test_a_checkpoint_goes_on_as_if_nothing_had_been() -> None:
+    run = disturbed({"training_loss": (LATER, 4.0)})
+    rows = list(run)
+    whole, first, second = (RobustRMetricDetector() for _ in range(3))
+    expected = [whole.update(row) for row in rows]
+    for row in rows[:250]:
+        first.update(row)
+    restore(second, json.loads(json.dumps(state_of(first))))
+    assert bits([second.update(row) for row in rows[250:]]) == bits(expected[250:])
+
+
+def test_restoring_a_checkpoint_leaves_the_shipped_settings_alone() -> None:
+    before = RobustSettings.shipped()
+    detector = RobustRMetricDetector()
+    state = state_of(detector)
+    changed = list(state["_metric"]["_settings"])
+    changed[RobustSettings._fields.index("threshold")] = 99.0
+    state["_metric"]["_settings"] = changed
+    restore(RobustRMetricDetector(), state)
+    assert RobustSettings.shipped() is before
+    assert RobustRMetricDetector().threshold == before.threshold
+
+
+def test_fresh_forgets() -> None:
+    metric = RMetric.robust()
+    first = [value.r for value in metric.extend(healthy())]
+    assert bits([value.r for value in metric.fresh().extend(healthy())]) == bits(first)
+
+
+def test_the_threshold_is_the_shipped_one_and_can_be_changed() -> None:
+    detector = make_detector("r_metric_robust")
+    assert detector.threshold == RobustSettings.shipped().threshold == RMetric.robust().threshold
+    assert replace(detector, threshold=9.0).threshold == 9.0  # type: ignore[type-var]
+
+
+def test_every_statistic_belongs_to_a_measurement_that_is_read() -> None:
+    assert {name.partition(".")[0] for name in STATISTICS} <= set(READS) <= set(MEASUREMENTS)
+    assert len(STATISTICS) == len(set(STATISTICS)) == sum(len(part.statistics) for part in COMPONENTS)
