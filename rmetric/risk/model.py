@@ -1,0 +1,301 @@
+"""The risk model: how likely a run fails within k steps, heals by itself, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.errors import UserError
+from rmetric.records import Observation, Observations, write_atomically
+from rmetric.risk.families import UNKNOWN
+from rmetric.risk.features import FEATURES, FeatureStream, features_of
+from rmetric.risk.scorers import Linear, Trees, scorer_of
+
+Floats = NDArray[np.float64]
+VERSION = 1
+SHIPPED = "model.json"
+DIGITS = 9
+"""Significant ones of each number in the file."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A yes-or-no question: a scorer with one margin, and the line that makes its margin a log-odds that keeps.
+
+    .. math:: P = 1 / (1 + e^{-(a m + b)})
+
+    **Source:** Platt 1999, on margins of runs that the scorer had not seen.
+    """
+
+    scorer: Linear | Trees
+    slope: float
+    offset: float
+
+    def probability(self, features_NF: Floats) -> Floats:
+        """Shape (n,), in (0, 1)."""
+        return sigmoid(self.slope * self.scorer.margins(features_NF)[:, 0] + self.offset)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several families: softmax of margins, sharpened or softened by a temperature.
+
+    **Source:** Guo, Pleiss, Sun, Weinberger 2017 (temperature), on margins of runs that the scorer had not seen.
+    """
+
+    names: tuple[str, ...]
+    scorer: Linear | Trees
+    temperature: float
+    bar: float
+    """Below this probability the likeliest family is not named: the answer is ``unknown``."""
+
+    def probability(self, features_NF: Floats) -> Floats:
+        """Shape (n, families); rows sum to 1."""
+        return softmax(self.scorer.margins(features_NF) / self.temperature)
+
+    def name(self, probability_NM: Floats) -> NDArray[np.str_]:
+        """The likeliest family of each row, or ``unknown``, shape (n,)."""
+        best = probability_NM.argmax(axis=1)
+        top = probability_NM[np.arange(len(best)), best]
+        return np.where(top >= self.bar, np.array(self.names)[best], UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What the model says of one record."""
+
+    step: int
+    risk: dict[int, float]
+    """k → P(the run fails within k steps by what has already gone wrong); it rises with k."""
+    heals: float
+    """P(the run does not fail after all). Fitted to the records that follow an alert; ask it there."""
+    family: str
+    """The likeliest fault family, or ``unknown``. Fitted to the records that follow an alert, too."""
+    families: dict[str, float]
+    """Family → probability; they sum to 1."""
+
+
+@dataclass(frozen=True)
+class Assessments:
+    """The same of n records."""
+
+    horizons: tuple[int, ...]
+    names: tuple[str, ...]
+    """Of the families."""
+    risk: Floats
+    """Shape (n, horizons)."""
+    heals: Floats
+    """Shape (n,)."""
+    families: Floats
+    """Shape (n, families)."""
+    family: NDArray[np.str_]
+    """Shape (n,)."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Everything that is fitted."""
+
+    horizons: tuple[int, ...]
+    """Steps, rising."""
+    hazards: tuple[Calibrated, ...]
+    """One a horizon: P(failure by then, given none by the horizon before it)."""
+    heals: Calibrated
+    families: Choice
+    base_rates: Mapping[str, float]
+    """What is true of the fit half without looking at any signal: ``"10"``, …, ``"10 after onset"``, …, ``"heals"``."""
+    provenance: Mapping[str, Any] = field(repr=False)
+
+
+class RiskModel:
+    """Calibrated answers about a run, from its observations alone.
+
+    The failure is modelled in discrete time. With h_j = P(failure in (k_{j−1}, k_j] steps | none before) from the
+    features of a record,
+
+    .. math:: P(failure within k_j) = 1 - \\prod_{i \\le j} (1 - h_i),
+
+    so a longer horizon never has the lower risk, and a run whose end is too near for one horizon still counts for
+    shorter ones.
+
+    The risk is that of what has already happened. Before the onset of a fault nobody can know of it, so a healthy
+    record counts as one that does not lead to failure.
+
+    Parameters
+    ----------
+    parameters
+        From :meth:`load`, :meth:`shipped` or :mod:`rmetric.risk.fit`.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self._stream = FeatureStream()
+
+    @classmethod
+    def shipped(cls) -> Self:
+        """The model of this package; its ``provenance`` says what it was fitted to."""
+        return cls(_read(files("rmetric.risk").joinpath(SHIPPED).read_text(encoding="utf-8"), SHIPPED))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """A model from a file that ``python -m rmetric.risk.fit`` wrote; raises :class:`UserError` for any other."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise UserError(
+                f"{path} cannot be read as text; give a file that python -m rmetric.risk.fit wrote"
+            ) from None
+        return cls(_read(text, str(path)))
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """The k of the answers, steps."""
+        return self.parameters.horizons
+
+    def fresh(self) -> Self:
+        """The same model without any history."""
+        return type(self)(self.parameters)
+
+    def update(self, observation: Observation) -> Assessment:
+        """What to think of a run after its next record."""
+        many = self.assess_features(self._stream.update(observation)[None, :])
+        return Assessment(
+            step=observation.step,
+            risk=dict(zip(self.horizons, many.risk[0].tolist(), strict=True)),
+            heals=float(many.heals[0]),
+            family=str(many.family[0]),
+            families=dict(zip(many.names, many.families[0].tolist(), strict=True)),
+        )
+
+    def assess(self, observations: Observations) -> Assessments:
+        """What to think of a whole run after each of its records; the same bits as :meth:`update`, from the start."""
+        return self.assess_features(features_of(observations))
+
+    def risk(self, observations: Observations) -> Floats:
+        """P(failure within k steps) after each record of a whole run, shape (n, horizons)."""
+        return self.risk_of_features(features_of(observations))
+
+    def assess_features(self, features_NF: Floats) -> Assessments:
+        """As :meth:`assess`, with the features at hand."""
+        families = self.parameters.families
+        probability_NM = families.probability(features_NF)
+        return Assessments(
+            horizons=self.horizons,
+            names=families.names,
+            risk=self.risk_of_features(features_NF),
+            heals=self.parameters.heals.probability(features_NF),
+            families=probability_NM,
+            family=families.name(probability_NM),
+        )
+
+    def risk_of_features(self, features_NF: Floats) -> Floats:
+        """As :meth:`risk`, with the features at hand."""
+        hazards_NK = np.stack([hazard.probability(features_NF) for hazard in self.parameters.hazards], axis=1)
+        return cumulative(hazards_NK)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as readable JSON; the same model gives the same bytes."""
+        write_atomically(Path(path), to_json(self.parameters).encode())
+
+
+def cumulative(hazards_NK: Floats) -> Floats:
+    """P(failure by the end of each interval) from the probability in each, given none before; shape (n, horizons).
+
+    >>> cumulative(np.array([[0.5, 0.5, 0.0]])).tolist()
+    [[0.5, 0.75, 0.75]]
+    """
+    return np.asarray(1.0 - np.cumprod(1.0 - hazards_NK, axis=1), dtype=np.float64)
+
+
+def sigmoid(log_odds: Floats) -> Floats:
+    """Probability of a log-odds; exact at both ends.
+
+    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
+    [0.5, 0.0]
+    """
+    size = np.exp(-np.abs(log_odds))
+    return np.where(log_odds >= 0, 1.0 / (1.0 + size), size / (1.0 + size))
+
+
+def softmax(margins_NM: Floats) -> Floats:
+    """Probabilities of margins; rows sum to 1."""
+    sizes = np.exp(margins_NM - margins_NM.max(axis=1, keepdims=True))
+    return sizes / np.cumsum(sizes, axis=1)[:, -1:]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def to_json(parameters: Parameters) -> str:
+    """The file's text: one line a row of numbers."""
+    content = {
+        "version": VERSION,
+        "what": "P(failure within k steps), P(heals by itself), fault family of a training run; see docs/risk.md",
+        "provenance": parameters.provenance,
+        "base_rates": parameters.base_rates,
+        "features": FEATURES,
+        "horizons_steps": parameters.horizons,
+        "hazards": [_plain(hazard) for hazard in parameters.hazards],
+        "heals": _plain(parameters.heals),
+        "families": {
+            "names": parameters.families.names,
+            "bar": parameters.families.bar,
+            "temperature": parameters.families.temperature,
+            **parameters.families.scorer.plain(),
+        },
+    }
+    text = json.dumps(_rounded(content), indent=1, ensure_ascii=False, allow_nan=False)
+    # Lists without lists in them, and short nested ones (the nodes of a tree), each on a line of their own.
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found.group()), text)
+    return re.sub(r"(?<=,)\s+(?=\[ |-?\d)", " ", text) + "\n"
+
+
+def _plain(calibrated: Calibrated) -> dict[str, Any]:
+    return {"slope": calibrated.slope, "offset": calibrated.offset, **calibrated.scorer.plain()}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _read(text: str, name: str) -> Parameters:
+    again = "make it anew: python -m rmetric.risk.fit --from LOGS --out FILE"
+    try:
+        content = json.loads(text)
+        version, features = content["version"], tuple(content["features"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{name} is no risk model; {again}") from None
+    if version != VERSION or features != FEATURES:
+        raise UserError(f"{name} is a risk model of another version of this package; {again}")
+    try:
+        families = content["families"]
+        return Parameters(
+            horizons=tuple(int(steps) for steps in content["horizons_steps"]),
+            hazards=tuple(_calibrated(item) for item in content["hazards"]),
+            heals=_calibrated(content["heals"]),
+            families=Choice(
+                tuple(families["names"]), scorer_of(families), float(families["temperature"]), float(families["bar"])
+            ),
+            base_rates=dict(content["base_rates"]),
+            provenance=dict(content["provenance"]),
+        )
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        raise UserError(f"{name} is a damaged risk model; {again}") from None
+
+
+def _calibrated(plain: Mapping[str, Any]) -> Calibrated:
+    return Calibrated(scorer_of(plain), float(plain["slope"]), float(plain["offset"]))

@@ -1,0 +1,116 @@
+"""The model ships, streams and needs no scikit-learn; its file is read back exactly or refused in one line."""
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.records import read_run
+from rmetric.risk.families import FAMILIES, UNKNOWN
+from rmetric.risk.model import RiskModel, cumulative, to_json
+from tests.helpers import healthy_observations, part
+from tests.risk.helpers import bits
+
+
+@pytest.fixture(scope="module")
+def shipped() -> RiskModel:
+    return RiskModel.shipped()
+
+
+def test_the_shipped_model_is_small_and_says_what_it_was_made_of(shipped: RiskModel) -> None:
+    file = files("rmetric.risk").joinpath("model.json")
+    assert len(file.read_bytes()) < 300_000
+    made = shipped.parameters.provenance
+    assert made["half"].startswith("fit")
+    assert len(made["data_sha256"]) == 64
+    assert {"numpy", "scikit-learn"} <= {*made["libraries"]}
+
+
+def test_probabilities_are_probabilities_and_a_longer_horizon_is_never_safer(
+    shipped: RiskModel, real_logs: list[Path]
+) -> None:
+    for log in real_logs:
+        said = shipped.assess(read_run(log).observations)
+        assert ((said.risk >= 0) & (said.risk <= 1)).all()
+        assert (np.diff(said.risk, axis=1) >= 0).all()
+        assert ((said.heals >= 0) & (said.heals <= 1)).all()
+        assert said.families.sum(axis=1) == pytest.approx(1.0)
+        assert {*said.family.tolist()} <= {*said.names, UNKNOWN}
+    assert {*shipped.parameters.families.names} <= {*FAMILIES}
+
+
+def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path]) -> None:
+    observations = part(read_run(real_logs[1]).observations, slice(0, 200))
+    many, watching = shipped.assess(observations), shipped.fresh()
+    single = [watching.update(row) for row in observations]
+    assert bits([[*row.risk.values()] for row in single]) == bits(many.risk)
+    assert bits([row.heals for row in single]) == bits(many.heals)
+    assert bits([[*row.families.values()] for row in single]) == bits(many.families)
+    assert [row.family for row in single] == many.family.tolist()
+    assert [row.step for row in single] == observations.step.tolist()
+    assert bits(shipped.risk(observations)) == bits(many.risk)
+
+
+def test_assessing_a_run_leaves_the_model_as_it_was(model: RiskModel) -> None:
+    first, again = model.fresh(), model.fresh()
+    again.assess(healthy_observations(50))
+    row = next(iter(healthy_observations(20)))
+    assert first.update(row) == again.update(row)
+
+
+def test_hazards_add_up_as_survival_does() -> None:
+    assert cumulative(np.array([[0.1, 0.2]])) == pytest.approx(np.array([[0.1, 1.0 - 0.9 * 0.8]]))
+
+
+def test_there_and_back_gives_the_same_file(model: RiskModel, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    model.save(first)
+    RiskModel.load(first).save(second)
+    assert first.read_bytes() == second.read_bytes()
+    rows = healthy_observations(100)
+    assert RiskModel.load(first).risk(rows) == pytest.approx(model.risk(rows), abs=1e-6)
+
+
+def test_a_family_below_the_bar_is_not_named(shipped: RiskModel) -> None:
+    families = shipped.parameters.families
+    even = np.full((1, len(families.names)), 1.0 / len(families.names))
+    sure = np.eye(len(families.names))[:1]
+    assert families.bar > even[0, 0]
+    assert [*families.name(even), *families.name(sure)] == [UNKNOWN, families.names[0]]
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "3", "{}", '{"version": 99, "features": []}', "cut", "hole", "kind"])
+def test_a_file_that_is_no_model_is_refused_in_one_line(model: RiskModel, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "model.json"
+    text = to_json(model.parameters)
+    content = json.loads(text)
+    if damage == "hole":
+        del content["heals"]["slope"]
+    if damage == "kind":
+        content["heals"]["kind"] = "forest"
+    made = {"cut": text[:-100], "hole": json.dumps(content), "kind": json.dumps(content)}
+    path.write_text(made.get(damage, damage))
+    with pytest.raises(UserError, match=r"rmetric\.risk\.fit") as caught:
+        RiskModel.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_told() -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        RiskModel.load("no/such/model.json")
+
+
+def test_the_shipped_model_needs_no_scikit_learn() -> None:
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "from rmetric.records import Observation\n"
+        "from rmetric.risk.model import RiskModel\n"
+        "print(len(RiskModel.shipped().update(Observation(1, training_loss=3.0)).risk))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(RiskModel.shipped().horizons)
