@@ -45,3 +45,13 @@ def clean_registries() -> Iterator[None]:
     for registry in (FAULTS, DETECTORS):
         for name in {name for name, _ in registry.items()} - known[id(registry)]:
             registry.discard(name)
+
+
+@pytest.fixture(scope="module")
+def made_up_parameters() -> Iterator[None]:
+    """Let the simulator use the fixed parameters of the tests, and not those that were fitted last."""
+    from tests.simulation.made_up import MADE_UP
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rmetric.simulation.parameters._shipped", lambda: MADE_UP)
+        yield

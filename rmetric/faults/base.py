@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
+from rmetric.faults.response import Response
 from rmetric.registry import Registry, load_entry_points
 from rmetric.streams import RunStreams
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 FAULTS: Registry[type[Fault]] = Registry("fault")
 SEVERITIES = ("low", "medium", "high")
 NO_FAULT = "NONE"
+FLOOR_RATE = 0.01
+"""Share of the way back from a floor that is covered in a step, where no fault says otherwise."""
 NEVER = np.iinfo(np.int64).max
 """A step that never comes."""
 
@@ -55,20 +58,32 @@ class Processes:
     """Scheduled learning rate over its peak, (R, T), in [0, 1]. Read only."""
     healthy_loss: FloatsRT
     """Expected loss of the undisturbed run, nats, (R, T). Read only."""
+    healing_rate: float
+    """Log-rate a step at which a small excess heals at peak learning rate. Read only."""
+    responses: Mapping[str, Mapping[str, Response]]
+    """What real training did: fault → severity → response; see :func:`rmetric.faults.response.respond`. Read only."""
     learning_rate_factor: FloatsRT
     """Multiplies the learning rate, (R, T)."""
+    gradient_factor: FloatsRT
+    """Multiplies the gradient of all workers, (R, T), at least 0."""
     worker_gradient_factor: NDArray[np.float32]
     """Multiplies each worker's gradient, (R, T, W)."""
     gradient_noise_factor: FloatsRT
     """Multiplies the spread of the gradients over workers, (R, T)."""
+    update_factor: FloatsRT
+    """Multiplies the update RMS, (R, T); the learning rate has its own factor."""
     kick: FloatsRT
     """Excess loss by which the step throws the parameters off, nats, (R, T), at least 0. It heals by training."""
     growth: FloatsRT
     """Added to the log-rate a step at which an excess grows, (R, T); above the healing rate the run diverges."""
+    jump: FloatsRT
+    """Added at once to the share of the healthy loss that the run cannot get rid of, (R, T); goes to the floor."""
     floor: FloatsRT
     """Share of the healthy loss that the run can no longer get rid of while this lasts, (R, T)."""
     floor_rate: FloatsRT
     """Share of the way to the floor that is covered in a step, (R, T), in [0, 1]."""
+    wobble: FloatsRT
+    """Standard deviation of what the loss strays about its path, relative, (R, T); 0: the run keeps to its twin's."""
     batch_loss: FloatsRT
     """Added to the training loss alone (bad batches), nats, (R, T)."""
     stall_s: FloatsRT
@@ -77,6 +92,8 @@ class Processes:
     """Number of non-finite gradient entries in the step, (R, T); the optimizer skips such a step."""
     non_finite_weights: BoolsRT
     """Weights become non-finite in this step, (R, T); the loss is NaN from here on."""
+    collapsed: BoolsRT
+    """The model answers every token alike, (R, T): its loss is ln(vocabulary), its gradient 0."""
     worker_lost_at: NDArray[np.int64]
     """Step at which a worker is lost for good, (R,); :data:`NEVER`."""
     lost_worker: NDArray[np.int64]
@@ -101,7 +118,8 @@ class Processes:
         """The same processes of some of the runs: views, so that changes arrive here."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values = {
-            name: value[rows] if name not in ("architecture", "reported") else value for name, value in values.items()
+            name: value if name in ("architecture", "healing_rate", "responses", "reported") else value[rows]
+            for name, value in values.items()
         }
         values["reported"] = {name: array[rows] for name, array in self.reported.items()}
         return Processes(**values)
@@ -109,10 +127,12 @@ class Processes:
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
         """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.
 
-        Floors of several faults add up; the time constant is that of the fault that comes last.
+        Floors of several faults add up; the pace is that of the fastest.
         """
+        own = 1.0 / time_constant_steps_R1
+        rate = np.where(self.floor_rate != FLOOR_RATE, np.maximum(own, self.floor_rate), own)
         self.floor += active_RT * floor_R1
-        self.floor_rate[:] = np.where(active_RT, 1.0 / time_constant_steps_R1, self.floor_rate)
+        self.floor_rate[:] = np.where(active_RT, rate, self.floor_rate)
 
     def report_events(self, occurs_RT: BoolsRT, component: str, worker_R: NDArray[np.int64], kind: str) -> None:
         """Let a hardware event appear wherever ``occurs_RT`` holds; ``kind`` is ``correctable`` or ``fatal``."""
@@ -138,6 +158,8 @@ class Fault(ABC):
     """Severity → parameters that differ from the defaults."""
     needs_experts: ClassVar[bool] = False
     """Whether it makes sense for mixture-of-experts models only."""
+    responds_as: ClassVar[str] = ""
+    """Fault whose fitted response it has; empty: its own."""
 
     duration_steps: int = 0
     """Steps that the fault lasts; 0: until the run ends."""
@@ -156,6 +178,18 @@ class Fault(ABC):
             Streams of these runs under this fault's name: ``rng.random("stall")`` is uniform in [0, 1) with shape
             (runs, steps), ``rng.random("bit", size=())`` has shape (runs,). A run's draws depend on its seed alone.
         """
+
+    def dose(self, architecture: Architecture) -> float:
+        """How much of the fault there is, 0 for nothing: on this scale responses are interpolated between severities.
+
+        Only a fault with a fitted response needs one.
+        """
+        raise NotImplementedError(f"{self.name} has no dose")
+
+    def dose_at(self, severity: str, architecture: Architecture) -> float:
+        """Dose of the fault that :attr:`responds_as` names (or of this one) at a severity."""
+        fault = FAULTS[self.responds_as] if self.responds_as else type(self)
+        return fault(**fault.severities.get(severity, {})).dose(architecture)
 
     def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         """Do the same to a live run, as long as the context lasts; torch is imported in here and nowhere else.

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Literal, get_args
 
+from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -27,8 +29,7 @@ IGNORED_LABEL = -100
 class DataCorruption(Fault):
     """From the onset on, a share of the tokens in every batch is random.
 
-    The training loss rises at once by (share × what a random token costs); the model's own distribution flattens only
-    slowly, so the held-out loss follows over hundreds of steps. Gradients of the workers disagree more.
+    The training loss rises at once; the model's own distribution flattens slowly, so the held-out loss follows.
 
     In a live run a share of the positions of every batch, other ones in every step, change places among each other, so
     that each gets what stood at another one and the frequencies of the tokens stay as they were.
@@ -41,18 +42,12 @@ class DataCorruption(Fault):
     """Share of corrupted tokens, in [0, 1]."""
     what: What = "tokens"
     """In a live run: ``tokens``: the text itself is garbled, or ``labels``: only what is to be predicted."""
-    floor_per_share: float = 1.4
-    """Final relative excess of the held-out loss per share of corrupted tokens (median over runs)."""
-    time_constant_steps: float = 250.0
-    """Steps in which the held-out loss covers 63 % of the way."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        batch_share = self.token_share * (0.75 + 0.5 * rng.random("share of the batch"))
-        cost = state.architecture.initial_loss - state.healthy_loss
-        state.batch_loss += active * batch_share * cost
-        floor = self.token_share * self.floor_per_share * rng.log_normal("strength", 0.25)
-        state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.3))
-        state.gradient_noise_factor[active] *= 1.0 + 8.0 * self.token_share
+        respond(self, state, active, rng, effect_of(self, state))
+
+    def dose(self, architecture: Architecture) -> float:
+        return self.token_share
 
     def __post_init__(self) -> None:
         if self.what not in get_args(What):

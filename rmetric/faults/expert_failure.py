@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
+from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -34,31 +34,23 @@ class ExpertFailure(Fault):
     other experts stay as they are and the expert's own parameters get no gradient. Weights are untouched.
     """
 
-    source = "fault: Fatima 2025; routing: Jiang et al. 2024, arXiv 2401.04088; effect: an assumption"
+    source = "fault: Fatima 2025; routing: Jiang et al. 2024, arXiv 2401.04088"
     severities = {"low": {"experts": 1}, "medium": {"experts": 2}, "high": {"experts": 4}}  # noqa: RUF012
     needs_experts = True
 
     experts: int = 2
     """Experts that fail (of those in every layer); which ones is drawn from the run's seed, layer by layer."""
-    kick_nats: float = 0.03
-    """Excess loss at the onset if all experts failed, nats."""
-    floor_per_share: float = 0.28
-    """Lasting relative excess of the loss per share of failed experts (median over runs)."""
-    time_constant_steps: float = 60.0
-    """Steps in which the loss covers 63 % of the way."""
     mode: Literal["zeros", "nan"] = "zeros"
     """Live runs: what a failed expert answers."""
     layer: int | None = None
     """Live runs: the layer concerned, from 0; None: every layer with experts."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        share = self.experts / max(state.architecture.experts, 1)
-        first = active & (np.cumsum(active, axis=1) == 1)
-        state.kick += first * self.kick_nats * share * (0.5 + rng.exponential("kick"))
-        floor = self.floor_per_share * share * rng.log_normal("strength", 0.3)
-        state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.4))
-        state.gradient_noise_factor[active] *= 1.0 + share
+        respond(self, state, active, rng, effect_of(self, state))
         state.reported["failed_experts"][active] = self.experts
+
+    def dose(self, architecture: Architecture) -> float:
+        return self.experts / max(architecture.experts, 1)
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -25,29 +25,25 @@ if TYPE_CHECKING:
 class GqaMismatch(Fault):
     """In a share of the layers, key/value heads are paired with the wrong query groups (a resharding error).
 
-    The layers lose what they had learned within tens of steps, then learn a new pairing; some capacity stays lost.
+    The layers lose what they had learned at once, then learn a new pairing, within some hundred steps.
 
     In a live run the keys and values of each layer concerned are rolled by one head right before the attention: query
     group g is answered by key/value head g - 1, forward and backward. Weights are untouched. A model with as many
     key/value heads as query heads can be mismatched too; one with a single key/value head cannot.
     """
 
-    source = "fault: Fatima 2025; grouped queries: Ainslie et al. 2023, arXiv 2305.13245; effect: an assumption"
+    source = "fault: Fatima 2025; grouped queries: Ainslie et al. 2023, arXiv 2305.13245"
     severities = {"low": {"layer_share": 0.03}, "medium": {"layer_share": 0.09}, "high": {"layer_share": 0.35}}  # noqa: RUF012
 
     layer_share: float = 0.09
     """Share of the layers concerned, in [0, 1]; in a live run at least one layer, drawn from the run's seed."""
-    floor_per_share: float = 0.9
-    """Final relative excess of the loss per share of layers (median over runs)."""
-    time_constant_steps: float = 120.0
-    """Steps in which the loss covers 63 % of the way."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        floor = self.layer_share * self.floor_per_share * rng.log_normal("strength", 0.3)
-        state.raise_floor(active, floor, self.time_constant_steps * rng.log_normal("slowness", 0.4))
-        state.gradient_noise_factor[active] *= 1.0 + self.layer_share
-        state.worker_gradient_factor *= (1.0 + 0.5 * self.layer_share * active).astype(np.float32)[:, :, None]
+        respond(self, state, active, rng, effect_of(self, state))
         state.reported["force_gqa_mismatch"][active] = 1.0
+
+    def dose(self, architecture: Architecture) -> float:
+        return self.layer_share
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
 class GradientExplosion(Fault):
     """Gradients are multiplied by a factor that ramps up to ``scale``.
 
-    Clipping keeps the size of the update, but the direction is that of the exploding layer alone: each step throws the
-    parameters off by a little, in proportion to the logarithm of the factor, and training has to heal it.
+    Simulated, the norm follows the ramp to the factor that real runs showed (one layer explodes, not all), and the loss
+    rises as it did there.
 
     A live run multiplies the gradients of one layer, before they are seen or clipped. What follows depends on the
     optimizer. AdamW divides by the size of the gradients: without clipping it absorbs the factor and nearly nothing is
@@ -36,17 +39,15 @@ class GradientExplosion(Fault):
 
     source = "Pascanu et al. 2013, arXiv 1211.5063; harmless under clipping, fatal without, in the real sample runs"
     severities = {  # noqa: RUF012
-        "low": {"scale": 10.0, "kick_nats": 0.002, "duration_steps": 100},
-        "medium": {"scale": 100.0, "kick_nats": 0.03},
-        "high": {"scale": 1000.0, "kick_nats": 0.08, "ramp_steps": 10},
+        "low": {"scale": 10.0, "duration_steps": 100},
+        "medium": {"scale": 100.0},
+        "high": {"scale": 1000.0, "ramp_steps": 10},
     }
 
     scale: float = 100.0
-    """Final factor on every worker's gradient; in a live run on that of one layer."""
+    """Final factor on the gradient of one layer."""
     ramp_steps: int = 40
     """Steps until the factor is reached (geometric ramp)."""
-    kick_nats: float = 0.03
-    """Excess loss a step at the final factor and peak learning rate, nats (median over runs). Simulation only."""
     layer: int | None = None
     """The layer of a live run whose gradients explode, from 0; −1 is the last. None: drawn at the onset."""
 
@@ -55,10 +56,17 @@ class GradientExplosion(Fault):
             raise UserError(f"{self.name} needs a scale above 0 and ramp_steps of at least 1")
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        effect = effect_of(self, state)
+        final = effect["grad_norm_lasting"]
+        unramped = {"grad_norm_onset": np.ones_like(final), "grad_norm_lasting": np.ones_like(final)}
+        respond(self, state, active, rng, {**effect, **unramped})
         progress = np.minimum(np.cumsum(active, axis=1) / self.ramp_steps, 1.0) * active
-        state.worker_gradient_factor *= (self.scale**progress).astype(np.float32)[:, :, None]
-        strength = rng.log_normal("strength", 0.4)
-        state.kick += strength * self.kick_nats * progress * state.learning_rate_rel
+        # Only a part of the norm is the exploding layer's; it takes over as its factor grows.
+        grown = np.expm1(progress * log(self.scale)) / max(self.scale - 1.0, 1e-9)
+        state.gradient_factor *= 1.0 + (final - 1.0) * grown
+
+    def dose(self, architecture: Architecture) -> float:
+        return max(0.0, log(self.scale))
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
+from rmetric.architectures import Architecture
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class LowPrecisionAttention(Fault):
     """Biased BF16 rounding of the P·V accumulation adds the same low-rank error to the weights at every step.
 
-    The spectral norm of the weights grows, and with it the rate at which errors are amplified: loss and gradients stay
-    normal for a long time and then leave suddenly.
+    The spectral norm of the weights grows, and with it the rate at which errors are amplified: the loss leaves its
+    healthy path slowly, then for good.
 
     In a live run the attention of every layer is computed as a fused BF16 kernel does, see
     :class:`rmetric.training.injection.rounded_attention.RoundedAttention`: the accumulation of P·V is rounded to BF16
@@ -33,26 +33,23 @@ class LowPrecisionAttention(Fault):
 
     source = "Qiu, Yao 2025, arXiv 2510.04212; Huang et al. 2026, arXiv 2606.28116"
     severities = {  # noqa: RUF012
-        "low": {"ramp_steps": 3000.0, "bias_ulp": 16.0},
-        "medium": {"ramp_steps": 800.0},
-        "high": {"ramp_steps": 250.0, "bias_ulp": 64.0},
+        "low": {"bias_ulp": 16.0},
+        "medium": {},
+        "high": {"bias_ulp": 64.0},
     }
 
-    ramp_steps: float = 800.0
-    """Steps in which the accumulated bias doubles the rate at which training heals."""
-    growth_rate: float = 0.06
-    """Log-rate a step that is reached after ``ramp_steps``; it goes on rising."""
     rounding: Literal["truncate", "up", "down"] = "truncate"
     """Live runs: towards zero, +∞ or −∞."""
     bias_ulp: float = 48.0
-    """Live runs: mean error of a rounding, in units in the last place of BF16 (2⁻⁸ to 2⁻⁷ of the value), at least 0."""
+    """Mean error of a rounding, in units in the last place of BF16 (2⁻⁸ to 2⁻⁷ of the value), at least 0."""
     block_keys: int = 16
     """Live runs: keys whose products are added up before the accumulator is rounded."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        accumulated = np.cumsum(active * state.learning_rate_rel, axis=1) / self.ramp_steps
-        state.growth += active * self.growth_rate * accumulated
-        state.gradient_noise_factor *= 1.0 + 0.2 * np.minimum(accumulated, 2.0) * active
+        respond(self, state, active, rng, effect_of(self, state))
+
+    def dose(self, architecture: Architecture) -> float:
+        return self.bias_ulp
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -6,8 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmetric.architectures import Architecture
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
-from rmetric.faults.learning_rate import learning_rate_times, require_factor
+from rmetric.faults.learning_rate import dose_of_factor, doses_at_onset, learning_rate_times, require_factor
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 class LrSpike(Fault):
     """The scheduler returns a multiple of the learning rate for some steps (a wrong restart, a unit error).
 
-    Beyond the stability limit 2/sharpness every step enlarges the error along the sharpest directions instead of
-    shrinking it, so the loss runs away exponentially from noise; below it nothing is lost.
+    Within some steps the loss jumps by a share that grows with the factor; what the long steps tore down heals over
+    tens to hundreds of steps, or not at all. Under AdamW real runs do not run away to infinity.
+
+    Simulated, the dose is ln(factor × scheduled over peak learning rate): a spike late in the schedule is weaker.
     """
 
     source = "factors and duration: Fatima 2025 (authors' files); stability limit: Cohen et al. 2021, arXiv 2103.00065"
@@ -34,7 +38,12 @@ class LrSpike(Fault):
         require_factor(self.name, self.factor)
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        effect = effect_of(self, state, doses_at_onset(self.factor, state, active))
+        respond(self, state, active, rng, effect)
         state.learning_rate_factor[active] *= self.factor
+
+    def dose(self, architecture: Architecture) -> float:
+        return dose_of_factor(self.factor)
 
     def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         return learning_rate_times(training, self.factor)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from rmetric.architectures import Architecture
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -19,35 +20,35 @@ if TYPE_CHECKING:
 @register_fault("RMS_NORM_ERROR")
 @dataclass(frozen=True, kw_only=True)
 class RmsNormError(Fault):
-    """A layer's RMSNorm uses a wrong scale or ε, so activations and gradients drift up from step to step.
+    """A layer's RMSNorm uses a wrong scale or ε, so its activations and gradients are too large.
 
-    An excess that is too small to be seen grows exponentially until it is not: hundreds of steps of incubation.
+    The loss jumps at once; the rest of the model learns to live with a small error within some hundred steps, and not
+    with a large one.
 
     In a live run the first norm of a layer (before its attention) divides by √(mean square + ε) with a wrong ε, and its
     result is multiplied by a wrong scale. Weights are untouched. Where the norm is a LayerNorm, the same is done to it.
     """
 
-    source = "fault: Fatima 2025; RMSNorm: Zhang, Sennrich 2019, arXiv 1910.07467; effect: an assumption"
+    source = "fault: Fatima 2025; RMSNorm: Zhang, Sennrich 2019, arXiv 1910.07467"
     severities = {  # noqa: RUF012
-        "low": {"growth_rate": 0.03, "scale": 2.0},
-        "medium": {"growth_rate": 0.07},
-        "high": {"growth_rate": 0.15, "scale": 32.0},
+        "low": {"scale": 2.0},
+        "medium": {},
+        "high": {"scale": 32.0},
     }
 
-    growth_rate: float = 0.07
-    """Log-rate a step at which an excess loss grows (median over runs); training heals at about 0.06."""
     scale: float = 8.0
-    """Live runs: multiple of what the norm returns."""
+    """Multiple of what the norm returns, above 0."""
     epsilon: float | None = None
     """Live runs: the norm's ε; None: the model's own."""
     layer: int | None = None
     """Live runs: the layer concerned, from 0; None: drawn from the run's seed."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        strength = rng.log_normal("strength", 0.15)
-        state.growth += active * strength * self.growth_rate
-        state.worker_gradient_factor *= (1.0 + 2.0 * self.growth_rate * active).astype(np.float32)[:, :, None]
+        respond(self, state, active, rng, effect_of(self, state))
         state.reported["force_rms_norm_error"][active] = 1.0
+
+    def dose(self, architecture: Architecture) -> float:
+        return abs(log(self.scale)) if self.scale > 0.0 else 0.0
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

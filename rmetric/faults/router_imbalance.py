@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmetric.architectures import Architecture
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -19,12 +21,16 @@ if TYPE_CHECKING:
     from rmetric.training.models.structure import ExpertBlock
 
 
+STALL_S = 1.5
+"""Seconds that a simulated step waits for the busiest expert if all tokens go to the favoured ones: an assumption."""
+
+
 @register_fault("ROUTER_IMBALANCE")
 @dataclass(frozen=True, kw_only=True)
 class RouterImbalance(Fault):
     """Router logits are biased; the favoured experts learn more, so the imbalance feeds itself.
 
-    The busiest expert becomes the straggler of every step, the idle ones stop learning, and the loss rises slowly.
+    The busiest expert becomes the straggler of every step, the idle ones stop learning.
 
     In a live run the logits of as many experts a layer as a token has are raised by a constant, before the router
     chooses: the mean of what would send ``imbalance_factor`` of the routing there in each batch of the ramp. The bias
@@ -33,30 +39,26 @@ class RouterImbalance(Fault):
 
     source = "factors 0.7 to 0.8: Fatima 2025; collapse of routing: Huang et al. 2026, arXiv 2606.28116"
     severities = {  # noqa: RUF012
-        "low": {"imbalance_factor": 0.7, "time_constant_steps": 4000.0},
-        "medium": {"imbalance_factor": 0.75, "time_constant_steps": 900.0},
-        "high": {"imbalance_factor": 0.8, "time_constant_steps": 300.0},
+        "low": {"imbalance_factor": 0.7},
+        "medium": {"imbalance_factor": 0.75},
+        "high": {"imbalance_factor": 0.8},
     }
     needs_experts = True
 
     imbalance_factor: float = 0.75
     """Final share of the tokens that go to the favoured experts, in [0, 1]."""
-    time_constant_steps: float = 900.0
-    """Steps in which routing covers 63 % of the way to collapse."""
-    floor_per_factor: float = 0.14
-    """Final relative excess of the loss at a factor of 1."""
     ramp_steps: int = 20
-    """Live runs: steps in which the bias rises linearly to its constant value (``time_constant_steps`` is for simulated
-    runs, which are thousands of steps long)."""
+    """Steps in which the bias rises linearly to its constant value."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        slowness = rng.log_normal("slowness", 0.4)
-        collapse = -np.expm1(np.cumsum(active, axis=1) / -(self.time_constant_steps * slowness))
-        state.floor += active * self.floor_per_factor * self.imbalance_factor * collapse
-        state.floor_rate[active] = 0.02
-        state.stall_s += active * 1.5 * self.imbalance_factor * collapse
-        state.gradient_noise_factor *= 1.0 + self.imbalance_factor * collapse * active
+        respond(self, state, active, rng, effect_of(self, state))
+        # A single process waits for no expert: how long a cluster does is an assumption.
+        ramp = np.minimum(np.cumsum(active, axis=1) / max(self.ramp_steps, 1), 1.0)
+        state.stall_s += active * STALL_S * self.imbalance_factor * ramp
         state.reported["router_imbalance_factor"][active] = self.imbalance_factor
+
+    def dose(self, architecture: Architecture) -> float:
+        return self.imbalance_factor
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

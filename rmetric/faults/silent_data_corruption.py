@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -20,16 +22,17 @@ Persistence = Literal["transient", "recurring", "permanent"]
 Stage = Literal["forward", "backward"]
 _CHOICES = {"target": get_args(Target), "persistence": get_args(Persistence), "stage": get_args(Stage)}
 FLOAT32_BITS = 32
+LOWEST_EXPONENT_BIT = 23
 
 
 @register_fault("SILENT_DATA_CORRUPTION")
 @dataclass(frozen=True, kw_only=True)
 class SilentDataCorruption(Fault):
-    """One worker's arithmetic flips bits now and then.
+    """A bit flips in a weight, or now and then in a gradient.
 
-    A low bit of the mantissa changes nothing that can be seen. A low bit of the exponent makes one worker's gradient
-    stand out for a step and throws the parameters off by an amount that varies over orders of magnitude. The top bit of
-    the exponent makes weights non-finite, or ruins a head.
+    A bit of the mantissa changes nothing that can be seen. The top bit of the exponent of a gradient makes its norm
+    infinite for a step, which is skipped. The same bit of a weight ruins the model at once: as a rule it answers every
+    token alike from then on.
 
     A live run flips a real bit of a real tensor and notes the place. ``low``: a bit of the mantissa of a weight, once.
     ``medium``: the top bit of the exponent in one gradient, now and then: under clipping each of these steps is lost,
@@ -39,21 +42,13 @@ class SilentDataCorruption(Fault):
 
     source = "Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726; real sample runs with flipped bits"
     severities = {  # noqa: RUF012
-        "low": {"kick_nats": 0.002, "gradient_factor": 1.2, "bit": 20},
-        "medium": {"kick_nats": 0.03, "gradient_factor": 30.0, "target": "gradient", "persistence": "recurring"},
-        "high": {"kick_nats": 0.12, "gradient_factor": 1000.0, "non_finite_probability": 0.02},
+        "low": {"bit": 20},
+        "medium": {"target": "gradient", "persistence": "recurring"},
+        "high": {},
     }
 
     flips_per_step: float = 0.08
-    """Probability of a flip in a step; in a live run of a recurring one in a step after the onset."""
-    kick_nats: float = 0.03
-    """Median excess loss of a flip at peak learning rate, nats."""
-    kick_spread: float = 1.2
-    """Standard deviation of the logarithm of the kick."""
-    gradient_factor: float = 30.0
-    """Factor on the worker's gradient in the step of a flip."""
-    non_finite_probability: float = 0.0
-    """Probability that a flip makes weights non-finite. Simulation only, like the three above."""
+    """Probability of a flip in a step after the onset, where they recur."""
     target: Target = "weight"
     """What is hit in a live run: a parameter (before the forward pass), the gradient of one (after all backward
     passes), the output of a module (``activation``) or of a linear layer (``matmul``) in one worker's forward pass, or
@@ -71,14 +66,19 @@ class SilentDataCorruption(Fault):
     """Of a ``matmul``: ``backward`` is the product that gives the gradient with regard to the layer's input."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        # The first active step always flips a bit: that is the onset.
-        first = active & (np.cumsum(active, axis=1) == 1)
-        flips = first | (active & (rng.random("flips") < self.flips_per_step))
-        worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
-        hit = flips[:, :, None] & (np.arange(state.architecture.workers) == worker[:, None, None])
-        state.worker_gradient_factor[hit] *= self.gradient_factor
-        state.kick += flips * self.kick_nats * np.exp(self.kick_spread * rng.normal("kick")) * state.learning_rate_rel
-        state.non_finite_weights |= flips & (rng.random("non-finite") < self.non_finite_probability)
+        effect = effect_of(self, state)
+        respond(self, state, active, rng, effect)
+        flips = active & (np.cumsum(active, axis=1) == 1)
+        if self.persistence != "transient":
+            flips |= active & (rng.random("flips") < self.flips_per_step)
+        broken = rng.random("non-finite", size=())[:, None] < effect["non_finite_gradient_share"]
+        state.non_finite_gradients += flips & broken
+
+    def dose(self, architecture: Architecture) -> float:
+        """1: a bit that does no harm; 2: the gradient of a step; 3: a weight, the output of a layer, the optimizer."""
+        if self.bit < LOWEST_EXPONENT_BIT:
+            return 1.0
+        return 2.0 if self.target == "gradient" else 3.0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

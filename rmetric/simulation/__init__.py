@@ -2,7 +2,17 @@
 
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.logbook import RunLog, write_logs
+from rmetric.simulation.parameters import SimulationParameters
 from rmetric.simulation.simulator import Traces, TrainingSimulator
 from rmetric.simulation.spec import MAX_STEPS, RunSpec
 
-__all__ = ["MAX_STEPS", "HealthyParameters", "RunLog", "RunSpec", "Traces", "TrainingSimulator", "write_logs"]
+__all__ = [
+    "MAX_STEPS",
+    "HealthyParameters",
+    "RunLog",
+    "RunSpec",
+    "SimulationParameters",
+    "Traces",
+    "TrainingSimulator",
+    "write_logs",
+]

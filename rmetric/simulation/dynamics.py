@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,37 +23,50 @@ class Excess:
     displacement: FloatsRT
     """Nats, at least 0: parameters thrown off; heals by training unless it has gone too far."""
     floor: FloatsRT
-    """Relative to the healthy loss, at least 0: what cannot be learned while the fault lasts."""
+    """Relative to the healthy loss, at least 0: what is lost to a fault and has yet to come to the level it goes to."""
 
 
 def integrate(
-    kick: FloatsRT, growth: FloatsRT, healing: NDArray[np.float64], floor: FloatsRT, floor_rate: FloatsRT
+    kick: FloatsRT,
+    growth: FloatsRT,
+    healing: NDArray[np.float64],
+    jump: FloatsRT,
+    floor: FloatsRT,
+    floor_rate: FloatsRT,
 ) -> Excess:
     """Integrate
 
     .. math::
         x_{t+1} = (x_t + k_t) \\exp(g_t - h_t / (1 + x_t + (x_t / 3)^4)), \\quad
-        f_{t+1} = f_t + r_t (F_t - f_t)
+        f_{t+1} = f_t + j_t + r_t (F_t - f_t)
 
     A small excess x heals at the rate h, a large one ever more slowly, and one of several nats (a collapsed model) not
     at all; growth g beyond the healing rate makes it run away.
 
     Parameters
     ----------
-    kick, growth, floor, floor_rate
-        k (nats), g (log-rate a step), F (relative), r (share a step), each (R, T).
+    kick, growth
+        k (nats) and g (log-rate a step), each (R, T).
     healing
         h, log-rate a step, (T,).
+    jump, floor, floor_rate
+        j and F (relative) and r (share a step), each (S, T); S may differ from R, where some runs cannot have a floor.
 
-    **Source:** the model is this project's own; it is meant to be simple, and to have the two time scales (divergence,
-    slow loss of quality) and the recoveries that real runs show.
+    Returns
+    -------
+    Excess
+        Displacement x (R, T) and floor f (S, T).
+
+    **Source:** the model is this project's own; it is meant to be simple, and to have the two time scales (what heals
+    soon, slow loss of quality or recovery) that real runs show. Its constants are fitted to such runs.
     """
     runs, steps = kick.shape
-    x, f = np.zeros(runs), np.zeros(runs)
-    scratch, denominator = np.empty(runs), np.empty(runs)
-    displacement_TR, floor_TR = np.empty((steps, runs)), np.empty((steps, runs))
-    by_step = (np.ascontiguousarray(array.T) for array in (kick, growth, floor, floor_rate))
-    for t, (k, g, target, rate) in enumerate(zip(*by_step, strict=True)):
+    floored = len(jump)
+    x, f = np.zeros(runs), np.zeros(floored)
+    scratch, denominator, way = np.empty(runs), np.empty(runs), np.empty(floored)
+    displacement_TR, floor_TR = np.empty((steps, runs)), np.empty((steps, floored))
+    by_step = (np.ascontiguousarray(array.T) for array in (kick, growth, jump, floor, floor_rate))
+    for t, (k, g, j, target, rate) in enumerate(zip(*by_step, strict=True)):
         np.add(x, k, out=x)
         np.multiply(x, 1.0 / 3.0, out=scratch)
         np.multiply(scratch, scratch, out=scratch)
@@ -64,19 +79,32 @@ def integrate(
         np.multiply(x, denominator, out=x)
         np.minimum(x, _CEILING, out=x)
         displacement_TR[t] = x
-        np.subtract(target, f, out=scratch)
-        scratch *= rate
-        f += scratch
+        np.subtract(target, f, out=way)
+        way *= rate
+        f += j
+        f += way
         floor_TR[t] = f
     return Excess(np.ascontiguousarray(displacement_TR.T), np.ascontiguousarray(floor_TR.T))
-
-
-def instability(learning_rate_over_limit: FloatsRT, gain: float) -> FloatsRT:
-    """Log-rate a step at which an excess grows because the learning rate is beyond the stability limit; else 0."""
-    return gain * np.log(np.maximum(learning_rate_over_limit, 1.0))
 
 
 def visible(displacement: FloatsRT, initial_loss: float) -> FloatsRT:
     """Excess loss that a displacement shows, nats: it saturates somewhat above the loss of an untrained model."""
     ceiling = 1.2 * initial_loss
     return -ceiling * np.expm1(-displacement / ceiling)
+
+
+def correlated(normal: FloatsRT, correlation_steps: float) -> FloatsRT:
+    """Noise that remembers, with standard deviation 1, from independent draws; shape (R, T).
+
+    .. math:: w_1 = z_1, \\quad w_t = \\phi w_{t-1} + \\sqrt{1 - \\phi^2} z_t, \\quad \\phi = e^{-1 / c}
+
+    with c the steps after which 37 % of a deviation are left.
+    """
+    remaining = math.exp(-1.0 / correlation_steps)
+    noise_TR = np.array(normal.T, order="C")
+    noise_TR[1:] *= math.sqrt(1.0 - remaining**2)
+    scratch = np.empty(len(normal))
+    for before, now in pairwise(noise_TR):
+        np.multiply(before, remaining, out=scratch)
+        now += scratch
+    return np.ascontiguousarray(noise_TR.T)

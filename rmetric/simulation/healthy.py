@@ -15,54 +15,71 @@ FloatsRT = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class HealthyParameters:
-    """Parameters of healthy training. Orders of magnitude from small real runs; not yet fitted to any."""
+    """Parameters of healthy training; their values stand in ``parameters.json``, with what each was fitted to."""
 
-    warm_up_share: float = 0.05
+    warm_up_share: float
     """Share of the steps in which the learning rate rises linearly to its peak."""
-    final_learning_rate_rel: float = 0.1
+    final_learning_rate_rel: float
     """Learning rate at the end of the cosine, over the peak."""
-    loss_exponent: float = 0.35
-    """Exponent of the power law (order of Kaplan et al. 2020, arXiv 2001.08361, for short runs)."""
-    loss_scale_steps: float = 10.0
+    loss_exponent: float
+    """Exponent of the power law of the loss."""
+    loss_scale_steps: float
     """Steps at peak learning rate after which the power law sets in."""
-    minibatch_noise: float = 0.012
+    minibatch_noise: float
     """Standard deviation of a batch's loss over the loss."""
-    held_out_noise: float = 0.004
+    held_out_noise: float
     """The same for an evaluation that draws a new held-out sample."""
-    healing_rate: float = 0.06
+    healing_rate: float
     """Log-rate a step at which a small excess heals at peak learning rate."""
-    jitter_nats: float = 2e-4
+    jitter_nats: float
     """Excess that a step's noise causes by itself, nats: the seed of any instability."""
-    stability_margin: tuple[float, float] = (0.25, 0.42)
-    """Peak learning rate over the stability limit, uniform between the two (a run's own)."""
-    instability_gain: float = 0.35
-    """Log-rate of growth a step per unit of ln(learning rate / limit) beyond the limit."""
-    benign_spikes: float = 4.0
-    """Mean number of loss spikes that heal by themselves, a run."""
-    warm_up_spikes: float = 1.5
-    """The same, in the warm-up alone."""
-    benign_spike_nats: float = 0.2
-    """Median height of a spike, nats."""
-    benign_spike_spread: float = 0.7
+    gradient_per_excess: float
+    """a: while a kick of x, relative to the loss, heals, the gradient norm is √(1 + a x) times as large."""
+    benign_spikes_per_1000_steps: float
+    """Mean number of loss spikes that heal by themselves, in 1,000 steps; a bad batch on purpose counts as one."""
+    warm_up_spikes: float
+    """Mean number of further spikes in the warm-up."""
+    benign_spike_size: float
+    """Median height of a spike in the training loss, over the loss."""
+    benign_spike_spread: float
     """Standard deviation of the logarithm of the height."""
-    mix_shifts: float = 1.5
+    benign_spike_held_out: float
+    """Share of the height that the held-out loss sees, and that training has to heal; the rest is the batch's own."""
+    mix_shifts: float
     """Mean number of passing shifts of the data mix, a run."""
-    mix_shift_size: float = 0.02
-    """Standard deviation of a shift of the training loss, over the loss."""
-    mix_shift_steps: tuple[int, int] = (150, 700)
+    mix_shift_size: float
+    """Root mean square of the shifts of the training loss (half-normal, upward), over the loss."""
+    mix_shift_steps: tuple[int, int]
     """Shortest and longest shift."""
-    mix_shift_held_out: float = 0.25
+    mix_shift_held_out: float
     """Share of the shift that the held-out loss sees."""
-    worker_spread: float = 0.06
-    """Spread of the logarithm of the gradient norm over workers."""
-    worker_tail: float = 0.12
-    """Weight of the cubic term that makes the spread heavy-tailed."""
-    step_time_spread: float = 0.02
+    mix_shift_worker_spread: float
+    """b: while the data mix is shifted by m, the spread over workers is 1 + b m times as large."""
+    worker_spread: float
+    """s: a worker's gradient norm is exp(s z (1 + c z²)) times the mean size, z standard normal."""
+    worker_tail: float
+    """c: weight of the cubic term that makes the spread heavy-tailed."""
+    update_level: float
+    """Root mean square of an update over the learning rate."""
+    update_spread: float
+    """Standard deviation of the logarithm of that."""
+    update_correlation_steps: float
+    """Steps after which 37 % of a deviation of that are left."""
+    wobble_correlation_steps: float
+    """The same of the way a faulty run strays about its path."""
+    step_time_spread: float
     """Standard deviation of the logarithm of the step time."""
-    straggler_probability: float = 0.003
+    straggler_probability: float
     """Probability that a step waits for a straggler."""
-    straggler_s: float = 3.0
+    straggler_s: float
     """Mean wait for a straggler, seconds."""
+
+    @classmethod
+    def shipped(cls) -> HealthyParameters:
+        """Those that come with this package."""
+        from rmetric.simulation.parameters import SimulationParameters
+
+        return SimulationParameters.shipped().healthy
 
 
 @dataclass
@@ -74,13 +91,11 @@ class Healthy:
     loss: NDArray[np.float64]
     """Expected loss, nats, (T,)."""
     minibatch: FloatsRT
-    """Noise of the training loss, relative."""
+    """Noise of the training loss, relative, with the batch's own part of benign spikes."""
     mix_shift: FloatsRT
-    """Shift of the training loss by the data mix, relative."""
+    """Shift of the training loss by the data mix, relative, at least 0."""
     kick: FloatsRT
     """Benign spikes and jitter, nats."""
-    stability_margin: NDArray[np.float64]
-    """(R,)."""
     step_time_s: FloatsRT
 
 
@@ -104,33 +119,39 @@ def expected_loss(learning_rate: NDArray[np.float64], architecture: Architecture
 def healthy_processes(architecture: Architecture, streams: RunStreams, parameters: HealthyParameters) -> Healthy:
     """Draw a batch of healthy runs."""
     rate = learning_rate_rel(streams.steps, parameters)
-    low, high = parameters.stability_margin
     waits = streams.random("straggler") < parameters.straggler_probability
     step_time_s = architecture.step_time_s * np.exp(parameters.step_time_spread * streams.normal("step time"))
     step_time_s += waits * streams.exponential("straggler seconds") * parameters.straggler_s
     jitter = parameters.jitter_nats * np.abs(streams.normal("jitter")) * rate
+    batches, spikes = _benign_spikes(streams, parameters)
+    loss = expected_loss(rate, architecture, parameters)
+    share = parameters.benign_spike_held_out
     return Healthy(
         learning_rate_rel=rate,
-        loss=expected_loss(rate, architecture, parameters),
-        minibatch=parameters.minibatch_noise * streams.normal("minibatch"),
+        loss=loss,
+        minibatch=parameters.minibatch_noise * streams.normal("minibatch") + (1.0 - share) * batches,
         mix_shift=_mix_shifts(streams, parameters),
-        kick=jitter + _benign_spikes(streams, parameters),
-        stability_margin=low + (high - low) * streams.random("stability margin", size=()),
+        kick=jitter + share * spikes * loss,
         step_time_s=step_time_s,
     )
 
 
-def _benign_spikes(streams: RunStreams, parameters: HealthyParameters) -> FloatsRT:
-    kicks = np.zeros((len(streams.seeds), streams.steps))
+def _benign_spikes(streams: RunStreams, parameters: HealthyParameters) -> tuple[FloatsRT, FloatsRT]:
+    """Heights over the loss, each (R, T): of one bad batch, and of the rise within some steps that parameters see."""
+    shape = (len(streams.seeds), streams.steps)
+    batches, kicks = np.zeros(shape), np.zeros(shape)
     warm_up = max(1, round(parameters.warm_up_share * streams.steps))
+    mean = parameters.benign_spikes_per_1000_steps * streams.steps / 1000.0
     for row, generator in enumerate(streams.generators("benign spikes")):
-        anywhere = generator.integers(0, streams.steps, size=generator.poisson(parameters.benign_spikes))
+        anywhere = generator.integers(0, streams.steps, size=generator.poisson(mean))
         early = generator.integers(0, warm_up, size=generator.poisson(parameters.warm_up_spikes))
         for start in np.concatenate([anywhere, early]):
             spread = parameters.benign_spike_spread * generator.standard_normal()
+            height = parameters.benign_spike_size * np.exp(spread)
             rise = int(generator.integers(1, 6))
-            kicks[row, start : start + rise] += parameters.benign_spike_nats * np.exp(spread) / rise
-    return kicks
+            batches[row, start] += height
+            kicks[row, start : start + rise] += height / rise
+    return batches, kicks
 
 
 def _mix_shifts(streams: RunStreams, parameters: HealthyParameters) -> FloatsRT:
@@ -139,7 +160,7 @@ def _mix_shifts(streams: RunStreams, parameters: HealthyParameters) -> FloatsRT:
         for _ in range(generator.poisson(parameters.mix_shifts)):
             start = int(generator.integers(0, streams.steps))
             length = min(int(generator.integers(*parameters.mix_shift_steps)), streams.steps - start)
-            size = parameters.mix_shift_size * generator.standard_normal()
+            size = parameters.mix_shift_size * abs(generator.standard_normal())  # new text costs, it does not help
             ramp = np.minimum(np.arange(length), np.arange(length)[::-1]) / 20.0
             shifts[row, start : start + length] += size * np.minimum(ramp, 1.0)
     return shifts

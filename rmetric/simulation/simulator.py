@@ -11,18 +11,20 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.faults import NEVER, HardwareEvent, Processes
+from rmetric.faults.base import FLOOR_RATE
 from rmetric.signals import gradient_variance
-from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, instability, integrate, visible
+from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, correlated, integrate, visible
 from rmetric.simulation.hardware import healthy_events, restart_stalls_s
 from rmetric.simulation.healthy import Healthy, HealthyParameters, healthy_processes
+from rmetric.simulation.parameters import Responses, SimulationParameters
 from rmetric.simulation.spec import RunSpec
 from rmetric.streams import RunStreams
 
 FloatsRT = NDArray[np.float64]
 TIMER_DECIMALS = 3
 """Step times are measured to the millisecond."""
-GRADIENT_EXCESS_NATS = 0.02
-"""Excess at which the gradient norm is √2 times the healthy one (in a quadratic basin it goes with its root)."""
+MOMENTUM = 0.9
+"""What Adam's first moment keeps from step to step: so fast do updates fade when the gradient is 0."""
 
 
 @dataclass
@@ -63,16 +65,17 @@ class TrainingSimulator:
     Parameters
     ----------
     parameters
-        Healthy training; see :class:`HealthyParameters`.
+        What is fitted or assumed; the shipped ones if left out.
 
     >>> spec = RunSpec(architecture="mistral-7b", fault="LR_SPIKE", severity="high", seed=1, steps=400)
     >>> traces = TrainingSimulator().simulate([spec])
-    >>> traces.onset, traces.non_finite_step
-    ([225], [243])
+    >>> traces.onset, traces.cleared
+    ([225], [245])
     """
 
-    def __init__(self, parameters: HealthyParameters | None = None) -> None:
-        self.parameters = parameters or HealthyParameters()
+    def __init__(self, parameters: SimulationParameters | None = None) -> None:
+        known = parameters or SimulationParameters.shipped()
+        self.parameters, self.responses = known.healthy, known.responses
 
     def simulate(self, specs: Sequence[RunSpec]) -> Traces:
         """Simulate runs that share architecture, steps and cadence; raises ``ValueError`` if they do not."""
@@ -84,9 +87,9 @@ class TrainingSimulator:
         architecture, steps = specs[0].profile, specs[0].steps
         streams = RunStreams(tuple(spec.seed for spec in specs), steps)
         healthy = healthy_processes(architecture, streams, self.parameters)
-        processes = _undisturbed(architecture, healthy, len(specs), steps)
+        processes = _undisturbed(architecture, healthy, len(specs), steps, self.parameters, self.responses)
         onset, cleared = self._inject(specs, streams, processes)
-        excess, twin = self._integrate(specs, healthy, processes)
+        excess, twin = self._integrate(len(specs), healthy, processes)
         return self._observe(specs, streams, healthy, processes, excess, twin, onset, cleared)
 
     def _inject(
@@ -111,26 +114,18 @@ class TrainingSimulator:
             cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
         return onsets, cleared
 
-    def _integrate(self, specs: Sequence[RunSpec], healthy: Healthy, processes: Processes) -> tuple[Excess, Excess]:
-        p = self.parameters
-        rate = healthy.learning_rate_rel
-        over_limit = processes.learning_rate_factor * rate * healthy.stability_margin[:, None]
-        growth = processes.growth + instability(over_limit, p.instability_gain)
-        healing = p.healing_rate * (0.3 + 0.7 * rate)
-        twin_growth = instability(np.outer(healthy.stability_margin, rate), p.instability_gain)
-        nothing = np.zeros_like(growth)
+    def _integrate(self, runs: int, healthy: Healthy, processes: Processes) -> tuple[Excess, Excess]:
+        healing = self.parameters.healing_rate * (0.3 + 0.7 * healthy.learning_rate_rel)
+        nothing = np.zeros_like(processes.growth)
         both = integrate(
             np.concatenate([processes.kick, healthy.kick]),
-            np.concatenate([growth, twin_growth]),
+            np.concatenate([processes.growth, nothing]),
             healing,
-            np.concatenate([processes.floor, nothing]),
-            np.concatenate([processes.floor_rate, processes.floor_rate]),
+            processes.jump,
+            processes.floor,
+            processes.floor_rate,
         )
-        runs = len(specs)
-        return (
-            Excess(both.displacement[:runs], both.floor[:runs]),
-            Excess(both.displacement[runs:], both.floor[runs:]),
-        )
+        return Excess(both.displacement[:runs], both.floor), Excess(both.displacement[runs:], nothing)
 
     def _observe(
         self,
@@ -147,12 +142,18 @@ class TrainingSimulator:
         broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
         broken = np.maximum.accumulate(broken, axis=1)
         loss = _loss(healthy, excess, architecture)
+        self._stray(loss, streams, processes)
+        loss[processes.collapsed] = architecture.initial_loss
         loss[broken] = np.nan
-        held_out = loss * (1.0 + p.mix_shift_held_out * healthy.mix_shift)
+        mixed = np.where(processes.collapsed, 1.0, 1.0 + p.mix_shift_held_out * healthy.mix_shift)
+        held_out = loss * mixed
+        batch = np.where(processes.collapsed, 0.0, healthy.mix_shift + healthy.minibatch)
+        batch_loss = np.where(processes.collapsed, 0.0, processes.batch_loss)
         twin_held_out = _loss(healthy, twin, architecture) * (1.0 + p.mix_shift_held_out * healthy.mix_shift)
         norms = self._worker_norms(streams, healthy, processes, excess)
         norms[broken] = np.nan
         grad_norm = norms.mean(axis=2, dtype=np.float64)
+        grad_norm[processes.non_finite_gradients > 0] = np.nan
         learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
         evaluations = np.arange(specs[0].eval_every, streams.steps + 1, specs[0].eval_every) - 1
         evaluation_noise = p.held_out_noise * streams.normal("evaluation", size=(len(evaluations),))
@@ -166,12 +167,12 @@ class TrainingSimulator:
             non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
             worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
             lost_worker=processes.lost_worker,
-            training_loss=loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss,
+            training_loss=np.maximum(loss * (1.0 + batch) + batch_loss, 0.0),
             validation_loss=held_out[:, evaluations] * (1.0 + evaluation_noise),
             learning_rate=learning_rate,
             grad_norm=grad_norm,
             sigma_sq=gradient_variance(norms),
-            update_rms=_update_rms(learning_rate, grad_norm, streams),
+            update_rms=self._update_rms(streams, learning_rate, processes, broken),
             step_time_s=np.round(
                 healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
             ),
@@ -188,8 +189,14 @@ class TrainingSimulator:
         p, architecture = self.parameters, processes.architecture
         span = architecture.initial_loss - architecture.irreducible_loss
         base = 0.25 + 2.5 * ((healthy.loss - architecture.irreducible_loss) / span) ** 0.8
-        size = base * np.sqrt(1.0 + excess.displacement / GRADIENT_EXCESS_NATS + 10.0 * excess.floor)
-        spread = p.worker_spread * processes.gradient_noise_factor * (1.0 + 5.0 * np.abs(healthy.mix_shift))
+        thrown_off = np.minimum(excess.displacement / healthy.loss, OVERFLOW_NATS)
+        size = base * np.sqrt(1.0 + p.gradient_per_excess * thrown_off) * processes.gradient_factor
+        size[processes.collapsed] = 0.0
+        spread = (
+            p.worker_spread
+            * processes.gradient_noise_factor
+            * (1.0 + p.mix_shift_worker_spread * np.abs(healthy.mix_shift))
+        )
         z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
         # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
         norms = z * z
@@ -202,29 +209,65 @@ class TrainingSimulator:
         norms *= processes.worker_gradient_factor
         return norms
 
+    def _stray(self, loss: FloatsRT, streams: RunStreams, processes: Processes) -> None:
+        """Let runs that have left their twin's path stray about their own, in place."""
+        rows = np.flatnonzero(processes.wobble.any(axis=1))
+        if not len(rows):
+            return
+        chosen = RunStreams(tuple(streams.seeds[row] for row in rows.tolist()), streams.steps, streams.scope)
+        noise = correlated(chosen.normal("wobble"), self.parameters.wobble_correlation_steps)
+        size = processes.wobble[rows] * processes.learning_rate_rel[rows]  # small steps do not stray far
+        loss[rows] *= np.maximum(1.0 + size * noise, 0.1)
+
+    def _update_rms(
+        self, streams: RunStreams, learning_rate: FloatsRT, processes: Processes, broken: NDArray[np.bool_]
+    ) -> FloatsRT:
+        """Root mean square of an Adam update: the learning rate times a factor that hardly depends on the gradient."""
+        p = self.parameters
+        noise = correlated(streams.normal("update"), p.update_correlation_steps)
+        update = p.update_level * learning_rate * processes.update_factor * np.exp(p.update_spread * noise)
+        if processes.collapsed.any():
+            update *= MOMENTUM ** np.minimum(np.cumsum(processes.collapsed, axis=1), 60)
+        update[broken] = np.nan
+        return update
+
 
 def _common(spec: RunSpec) -> tuple[str, int, int, int]:
     """What the runs of a batch must share."""
     return spec.architecture, spec.steps, spec.log_every, spec.eval_every
 
 
-def _undisturbed(architecture: Architecture, healthy: Healthy, runs: int, steps: int) -> Processes:
+def _undisturbed(
+    architecture: Architecture,
+    healthy: Healthy,
+    runs: int,
+    steps: int,
+    parameters: HealthyParameters,
+    responses: Responses,
+) -> Processes:
     shape = (runs, steps)
     return Processes(
         architecture=architecture,
         learning_rate_rel=np.broadcast_to(healthy.learning_rate_rel, shape),
         healthy_loss=np.broadcast_to(healthy.loss, shape),
+        healing_rate=parameters.healing_rate,
+        responses=responses,
         learning_rate_factor=np.ones(shape),
+        gradient_factor=np.ones(shape),
         worker_gradient_factor=np.ones((*shape, architecture.workers), dtype=np.float32),
         gradient_noise_factor=np.ones(shape),
+        update_factor=np.ones(shape),
         kick=healthy.kick.copy(),
         growth=np.zeros(shape),
+        jump=np.zeros(shape),
         floor=np.zeros(shape),
-        floor_rate=np.full(shape, 0.01),
+        floor_rate=np.full(shape, FLOOR_RATE),
+        wobble=np.zeros(shape),
         batch_loss=np.zeros(shape),
         stall_s=np.zeros(shape),
         non_finite_gradients=np.zeros(shape),
         non_finite_weights=np.zeros(shape, dtype=bool),
+        collapsed=np.zeros(shape, dtype=bool),
         worker_lost_at=np.full(runs, NEVER),
         lost_worker=np.full(runs, -1),
         events=[[] for _ in range(runs)],
@@ -250,14 +293,3 @@ def _onsets(specs: Sequence[RunSpec], streams: RunStreams) -> list[int | None]:
 
 def _loss(healthy: Healthy, excess: Excess, architecture: Architecture) -> FloatsRT:
     return healthy.loss * (1.0 + excess.floor) + visible(excess.displacement, architecture.initial_loss)
-
-
-def _update_rms(learning_rate: FloatsRT, grad_norm: FloatsRT, streams: RunStreams) -> FloatsRT:
-    """Root mean square of an Adam update: the learning rate times a factor that hardly depends on the gradient's size.
-
-    A sudden change of the gradient shows for as long as the second moment lags behind: here as a damped power of the
-    gradient over its typical size of 1.
-    """
-    with np.errstate(invalid="ignore"):
-        response = np.clip(grad_norm, 0.1, 10.0) ** 0.25
-    return 0.25 * learning_rate * response * np.exp(0.02 * streams.normal("update"))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, NEVER, Fault, Processes
-from rmetric.simulation import HealthyParameters, RunSpec, Traces, TrainingSimulator
+from rmetric.faults.response import Response
+from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator
 from rmetric.simulation.healthy import healthy_processes
 from rmetric.simulation.simulator import _undisturbed
 from rmetric.streams import RunStreams
@@ -26,7 +27,9 @@ def undisturbed(runs: int = 5, steps: int = 800, architecture: str = MOE) -> Pro
     """Processes of healthy runs, of seeds 0, 1, …"""
     profile = ARCHITECTURES[architecture]
     streams = RunStreams(tuple(range(runs)), steps)
-    return _undisturbed(profile, healthy_processes(profile, streams, HealthyParameters()), runs, steps)
+    known = SimulationParameters.shipped()
+    healthy = healthy_processes(profile, streams, known.healthy)
+    return _undisturbed(profile, healthy, runs, steps, known.healthy, known.responses)
 
 
 def between(runs: int, steps: int, onset: int | NDArray[np.int64], duration_steps: int = 0) -> NDArray[np.bool_]:
@@ -64,10 +67,20 @@ class Pair:
         """Excess of the held-out loss over the control's, relative, (R, T)."""
         return self.faulty.held_out / self.control.held_out - 1.0
 
+    def median_excess(self, first: int, last: int) -> float:
+        """Median over runs of the mean relative excess in some steps, from 1; NaN counts as infinite."""
+        excess = np.where(np.isnan(self.relative_excess), np.inf, self.relative_excess)
+        return float(np.median(excess[:, first - 1 : last].mean(axis=1)))
+
     @property
     def failed_share(self) -> float:
         """Share of the faulty runs that fail."""
         return sum(outcome.kind == "failed" for outcome in self.outcomes) / len(self.outcomes)
+
+
+def response(fault: str, severity: str) -> Response:
+    """The fitted response that the simulator comes with."""
+    return SimulationParameters.shipped().responses[fault][severity]
 
 
 @cache

@@ -1,26 +1,25 @@
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
 from rmetric.faults import make_fault
 from tests.faults.common import disturbed, pair
 
-SHARES = [("low", 0.03), ("medium", 0.09), ("high", 0.35)]
+SEVERITIES = ("low", "medium", "high")
 
 
-@pytest.mark.parametrize(("severity", "share"), SHARES)
-def test_the_layers_lose_what_they_had_learned_and_some_stays_lost(severity: str, share: float) -> None:
-    excess = pair("GQA_MISMATCH", severity, runs=16, architecture="llama-3-8b").relative_excess
-    assert np.median(excess[:, -100:]) == pytest.approx(0.9 * share, rel=0.3)
-    assert excess[:, 404].max() < 0.25 * np.median(excess[:, -100:])  # not at once
-    assert np.median(excess[:, 519]) > 0.4 * np.median(excess[:, -100:])  # but within some hundred steps
+def test_the_layers_lose_what_they_had_learned_at_once_and_win_most_of_it_back() -> None:
+    for severity in SEVERITIES:
+        runs = pair("GQA_MISMATCH", severity, runs=16, architecture="llama-3-8b")
+        assert runs.median_excess(401, 405) > 0.02
+        assert runs.median_excess(1101, 1200) < 0.5 * runs.median_excess(401, 405)
 
 
-def test_gradients_are_larger_and_disagree_more() -> None:
-    state = disturbed(make_fault("GQA_MISMATCH", "high"))
-    assert np.allclose(state.gradient_noise_factor[:, 200:], 1.35)
-    assert np.allclose(state.worker_gradient_factor[:, 200:], 1.175)
+def test_more_layers_lose_more() -> None:
+    lost = [pair("GQA_MISMATCH", severity, runs=16).median_excess(401, 405) for severity in SEVERITIES]
+    assert lost == sorted(lost)
+
+
+def test_gradients_are_larger_at_the_onset() -> None:
+    assert (disturbed(make_fault("GQA_MISMATCH", "high")).gradient_factor[:, 200] > 1.0).all()
 
 
 def test_the_authors_flag_is_up_from_the_onset_on() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rmetric.faults import LrSpike, make_fault, register_fault
 from rmetric.simulation import RunSpec, TrainingSimulator
-from tests.faults.common import pair
+from tests.faults.common import pair, response
 
 
 @pytest.mark.parametrize(("severity", "factor"), [("low", 5.0), ("medium", 15.0), ("high", 25.0)])
@@ -21,41 +21,37 @@ def test_the_learning_rate_is_a_multiple_for_exactly_the_duration(severity: str,
     assert make_fault("LR_SPIKE", severity).duration_steps == 20
 
 
-def test_below_the_stability_limit_nothing_is_lost(clean_registries: None) -> None:
-    @register_fault("SMALL_SPIKE")
+def test_a_factor_that_is_not_too_high_loses_nothing(clean_registries: None) -> None:
+    @register_fault("NO_SPIKE")
     @dataclass(frozen=True, kw_only=True)
-    class SmallSpike(LrSpike):
-        """Twice the learning rate: every run of the simulator is stable at that."""
+    class NoSpike(LrSpike):
+        """The learning rate as it should be."""
 
         severities = {}  # noqa: RUF012
-        factor: float = 2.0
+        responds_as = "LR_SPIKE"
+        factor: float = 1.0
 
-    specs = [RunSpec(architecture="llama-3-8b", fault="SMALL_SPIKE", seed=seed, steps=600) for seed in range(20)]
+    specs = [RunSpec(architecture="llama-3-8b", fault="NO_SPIKE", seed=seed, steps=600) for seed in range(5)]
     traces = TrainingSimulator().simulate(specs)
-    assert (traces.learning_rate.max(axis=1) > 1.2 * 3e-4).any()
     assert np.array_equal(traces.held_out, traces.twin_held_out)
 
 
-def test_a_little_beyond_it_training_heals_what_the_spike_did() -> None:
-    excess = pair("LR_SPIKE", "low").relative_excess
-    assert excess.max() > 0.01
-    assert np.abs(excess[:, -1]).max() < 1e-6
+def test_the_loss_jumps_by_the_fitted_share_at_the_peak_of_the_schedule() -> None:
+    runs = pair("LR_SPIKE", "high", onset=100, runs=16)
+    fitted = response("LR_SPIKE", "high")
+    assert runs.median_excess(101, 105) == pytest.approx(fitted.jump + fitted.kick, rel=0.4)
 
 
-def test_beyond_it_the_loss_runs_away_within_the_spike() -> None:
-    excess = pair("LR_SPIKE", "high").relative_excess
-    assert np.nanmax(excess[:, 399], initial=0.0) < 0.01
-    beyond = np.isnan(excess[:, 418]) | (excess[:, 418] > 0.1)
-    assert beyond.mean() > 0.7
+def test_the_larger_the_factor_the_larger_the_jump() -> None:
+    jumps = [pair("LR_SPIKE", severity, onset=100).median_excess(101, 110) for severity in ("low", "medium", "high")]
+    assert jumps == sorted(jumps)
+    assert jumps[0] > 0.0
 
 
-def test_the_run_away_is_exponential() -> None:
-    excess = pair("LR_SPIKE", "high").relative_excess[:, 400:408]
-    rate = np.diff(np.log(excess), axis=1)
-    assert (rate > 0.1).all()
-    assert (rate[:, 2:].std(axis=1) < 0.5 * rate[:, 2:].mean(axis=1)).all()
+def test_a_run_does_not_run_away_to_infinity() -> None:
+    assert pair("LR_SPIKE", "high", onset=100).faulty.non_finite_step == [None] * 8
 
 
 def test_a_spike_in_the_tail_of_the_schedule_is_weaker() -> None:
     early, late = pair("LR_SPIKE", "high", onset=200, runs=16), pair("LR_SPIKE", "high", onset=1100, runs=16)
-    assert late.failed_share < early.failed_share
+    assert late.median_excess(1101, 1110) < early.median_excess(201, 210)

@@ -101,8 +101,8 @@ def test_a_value_has_the_type_of_its_field(kinds: Callable[[str], Fault], text: 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_any_number_survives_its_spelling(number: float) -> None:
-    spelling = f"SILENT_DATA_CORRUPTION:kick_nats={number!r}"
-    assert parse_fault(spelling) == make_fault("SILENT_DATA_CORRUPTION", kick_nats=number)
+    spelling = f"LOW_PRECISION_ATTENTION:bias_ulp={number!r}"
+    assert parse_fault(spelling) == make_fault("LOW_PRECISION_ATTENTION", bias_ulp=number)
 
 
 @pytest.mark.parametrize(

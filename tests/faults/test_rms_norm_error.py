@@ -1,37 +1,27 @@
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
 from rmetric.faults import make_fault
 from tests.faults.common import disturbed, pair
 
-
-def test_an_excess_too_small_to_be_seen_grows_until_it_is_not() -> None:
-    excess = pair(
-        "RMS_NORM_ERROR", "medium", runs=16, steps=2500, onset=1000, architecture="llama-3-8b"
-    ).relative_excess
-    assert np.median(np.abs(excess[:, 1000:1050])) < 0.002
-    ends_high = np.isnan(excess[:, -1]) | (excess[:, -1] > 0.05)
-    assert ends_high.mean() > 0.9
-    first = np.where(np.isnan(excess) | (excess > 0.05), np.arange(2500), 2500).min(axis=1)
-    assert np.median(first - 999) > 100
+SEVERITIES = ("low", "medium", "high")
 
 
-def test_the_stronger_the_error_the_shorter_the_incubation() -> None:
-    incubation = []
-    for severity in ("low", "medium", "high"):
-        excess = pair("RMS_NORM_ERROR", severity, runs=16, steps=2500, onset=800).relative_excess
-        incubation.append(np.median(np.where(np.isnan(excess) | (excess > 0.05), np.arange(2500), 2500).min(axis=1)))
-    assert incubation[0] > incubation[1] > incubation[2]
+def test_the_loss_jumps_at_once_and_the_more_the_larger_the_scale() -> None:
+    jumps = [pair("RMS_NORM_ERROR", severity, runs=16).median_excess(400, 402) for severity in SEVERITIES]
+    assert jumps == sorted(jumps)
+    assert jumps[0] > 0.02
 
 
-@pytest.mark.parametrize(("severity", "rate"), [("low", 0.03), ("medium", 0.07), ("high", 0.15)])
-def test_growth_and_gradients_follow_the_rate(severity: str, rate: float) -> None:
-    state = disturbed(make_fault("RMS_NORM_ERROR", severity), runs=100)
-    assert (np.ptp(state.growth[:, 200:], axis=1) == 0.0).all()
-    assert np.median(state.growth[:, 200]) == pytest.approx(rate, rel=0.08)
-    assert np.allclose(state.worker_gradient_factor[:, 200:], 1.0 + 2.0 * rate)
+def test_a_small_error_heals_and_a_large_one_does_not() -> None:
+    small, large = (pair("RMS_NORM_ERROR", severity, runs=16) for severity in ("low", "high"))
+    assert small.median_excess(1101, 1200) < 0.03
+    assert large.median_excess(1101, 1200) > 0.05
+
+
+def test_a_scale_of_one_is_no_error() -> None:
+    state = disturbed(make_fault("RMS_NORM_ERROR", scale=1.0))
+    assert not state.jump.any()
+    assert not state.floor.any()
 
 
 def test_the_authors_flag_is_up_from_the_onset_on() -> None:

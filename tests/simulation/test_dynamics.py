@@ -7,22 +7,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from rmetric.simulation.dynamics import OVERFLOW_NATS, instability, integrate, visible
+from rmetric.simulation.dynamics import OVERFLOW_NATS, correlated, integrate, visible
 
 
 def _one(kick: list[float], *, growth: float = 0.0, healing: float = 0.06, floor: float = 0.0, rate: float = 0.0):
     steps = len(kick)
     full = np.full((1, steps), 1.0)
-    return integrate(np.array([kick]), growth * full, np.full(steps, healing), floor * full, rate * full)
+    nothing = np.zeros_like(full)
+    return integrate(np.array([kick]), growth * full, np.full(steps, healing), nothing, floor * full, rate * full)
 
 
-def _by_the_formula(kick, growth, healing, floor, floor_rate) -> tuple[list[float], list[float]]:
+def _by_the_formula(kick, growth, healing, jump, floor, floor_rate) -> tuple[list[float], list[float]]:
     x = f = 0.0
     displacement, relative = [], []
-    for k, g, h, target, r in zip(kick, growth, healing, floor, floor_rate, strict=True):
+    for k, g, h, j, target, r in zip(kick, growth, healing, jump, floor, floor_rate, strict=True):
         x = x + k
         x = min(x * math.exp(g - h / (1.0 + x + (x / 3.0) ** 4)), 1e9)
-        f = f + r * (target - f)
+        f = f + j + r * (target - f)
         displacement.append(x)
         relative.append(f)
     return displacement, relative
@@ -34,21 +35,22 @@ def test_it_integrates_the_equations_of_its_docstring() -> None:
     kick = np.where(rng.random(shape) < 0.05, rng.exponential(0.5, shape), 0.0)
     growth, floor = rng.normal(0.02, 0.05, shape), rng.random(shape)
     healing, rate = rng.uniform(0.02, 0.06, 300), rng.uniform(0.0, 0.1, shape)
-    got = integrate(kick, growth, healing, floor, rate)
+    jump = np.where(rng.random(shape) < 0.01, rng.random(shape), 0.0)
+    got = integrate(kick, growth, healing, jump, floor, rate)
     for row in range(7):
-        displacement, relative = _by_the_formula(kick[row], growth[row], healing, floor[row], rate[row])
+        displacement, relative = _by_the_formula(kick[row], growth[row], healing, jump[row], floor[row], rate[row])
         assert got.displacement[row] == pytest.approx(displacement, rel=1e-9)
         assert got.floor[row] == pytest.approx(relative, rel=1e-9)
 
 
 def test_a_run_does_not_depend_on_its_neighbours() -> None:
     rng = np.random.default_rng(0)
-    arrays = [rng.random((5, 200)) * size for size in (0.1, 0.1, 0.2, 0.05)]
+    arrays = [rng.random((5, 200)) * size for size in (0.1, 0.1, 0.01, 0.2, 0.05)]
     healing = np.full(200, 0.05)
-    together = integrate(arrays[0], arrays[1], healing, arrays[2], arrays[3])
+    together = integrate(arrays[0], arrays[1], healing, *arrays[2:])
     for row in range(5):
-        kick, growth, floor, rate = (array[row : row + 1] for array in arrays)
-        alone = integrate(kick, growth, healing, floor, rate)
+        kick, growth, *others = (array[row : row + 1] for array in arrays)
+        alone = integrate(kick, growth, healing, *others)
         assert np.array_equal(alone.displacement[0], together.displacement[row])
         assert np.array_equal(alone.floor[0], together.floor[row])
 
@@ -82,17 +84,25 @@ def test_the_floor_is_approached_exponentially_and_left_again() -> None:
     rate = np.full((1, steps), 0.02)
     floor = np.where(np.arange(steps) < 200, 0.3, 0.0)[None, :]
     nothing = np.zeros((1, steps))
-    got = integrate(nothing, nothing, np.full(steps, 0.06), floor, rate).floor[0]
+    got = integrate(nothing, nothing, np.full(steps, 0.06), nothing, floor, rate).floor[0]
     assert got[:200] == pytest.approx(0.3 * (1 - 0.98 ** np.arange(1, 201)), rel=1e-9)
     assert (np.diff(got[199:]) < 0).all()
 
 
-def test_a_learning_rate_within_the_limit_grows_nothing() -> None:
-    assert instability(np.array([0.0, 0.42, 1.0]), gain=0.35).tolist() == [0.0, 0.0, 0.0]
+def test_correlated_noise_has_unit_variance_and_the_memory_it_is_given() -> None:
+    noise = correlated(np.random.default_rng(0).standard_normal((40, 3000)), correlation_steps=5.0)
+    assert noise.std() == pytest.approx(1.0, rel=0.03)
+    assert noise[:, 0].std() == pytest.approx(1.0, rel=0.35)
+    for lag in (1, 5):
+        assert (noise[:, lag:] * noise[:, :-lag]).mean() == pytest.approx(math.exp(-lag / 5.0), abs=0.04)
 
 
-def test_beyond_the_limit_growth_goes_with_the_logarithm() -> None:
-    assert instability(np.array([math.e, math.e**2]), gain=0.35) == pytest.approx([0.35, 0.70])
+def test_correlated_noise_leaves_its_draws_alone_and_knows_no_neighbours() -> None:
+    draws = np.random.default_rng(0).standard_normal((3, 50))
+    known = draws.copy()
+    together = correlated(draws, 4.0)
+    assert np.array_equal(draws, known)
+    assert np.array_equal(correlated(draws[1:2], 4.0)[0], together[1])
 
 
 def test_a_displacement_shows_in_full_when_small_and_saturates_when_large() -> None:

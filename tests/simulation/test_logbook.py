@@ -26,6 +26,7 @@ from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, write
 from rmetric.study import judge_traces
 from tests.helpers import lines_of
 
+pytestmark = pytest.mark.usefixtures("made_up_parameters")
 STEPS, LOG_EVERY, EVAL_EVERY = 1003, 10, 50  # a horizon off the grid
 AUTHORS_FIELDS = {
     "step", "training_loss", "validation_loss", "learning_rate", "active_workers", "force_gqa_mismatch",
@@ -422,7 +423,7 @@ def test_an_evaluation_of_a_broken_model_is_named_and_not_written(tmp_path: Path
         assert last["delta_l_norm"] == last["sigma_sq_norm"] == 1.0
         assert last["r_metric"] >= 1.15
         assert last["is_nan"] is True
-        assert last["non_finite_count"] == 1.0
+        assert last["non_finite_count"] >= 1.0  # the loss, and the gradient where that broke too
         assert "non_finite" not in before
 
 

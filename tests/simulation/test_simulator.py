@@ -9,11 +9,12 @@ from scipy import stats
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.faults import FAULTS, Fault, Processes, register_fault
-from rmetric.simulation import RunSpec, Traces, TrainingSimulator
+from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator
 from rmetric.streams import RunStreams
 from rmetric.study import run_batch
 from tests.helpers import bits, lines_of
 
+pytestmark = pytest.mark.usefixtures("made_up_parameters")
 STEPS = 600
 SHARED = {"steps": STEPS, "log_every": 10, "eval_every": 50}
 PER_STEP = [
@@ -154,8 +155,9 @@ def test_after_the_onset_it_shares_all_noise_with_its_twin() -> None:
     spec = RunSpec(architecture="llama-3-8b", fault="GQA_MISMATCH", severity="low", seed=1, steps=1000, onset=300)
     faulty, control = (TrainingSimulator().simulate([item]) for item in (spec, spec.twin()))
     relative = faulty.training_loss[0] / control.training_loss[0]
-    assert relative[-100:].std() < 1e-3  # the noise of two unrelated runs would leave 0.017
-    assert relative[-1] > 1.005
+    noise = SimulationParameters.shipped().healthy.minibatch_noise
+    assert relative[-100:].std() < 0.6 * noise  # the noise of two unrelated runs would leave 1.4 times as much
+    assert relative[299] > 1.01
 
 
 # --- onsets ----------------------------------------------------------------------------------------------------------
@@ -215,19 +217,19 @@ def test_traces_are_numbers_until_the_loss_is_not(traces: Traces) -> None:
         for key in ("held_out", "training_loss", "grad_norm", "sigma_sq"):
             values = getattr(traces, key)[row]
             until = STEPS if broken is None else broken - 1
-            assert np.isfinite(values[:until]).all(), key
+            skipped = (traces.non_finite_count[row, :until] > 0) & (key == "grad_norm")
+            assert np.isfinite(values[:until][~skipped]).all(), key
             assert np.isnan(values[until:]).all(), key
         for key in ("learning_rate", "step_time_s"):
             assert np.isfinite(getattr(traces, key)[row]).all(), key
-    assert any(step is not None for step in traces.non_finite_step)
 
 
 def test_non_finite_values_are_counted_from_the_step_on_at_which_they_begin(traces: Traces) -> None:
     for row, broken in enumerate(traces.non_finite_step):
-        expected = np.zeros(STEPS)
+        expected = np.isnan(traces.grad_norm[row]).astype(float)
         if broken is not None:
-            expected[broken - 1 :] = 1.0
-        assert np.array_equal(traces.non_finite_count[row], expected)
+            assert (expected[broken - 1 :] == 1.0).all()
+        assert np.array_equal(traces.non_finite_count[row] > 0, expected > 0)
 
 
 def test_measurements_are_physical(traces: Traces) -> None:
@@ -259,16 +261,15 @@ def test_architectures_differ_in_loss_and_learning_rate() -> None:
     for name, profile in ARCHITECTURES.items():
         traces = TrainingSimulator().simulate([RunSpec(architecture=name, seed=1, steps=400)])
         assert traces.learning_rate.max() == pytest.approx(profile.peak_learning_rate)
-        assert traces.training_loss[0, 0] == pytest.approx(profile.initial_loss, rel=0.06)
+        assert traces.held_out[0, 0] == pytest.approx(profile.initial_loss, rel=0.06)
         ends[name] = traces.held_out[0, -1]
     assert len(set(ends.values())) == 3
 
 
-def test_a_higher_excess_raises_the_gradient_norm() -> None:
-    spec = RunSpec(architecture="llama-3-8b", fault="GQA_MISMATCH", severity="high", seed=1, steps=1000, onset=300)
+def test_a_fault_that_throws_the_parameters_off_raises_the_gradient_norm() -> None:
+    spec = RunSpec(architecture="llama-3-8b", fault="RMS_NORM_ERROR", severity="high", seed=1, steps=1000, onset=300)
     faulty, control = (TrainingSimulator().simulate([item]) for item in (spec, spec.twin()))
-    # The fault itself multiplies gradients by 1.175; the rest comes of the excess.
-    assert np.median(faulty.grad_norm[0, 600:] / control.grad_norm[0, 600:]) > 1.5
+    assert np.median(faulty.grad_norm[0, 299:303] / control.grad_norm[0, 299:303]) > 2.0
 
 
 def test_the_same_seed_shows_the_same_run_to_every_fault() -> None:

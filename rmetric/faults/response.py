@@ -1,0 +1,164 @@
+"""What training does when a fault is brought upon it: fitted to real runs, and applied to simulated ones.
+
+The numbers stand in ``rmetric/simulation/parameters.json``, one :class:`Response` for each fault and severity. Which
+number is measured how is said under each field; ``python -m rmetric.simulation.calibrate`` fits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from rmetric.faults.base import BoolsRT, Fault, Processes
+
+FloatsR1 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """Effect of one fault at one severity, t steps after its onset. The relative excess of the held-out loss is
+
+    .. math:: e_t = s \\, (K e^{-h t} + F + (J - F) e^{-\\max(t - D, 0) / \\tau}) + w_t
+
+    with h the healing rate of healthy training, s a run's own log-normal strength, D its own delay and w the wobble.
+    """
+
+    kick: float = 0.0
+    """K, relative to the loss: what is lost at once and healed at the healing rate."""
+    jump: float = 0.0
+    """J, relative to the loss: what is lost at once and does not heal so soon."""
+    floor: float = 0.0
+    """F, relative to the loss: the excess at which the run settles."""
+    time_constant_steps: float = 100.0
+    """τ: steps in which the loss covers 63 % of the way from J to F."""
+    delay_steps: float = 0.0
+    """Median D: steps in which the loss stays at J; then it leaves for F."""
+    delay_spread: float = 0.0
+    """Standard deviation over runs of ln D."""
+    spread: float = 0.0
+    """Standard deviation over runs of ln s."""
+    wobble: float = 0.0
+    """Standard deviation of w, relative to the loss: how far a run strays once it has left its twin's path."""
+    batch_loss: float = 0.0
+    """What the training loss shows beyond the held-out loss while the fault lasts, relative."""
+    grad_norm_onset: float = 1.0
+    """Factor on the gradient norm in the first steps, beyond what goes with the kick."""
+    grad_norm_lasting: float = 1.0
+    """The same later on; the way from one to the other is covered at the healing rate."""
+    worker_spread: float = 1.0
+    """Factor on the spread of the gradient norm over workers while the fault lasts."""
+    update_rms: float = 1.0
+    """Factor on the update RMS while the fault lasts, that of the learning rate left out."""
+    non_finite_gradient_share: float = 0.0
+    """Share of runs whose gradient is not finite in the first step, while the loss is."""
+    collapse_share: float = 0.0
+    """Share of runs that answer every token alike from the onset on: the loss is ln(vocabulary), the gradient 0."""
+    non_finite_share: float = 0.0
+    """Share of runs whose loss is not finite from the onset on."""
+
+
+FACTORS = ("grad_norm_onset", "grad_norm_lasting", "worker_spread", "update_rms")
+"""Fields that are 1 where nothing happens, and are interpolated by their logarithm."""
+SHAPES = ("time_constant_steps",)
+"""Fields that say how, not how much: they do not fade with the dose."""
+
+
+def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, effect: Mapping[str, FloatsR1]) -> None:
+    """Let the processes of a group of runs respond to a fault; ``effect`` is that of :func:`effect_of`.
+
+    The excess and the wobble last to the end of the run, also where the fault does not: what is lost is healed by the
+    way to the floor. All else lasts as long as the fault. The first steps of each run's activity are its onset.
+    """
+    elapsed: NDArray[np.int64] = np.cumsum(active, axis=1, dtype=np.int64)
+    begun = elapsed > 0
+    first = active & (elapsed == 1)
+    strength = np.exp(effect["spread"] * rng.normal("strength", size=())[:, None])
+    state.kick += first * (effect["kick"] * strength) * state.healthy_loss
+    state.jump += first * (effect["jump"] * strength)
+    waits = _delay_steps(effect, rng)
+    leaves = begun & ~first
+    if waits.any():
+        late = np.cumsum(leaves, axis=1) > waits
+        state.raise_floor(leaves & ~late, effect["jump"] * strength, effect["time_constant_steps"])
+        leaves &= late
+    state.raise_floor(leaves, effect["floor"] * strength, effect["time_constant_steps"])
+    np.maximum(state.wobble, begun * effect["wobble"], out=state.wobble)
+    state.batch_loss += active * effect["batch_loss"] * state.healthy_loss
+    state.gradient_factor *= gradient_factor(effect, elapsed, active, state.healing_rate)
+    state.gradient_noise_factor *= np.where(active, effect["worker_spread"], 1.0)
+    state.update_factor *= np.where(active, effect["update_rms"], 1.0)
+    collapses, breaks = effect["collapse_share"], effect["non_finite_share"]
+    if collapses.any() or breaks.any():
+        fate = rng.random("fate", size=())[:, None]
+        state.collapsed |= begun & (fate < collapses)
+        state.non_finite_weights |= first & (fate >= collapses) & (fate < collapses + breaks)
+
+
+def _delay_steps(effect: Mapping[str, FloatsR1], rng: RunStreams) -> FloatsR1:
+    """Own delay of each run, (R, 1)."""
+    if not effect["delay_steps"].any():
+        return effect["delay_steps"]
+    return np.asarray(effect["delay_steps"] * np.exp(effect["delay_spread"] * rng.normal("delay", size=())[:, None]))
+
+
+def gradient_factor(
+    effect: Mapping[str, FloatsR1], elapsed: NDArray[np.int64], active: BoolsRT, healing_rate: float
+) -> NDArray[np.float64]:
+    """From the factor of the onset to the lasting one at the healing rate, geometrically; 1 where the fault is off.
+
+    Parameters
+    ----------
+    effect
+        From :func:`effect_of`.
+    elapsed
+        Number of active steps so far, this one included, (R, T).
+    active
+        Where the fault is on, (R, T).
+    healing_rate
+        Log-rate a step.
+    """
+    onset, lasting = np.log(effect["grad_norm_onset"]), np.log(effect["grad_norm_lasting"])
+    if not (onset.any() or lasting.any()):
+        return np.ones(active.shape)
+    logarithm = lasting + (onset - lasting) * np.exp(-healing_rate * np.maximum(elapsed - 1, 0))
+    return np.exp(logarithm * active)
+
+
+def effect_of(fault: Fault, state: Processes, dose_R: NDArray[np.float64] | None = None) -> dict[str, FloatsR1]:
+    """Each field of the response of a group of runs, shape (runs, 1).
+
+    Between the doses of two severities it is interpolated linearly; below the lowest it fades to nothing at dose 0,
+    above the highest it grows no further.
+
+    Parameters
+    ----------
+    fault
+        With its parameters; its :meth:`~rmetric.faults.Fault.dose` says where it lies between the severities.
+    state
+        Of the group; holds the fitted responses.
+    dose_R
+        Dose of each run, where they differ.
+    """
+    responses = state.responses[fault.responds_as or fault.name]
+    known = {severity: fault.dose_at(severity, state.architecture) for severity in responses}
+    order = sorted(responses, key=lambda severity: known[severity])
+    doses = np.array([known[severity] for severity in order])
+    dose = np.full(state.runs, fault.dose(state.architecture)) if dose_R is None else dose_R
+    return {
+        item.name: _interpolated(item.name, dose, doses, [getattr(responses[name], item.name) for name in order])
+        for item in fields(Response)
+    }
+
+
+def _interpolated(name: str, dose_R: NDArray[np.float64], doses: NDArray[np.float64], values: list[float]) -> FloatsR1:
+    at = np.log(np.maximum(values, 1e-9)) if name in FACTORS else np.array(values)
+    neutral = at[0] if name in SHAPES else 0.0
+    found = np.interp(dose_R, np.concatenate([[0.0], doses]), np.concatenate([[neutral], at]))
+    return (np.exp(found) if name in FACTORS else found)[:, None]

@@ -1,0 +1,238 @@
+"""Healthy training: noise, benign spikes and shifts, from the control runs. One function a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.records import Run
+from rmetric.simulation.calibration.estimate import FEW_DRAWS, Estimate, median_over_runs, over_runs
+from rmetric.simulation.calibration.real_runs import (
+    Pair,
+    after_warm_up,
+    controls,
+    disturbed,
+    residual,
+    robust_sd,
+    undisturbed,
+)
+
+Floats = NDArray[np.float64]
+SPIKE_SDS = 5.0
+"""Robust standard deviations above its trend beyond which a training loss is a spike."""
+SPIKE_APART_STEPS = 20
+"""Spikes nearer than that are one."""
+FEWEST_RUNS = 2
+"""Disturbed runs that a number may rest on."""
+MIXED_STEPS = 40
+"""Steps before and after a change of the data mix that are compared."""
+REAL_WORKERS = 4
+
+
+def fit_noise(runs: Sequence[Run]) -> dict[str, Estimate]:
+    """All numbers of healthy training that these runs can tell, by the name of the parameter."""
+    quiet = undisturbed(runs)
+    found = {
+        "minibatch_noise": _of_residuals(quiet, "training_loss", robust_sd),
+        "held_out_noise": held_out_noise(quiet),
+        "update_level": update_level(quiet),
+        "update_spread": _of_residuals(quiet, "update_rms", robust_sd),
+        "update_correlation_steps": _of_residuals(quiet, "update_rms", memory_steps),
+        **worker_noise(quiet),
+        **benign_spikes(runs),
+        **mix_shifts(runs),
+    }
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+def _of_residuals(runs: Sequence[Run], signal: str, statistic: Callable[[Floats], float]) -> Estimate | None:
+    values = [after_warm_up(run, signal) for run in runs]
+    values = [part for part in values if len(part) > 100]
+    return median_over_runs([statistic(residual(part)) for part in values], sum(map(len, values)))
+
+
+def memory_steps(noise: Floats) -> float:
+    """c of e^(-k / c), from the correlation of neighbours: -1 / ln r; 0.1 at least, where there is none.
+
+    >>> round(memory_steps(np.cumsum([1.0, -1.0] * 50)), 1)
+    0.1
+    """
+    correlation = float(np.corrcoef(noise[:-1], noise[1:])[0, 1])
+    return -1.0 / math.log(correlation) if 0.0001 < correlation < 1.0 else 0.1
+
+
+def held_out_noise(runs: Sequence[Run]) -> Estimate | None:
+    """Second differences of the logarithm of the validation losses, over √6: a smooth trend drops out."""
+    found, count = [], 0
+    for run in runs:
+        observations = run.observations
+        assert observations.evaluated is not None
+        at = observations.evaluated & np.isfinite(observations["validation_loss"])
+        second = np.diff(np.log(observations["validation_loss"][at]), 2)[5:]
+        found.append(robust_sd(second) / math.sqrt(6.0) if len(second) > 5 else math.nan)
+        count += int(at.sum())
+    return median_over_runs(found, count)
+
+
+def update_level(runs: Sequence[Run]) -> Estimate | None:
+    """Median of update RMS over learning rate."""
+    found, count = [], 0
+    for run in runs:
+        rate, update = run.observations["learning_rate"], run.observations["update_rms"]
+        kept = np.isfinite(update) & (rate > 0.0) & (run.observations.step > 40)
+        found.append(float(np.median(update[kept] / rate[kept])) if kept.any() else math.nan)
+        count += int(kept.sum())
+    return median_over_runs(found, count)
+
+
+# --- gradient norms of workers ---------------------------------------------------------------------------------------
+
+
+def worker_noise(runs: Sequence[Run]) -> dict[str, Estimate | None]:
+    """Spread and tail of the workers' gradient norms, with which ln(σ² / norm²) has the real median and spread."""
+    shapes, count = [], 0
+    for run in runs:
+        step, observations = run.observations.step > 40, run.observations
+        sigma, norm = observations["sigma_sq"][step], observations["grad_norm"][step]
+        kept = np.isfinite(sigma) & np.isfinite(norm) & (sigma > 0.0) & (norm > 0.0)
+        if kept.sum() > 100:
+            ratio = np.log(sigma[kept] / norm[kept] ** 2)
+            shapes.append((float(np.median(ratio)), float(ratio.std())))
+            count += int(kept.sum())
+
+    def spread(part: Sequence[tuple[float, float]]) -> float:
+        return solve_workers(*np.median(part, axis=0).tolist())[0]
+
+    def tail(part: Sequence[tuple[float, float]]) -> float:
+        return solve_workers(*np.median(part, axis=0).tolist())[1]
+
+    return {
+        "worker_spread": over_runs(shapes, spread, count, FEW_DRAWS),
+        "worker_tail": over_runs(shapes, tail, count, FEW_DRAWS),
+    }
+
+
+@cache
+def solve_workers(median: float, sd: float) -> tuple[float, float]:
+    """Spread s and tail c of exp(s z (1 + c z²)) over workers, from median and spread of ln(variance / mean²)."""
+    z = np.random.default_rng(0).standard_normal((8000, REAL_WORKERS))
+    cube = z**3
+    spread, tail = 0.2, 0.1
+    for _ in range(6):
+        tail = _bisect(lambda c, s=spread: _shape(s * (z + c * cube))[1] - sd, 0.0, 1.0)  # type: ignore[misc]
+        spread = _bisect(lambda s, c=tail: _shape(s * (z + c * cube))[0] - median, 0.005, 1.0)  # type: ignore[misc]
+    return spread, tail
+
+
+def _shape(logarithm: Floats) -> tuple[float, float]:
+    norms = np.exp(logarithm)
+    ratio = np.log(norms.var(axis=1) / norms.mean(axis=1) ** 2)
+    return float(np.median(ratio)), float(ratio.std())
+
+
+def _bisect(rises: Callable[[float], float], low: float, high: float) -> float:
+    for _ in range(16):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if rises(middle) < 0.0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+# --- what looks like a fault and is none ------------------------------------------------------------------------------
+
+
+def spikes(run: Run) -> list[float]:
+    """Heights over the trend of the spikes of a run's training loss, relative."""
+    values = after_warm_up(run, "training_loss")
+    if len(values) <= 100:
+        return []
+    noise = residual(values)
+    at = np.flatnonzero(noise > SPIKE_SDS * robust_sd(noise))
+    groups = np.split(at, np.flatnonzero(np.diff(at) > SPIKE_APART_STEPS) + 1) if len(at) else []
+    return [float(np.expm1(noise[group].max())) for group in groups]
+
+
+def benign_spikes(runs: Sequence[Run]) -> dict[str, Estimate | None]:
+    """Rate, size and spread of the spikes of all control runs, and what the held-out loss sees of a bad batch."""
+    healthy = controls(runs)
+    found = [(spikes(run), len(run.observations)) for run in healthy]
+    steps = sum(count for _, count in found)
+    with_some = [heights for heights, _ in found if heights]
+    bad = [(share, pair) for pair in disturbed(runs, "bad_batch") for share in [_healed_share(pair)] if share >= 0.0]
+    return {
+        "benign_spikes_per_1000_steps": events_per_1000_steps([len(heights) for heights, _ in found], steps),
+        "benign_spike_size": over_runs(with_some, lambda part: float(np.median(np.concatenate(part))), steps),
+        "benign_spike_spread": over_runs(
+            with_some, lambda part: min(robust_sd(np.log(np.concatenate(part))), 1.0), steps
+        ),
+        "benign_spike_held_out": over_runs(
+            [share for share, _ in bad], lambda part: float(np.clip(np.median(part), 0.0, 1.0)), len(bad)
+        )
+        if len(bad) >= FEWEST_RUNS
+        else None,
+    }
+
+
+def events_per_1000_steps(counts: Sequence[int], steps: int) -> Estimate | None:
+    """Rate of rare events with the exact Poisson interval (Garwood): none in n steps is no proof that none ever comes.
+
+    >>> found = events_per_1000_steps([0, 0], 2000)
+    >>> found.value, found.low, round(found.high, 3)
+    (0.0, 0.0, 1.844)
+    """
+    from scipy.stats import chi2
+
+    if not steps:
+        return None
+    events = sum(counts)
+    low = float(chi2.ppf(0.025, 2 * events)) / 2.0 if events else 0.0
+    high = float(chi2.ppf(0.975, 2 * events + 2)) / 2.0
+    rate, least, most = (1000.0 * number / steps for number in (events, low, high))
+    return Estimate(rate, least, most, len(counts), steps)
+
+
+def _healed_share(pair: Pair) -> float:
+    """Excess of the held-out loss in the ten steps after a bad batch, over the height in the training loss."""
+    lag, excess = pair.held_out
+    observations = pair.run.observations
+    before = (observations.step < pair.onset) & (observations.step >= pair.onset - MIXED_STEPS)
+    now = observations["training_loss"][observations.step == pair.onset]
+    height = float(now[0] / np.median(observations["training_loss"][before]) - 1.0) if len(now) else 0.0
+    soon = excess[lag <= 10]
+    return max(0.0, float(soon.mean()) / height) if len(soon) and height > 0.05 else math.nan
+
+
+def mix_shifts(runs: Sequence[Run]) -> dict[str, Estimate | None]:
+    """Size of the shift by another data mix, what the held-out loss sees of it, and how much more workers disagree."""
+    changes = [change for pair in disturbed(runs, "data_mix") for change in [_mix_change(pair)] if change is not None]
+    if len(changes) < FEWEST_RUNS:
+        return {}
+    steps = 2 * MIXED_STEPS * len(changes)
+    shift, held_out, workers = (np.array(column) for column in zip(*changes, strict=True))
+    large = np.maximum(np.abs(shift), 0.01)
+    return {
+        # Half-normal in the simulator: the median is 0.6745 of the root mean square.
+        "mix_shift_size": median_over_runs((np.abs(shift) / 0.6745).tolist(), steps),
+        "mix_shift_held_out": median_over_runs(np.clip(held_out / large, 0.0, 1.0).tolist(), steps),
+        "mix_shift_worker_spread": median_over_runs((np.maximum(workers - 1.0, 0.0) / large).tolist(), steps),
+    }
+
+
+def _mix_change(pair: Pair) -> tuple[float, float, float] | None:
+    observations, onset = pair.run.observations, pair.onset
+    before = (observations.step < onset) & (observations.step >= onset - MIXED_STEPS)
+    after = (observations.step >= onset) & (observations.step < onset + MIXED_STEPS)
+    lag, excess = pair.held_out
+    seen = excess[(lag >= 20) & (lag <= 100)]
+    if not len(seen) or not before.any() or not after.any():
+        return None
+    loss = observations["training_loss"]
+    spread = np.sqrt(observations["sigma_sq"]) / observations["grad_norm"]
+    return (
+        float(np.median(loss[after]) / np.median(loss[before]) - 1.0),
+        float(np.median(seen)),
+        float(np.nanmedian(spread[after]) / np.nanmedian(spread[before])),
+    )
