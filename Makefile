@@ -1,6 +1,7 @@
 # make reproduce    the 720 runs, all tables, all figures        make test    all tests
 # make smoke        the same with 36 runs                         make check   format, lint, types
 # make case-study   real training, broken on purpose (torch)      make bench   what it costs, as JSON
+# make real-study   720 real runs, and the data set of them (torch, about an hour on two cores)
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
@@ -8,10 +9,10 @@ PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 CODE   := $(shell find rmetric -name '*.py')
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke case-study test check bench clean FORCE
+.PHONY: help reproduce smoke case-study real-study test check bench clean FORCE
 
 help:
-	@sed -n '1,3p' Makefile
+	@sed -n '1,4p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -31,17 +32,17 @@ $(VENV)/.dev: $(VENV)/.core requirements-dev.txt
 	$(PIP) install --quiet --constraint requirements.txt --constraint requirements-dev.txt --editable '.[dev]'
 	touch $@
 
-# $(1) target, $(2) folder of the logs, $(3) folder of the results, $(4) options of the study
+# $(1) target, $(2) folder of the logs, $(3) folder of the results, $(4) options of the study, $(5) studies beside it
 define STUDY
 $(2)/manifest.json: $(VENV)/.core FORCE
 	$(RUN) run_modern_experiments.py --out $(2) --resume $(4)
 
-$(3)/tables/headline.md: $(2)/manifest.json generate_paper_tables.py $(CODE)
+$(3)/tables/headline.md: $(2)/manifest.json $(5) generate_paper_tables.py $(CODE)
 	mkdir -p $(3)/tables
-	$(RUN) generate_paper_tables.py --logs $(2) --out $(3)/tables > $(3)/tables/screen.txt
+	$(RUN) generate_paper_tables.py --logs $(2) $(5) --out $(3)/tables > $(3)/tables/screen.txt
 
 $(3)/figures/.done: $(2)/manifest.json $(3)/tables/headline.md generate_all_figures.py $(CODE)
-	$(RUN) generate_all_figures.py --logs $(2) --out $(3)/figures
+	$(RUN) generate_all_figures.py --logs $(2) $(5) --out $(3)/figures
 	touch $$@
 
 $(1): $(3)/figures/.done
@@ -52,11 +53,17 @@ $(1): $(3)/figures/.done
 	@echo 'figures: $(3)/figures/  (PNG, PDF)'
 endef
 
-$(eval $(call STUDY,reproduce,logs_FULL_METRIC,results,))
-$(eval $(call STUDY,smoke,logs_SMOKE,results_smoke,--smoke))
+$(eval $(call STUDY,reproduce,logs_FULL_METRIC,results,,$(wildcard data/real_runs.parquet)))
+$(eval $(call STUDY,smoke,logs_SMOKE,results_smoke,--smoke,))
 
 case-study: $(VENV)/.live
 	$(RUN) run_case_study.py
+
+# A killed one goes on where it was. The data set in data/ is replaced when all runs are there.
+real-study: $(VENV)/.live
+	$(RUN) run_modern_experiments.py --backend torch --out logs_REAL --resume
+	$(RUN) run_modern_experiments.py --backend torch --transfer --out logs_REAL_TRANSFER --resume
+	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER --out data/real_runs.parquet
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .
@@ -64,7 +71,7 @@ check: $(VENV)/.dev
 	$(RUN) -m mypy
 
 test: $(VENV)/.dev
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --dist loadfile
 
 bench: $(VENV)/.dev
 	$(RUN) benchmarks/study.py

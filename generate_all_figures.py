@@ -1,6 +1,7 @@
-"""Logs to figures: Figures 1 to 5 as PNG and PDF, and captions.md that says exactly what each of them shows.
+"""Logs to figures: Figures 1 to 8 as PNG and PDF, and captions.md that says exactly what each of them shows.
 
 python generate_all_figures.py                         # logs_FULL_METRIC/ into results/figures/
+python generate_all_figures.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies side by side
 python generate_all_figures.py --logs logs_SMOKE --out results_smoke/figures --figures 2 3
 """
 
@@ -13,14 +14,15 @@ from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
 
-NUMBERS = ("1", "2", "3", "4", "5")
+NUMBERS = ("1", "2", "3", "4", "5", "6", "7", "8")
+"""6 and 7 need a real study, 8 a simulated one as well; without --figures, all that there can be."""
 
 
 def parser() -> Parser:
     """Command line of this script."""
-    p = Parser("Draw the paper's figures from logs: concept, a failing run, curves, lead times, ablation and transfer.")
+    p = Parser("Draw the paper's figures from logs, and of a real study those of risk and diagnosis.")
     p.add_argument("--out", type=Path, default=Path("results/figures"), help="folder for the figures")
-    p.add_argument("--figures", nargs="+", choices=NUMBERS, default=NUMBERS, metavar="N", help="figures by number")
+    p.add_argument("--figures", nargs="+", choices=NUMBERS, default=[], metavar="N", help="figures by number")
     p.add_argument("--run", metavar="NAME", help="log of Figure 2 (default: the typical failing run)")
     p.add_argument(
         "--cache", type=Path, help="folder of scores (default: OUT/../tables/cache if it exists, or OUT/cache)"
@@ -35,28 +37,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     out = output_folder(args.out)
 
-    from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
-    from rmetric.evaluation.loading import load_study
+    from rmetric.evaluation.studies import evaluators, load_studies  # after the arguments: --help is instant
     from rmetric.reporting.figures import draw_figures, write, write_captions
 
-    study = load_study(args.logs, args.jobs)
-    for warning in study.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+    studies = load_studies(args.logs, args.jobs)
+    for study in studies.values():
+        for warning in study.warnings():
+            print(f"warning: {warning}", file=sys.stderr)
     tables_cache = out.parent / "tables" / "cache"
     cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
-    evaluator = Evaluator.of(
-        study, cache=cache, jobs=args.jobs, plugins=args.plugin, draws=args.bootstrap, seed=args.seed
-    )
-    drawings = draw_figures(evaluator, args.figures, args.run or "")
+    options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
+    evaluated = evaluators(studies, cache=cache, **options)
+    drawings = draw_figures(evaluated, args.figures, args.run or "")
     for drawing in drawings:
         write(drawing, out)
         if drawing.note:
             print(drawing.note)
     command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
     write_captions(drawings, command, out)
-    if study.note:
-        print(study.note)
-    print(f"{len(drawings)} figures from {len(study.runs)} logs written to {out}/ as .png and .pdf, and captions.md")
+    for study in studies.values():
+        if study.note:
+            print(study.note)
+    logs = sum(len(study.runs) for study in studies.values())
+    print(f"{len(drawings)} figures from {logs:,} logs written to {out}/ as .png and .pdf, and captions.md")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Logs to tables: Tables 1 to 8 and the headline, on the screen and as Markdown, CSV and LaTeX.
+"""Logs to tables: Tables 1 to 15 and the headline, on the screen and as Markdown, CSV and LaTeX.
 
 python generate_paper_tables.py                        # logs_FULL_METRIC/ into results/tables/
+python generate_paper_tables.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies side by side
 python generate_paper_tables.py --logs logs_SMOKE --out results/smoke --bootstrap 200
 """
 
@@ -14,6 +15,9 @@ from pathlib import Path
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS
 
+NUMBERS = (*(str(number) for number in range(1, 13)), "14", "15", "headline")
+"""12 (with 13) and 14 need a real study, 15 a simulated one as well; without --tables, all that there can be."""
+
 
 def parser() -> Parser:
     """Command line of this script."""
@@ -21,6 +25,9 @@ def parser() -> Parser:
     p.add_argument("--out", type=Path, default=Path("results/tables"), help="folder for the tables")
     p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
     p.add_argument("--protocol", choices=("both", "paper", "strict"), default="both", help="columns to show")
+    p.add_argument(
+        "--tables", nargs="+", choices=NUMBERS, default=[], metavar="N", help="tables by number, or headline"
+    )
     p.add_argument("--detectors", nargs="+", default=[], help="detectors by name (default: all that are registered)")
     p.add_evaluation()
     return p
@@ -33,32 +40,38 @@ def main(argv: Sequence[str] | None = None) -> None:
         DETECTORS[name]
     out = output_folder(args.out)
 
-    from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
-    from rmetric.evaluation.live_results import LiveResults
-    from rmetric.evaluation.loading import load_study
+    from rmetric.evaluation.live_results import (
+        LiveResults,  # after the arguments are known to be good: --help is instant
+    )
+    from rmetric.evaluation.studies import evaluators, load_studies, load_transfers
     from rmetric.reporting.formats import SCREEN_WIDTH, latex_document, to_screen, write
     from rmetric.reporting.tables import build_tables
 
-    study = load_study(args.logs, args.jobs)
-    for warning in study.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
-    evaluator = Evaluator.of(
-        study,
-        list(dict.fromkeys(args.detectors)),
-        cache=args.cache or out / "cache",
-        jobs=args.jobs,
-        plugins=args.plugin,
-        draws=args.bootstrap,
-        seed=args.seed,
+    studies = load_studies(args.logs, args.jobs)
+    sources = dict(zip(studies, args.logs, strict=True))
+    transfers = load_transfers(sources, args.jobs) if not args.tables or "10" in args.tables else {}
+    for study in (*studies.values(), *transfers.values()):
+        for warning in study.warnings():
+            print(f"warning: {warning}", file=sys.stderr)
+    cache = args.cache or out / "cache"
+    names = list(dict.fromkeys(args.detectors))
+    options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
+    tables = build_tables(
+        evaluators(studies, names, cache=cache, **options),
+        args.protocol,
+        LiveResults.read(out.parent),
+        evaluators(transfers, names, cache=cache / "transfer", **options),
+        args.tables,
     )
-    tables = build_tables(evaluator, args.protocol, LiveResults.read(out.parent))
     for table in tables:
         write(table, out)
         print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
     (out / "all_tables.tex").write_text(latex_document(tables), encoding="utf-8")
-    if study.note:
-        print(study.note)
-    print(f"{len(tables)} tables from {len(study.runs)} logs written to {out}/ as .md, .csv and .tex")
+    for study in studies.values():
+        if study.note:
+            print(study.note)
+    logs = sum(len(study.runs) for study in (*studies.values(), *transfers.values()))
+    print(f"{len(tables)} tables from {logs:,} logs written to {out}/ as .md, .csv and .tex")
 
 
 if __name__ == "__main__":

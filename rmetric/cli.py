@@ -17,6 +17,7 @@ from rmetric.registry import load_plugin
 
 DEFAULT_LOGS = Path("logs_FULL_METRIC")
 SAMPLE = "sample"
+DATA_SET = ".parquet"
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
@@ -69,8 +70,11 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_evaluation(self) -> None:
-        """What every script that scores a study asks for: its logs, plug-ins, the bootstrap, processes."""
-        self.add_argument("--logs", type=Path, default=DEFAULT_LOGS, help="folder of .jsonl logs")
+        """What every script that scores studies asks for: their logs, plug-ins, the bootstrap, processes."""
+        self.add_argument(
+            "--logs", type=Path, nargs="+", default=[DEFAULT_LOGS], metavar="STUDY",
+            help="folder of .jsonl logs, or .parquet data set; several: side by side",
+        )  # fmt: skip
         self.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
         self.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
         self.add_plugin("detectors")
@@ -162,6 +166,23 @@ def output_folder(path: str | Path) -> Path:
     return folder
 
 
+def split_part(source: str | Path) -> tuple[Path, str] | None:
+    """File and set that ``FILE.parquet`` or ``FILE.parquet:SET`` names (the set is empty in the first case).
+
+    ``None`` if the name is not that of a data set.
+
+    >>> split_part("data/real_runs.parquet:transfer")
+    (PosixPath('data/real_runs.parquet'), 'transfer')
+    >>> split_part("logs_REAL") is None
+    True
+    """
+    text = str(source)
+    if text.casefold().endswith(DATA_SET):
+        return Path(text), ""
+    before, colon, part = text.rpartition(":")
+    return (Path(before), part) if colon and before.casefold().endswith(DATA_SET) else None
+
+
 def find_logs(folder: str | Path) -> tuple[list[Path], str]:
     """The logs of a study, and a note for the reader (empty unless the committed sample stands in for the study).
 
@@ -171,7 +192,7 @@ def find_logs(folder: str | Path) -> tuple[list[Path], str]:
     if not root.exists():
         raise UserError(f"{root} does not exist; run python run_modern_experiments.py first, or give --logs FOLDER")
     if not root.is_dir():
-        raise UserError(f"{root} is a file where a folder is due; give the folder that holds the .jsonl logs")
+        raise UserError(f"{root} is a file where a folder is due; give a folder of .jsonl logs, or a .parquet data set")
     logs = sorted(root.glob("*.jsonl"))
     if logs:
         return logs, ""

@@ -307,10 +307,10 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
 
 
 def _code_digest(parts: tuple[str, ...]) -> str:
-    """Digest of those sources of this package that write logs: a study is not resumed with other code."""
+    """Digest of what this package writes logs with, code and parameters: a study is not resumed with other ones."""
     root = Path(__file__).resolve().parent
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.json")]):
         place = path.relative_to(root).as_posix()
         if place.startswith(parts):
             digest.update(place.encode() + path.read_bytes())

@@ -1,4 +1,4 @@
-"""A folder of logs into memory, and every detector's scores of it: in parallel, and the scores only once."""
+"""A study into memory, and every detector's scores of it: in parallel, and the scores only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 import rmetric
 from rmetric import metric, records, signals
-from rmetric.cli import find_logs
+from rmetric.cli import find_logs, split_part
 from rmetric.detectors import DETECTORS, Detector, base
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.records import Observations, Run, held, read_run, to_log_precision, write_atomically
@@ -38,14 +38,15 @@ BATCHES_A_JOB = 8
 
 @dataclass
 class Study:
-    """All logs of a folder."""
+    """All logs of a folder, or all runs of one set of a data set."""
 
     folder: Path
+    """Where they come from; of a data set, the file (and ``:SET``)."""
     runs: list[Run]
     note: str = ""
     """For the reader: that the committed sample stands in for the study. Empty otherwise."""
     checksums: list[str] = field(default_factory=list)
-    """SHA-256 of each log."""
+    """SHA-256 of each log; of a data set, of the file."""
     damage: dict[str, list[str]] = field(default_factory=dict)
     """Log name → what was wrong with which line; sound logs are absent."""
 
@@ -75,22 +76,26 @@ class Study:
 
 
 def load_study(folder: str | Path, jobs: int | None = None) -> Study:
-    """Read all logs of a folder (or of its ``sample``), in parallel.
+    """Read all logs of a folder (or of its ``sample``), in parallel; or the runs of a data set.
 
     A damaged line is skipped and noted in :attr:`Study.damage`; an incomplete log is kept.
 
     Parameters
     ----------
     folder
-        With the ``.jsonl`` logs.
+        With the ``.jsonl`` logs; or ``FILE.parquet`` of :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for its
+        transfer set.
     jobs
         Processes; as many as there are cores if left out.
 
     Raises
     ------
     UserError
-        If there is no log.
+        If there is no log, or the data set is damaged.
     """
+    place = split_part(folder)
+    if place is not None:
+        return _load_data_set(Path(folder), *place)
     paths, note = find_logs(folder)
     runs, checksums, damage = [], [], {}
     for run, checksum, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
@@ -99,6 +104,15 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
         if problems:
             damage[run.name] = problems
     return Study(Path(folder), runs, note, checksums, damage)
+
+
+def _load_data_set(name: Path, file: Path, part: str) -> Study:
+    from rmetric.dataset.read import checksum, read_runs  # opening Parquet is of use here alone
+
+    runs = read_runs(file, part)
+    for run in runs:
+        run.observations = with_drift(run.observations)
+    return Study(name, runs, checksums=[f"{checksum(file)} {part}"])
 
 
 def score_study(
@@ -230,6 +244,8 @@ def _key(study: Study, detector: Detector) -> str:
         sys.modules[__name__],
     }
     sources = {inspect.getsourcefile(module) for module in modules if hasattr(module, "__file__")}
+    # What the robust metric computes lies in a package of its own, fitted settings included.
+    sources |= {str(path) for path in Path(rmetric.__path__[0], "robust").glob("*.*")}
     for source in sorted(filter(None, sources)):
         digest.update(Path(source).read_bytes())
     return digest.hexdigest()

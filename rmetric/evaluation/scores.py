@@ -54,12 +54,20 @@ class Totals:
     """Steps from onset to failure, over the failed runs whose onset is known."""
     lead_used: Values
     """As ``lead``, over the same runs as ``lead_available``."""
+    share_used: Values
+    """Sum of lead / available over the warned runs that had at least one step from onset to failure."""
+    timed: Values
+    """Failed runs that had such a step."""
+    timed_warned: Values
+    """Those of them that were warned."""
 
 
 def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
     """Sums over runs; with bootstrap weights of shape (draws, runs), one sum a draw."""
     known = ~np.isnan(counts.available)
     lead = np.nan_to_num(counts.lead, nan=0.0)
+    timed = known & (np.nan_to_num(counts.available, nan=0.0) > 0)
+    share = np.divide(lead, counts.available, out=np.zeros(len(counts)), where=timed)
     columns = (
         counts.tp,
         counts.fp,
@@ -68,6 +76,9 @@ def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
         lead,
         np.where(known, counts.available, 0.0),
         np.where(known, lead, 0.0),
+        share,
+        timed,
+        timed & (counts.tp > 0),
     )
     table_RC = np.stack([np.where(counts.counted, column, 0) for column in columns], axis=-1).astype(np.float64)
     sums = table_RC.sum(axis=0) if weights_BR is None else weights_BR @ table_RC
@@ -106,6 +117,19 @@ def false_alarms_per_1000(sums: Totals) -> Values:
 def share_of_warning_time(sums: Totals) -> Values:
     """Steps of lead that were had, of all steps between onset and failure that could have been; a missed run has 0."""
     return _ratio(sums.lead_used, sums.lead_available)
+
+
+def mean_share(sums: Totals) -> Values:
+    """Mean over the failed runs of (failure − warning) / (failure − onset); a missed run has 0.
+
+    Runs that failed in the step of the onset had no time, and are left out.
+    """
+    return _ratio(sums.share_used, sums.timed)
+
+
+def mean_share_warned(sums: Totals) -> Values:
+    """As :func:`mean_share`, over the warned runs alone."""
+    return _ratio(sums.share_used, sums.timed_warned)
 
 
 def _exact_recall(sums: Totals) -> tuple[float, float]:
@@ -147,6 +171,8 @@ METRICS: dict[str, Metric] = {
     "f1": Metric(f1, "no run failed", exact=_exact_f1),
     "mean_lead": Metric(mean_lead, "no run was warned"),
     "share_of_warning_time": Metric(share_of_warning_time, "no run failed after an onset", strict_only=True),
+    "mean_share": Metric(mean_share, "no run failed after an onset", strict_only=True),
+    "mean_share_warned": Metric(mean_share_warned, "no run was warned", strict_only=True),
     "false_alarms_per_1000": Metric(
         false_alarms_per_1000, "there is no healthy step", strict_only=True, exact=_exact_false_alarms
     ),

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rmetric.cli import DEFAULT_LOGS, SAMPLE, find_logs
+from rmetric.cli import DEFAULT_LOGS, SAMPLE, find_logs, split_part
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of
@@ -34,6 +34,11 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):
+        if split_part(path) is not None and not path.is_dir():
+            raise UserError(
+                f"{path} is a data set, no log; unpack it with python -m rmetric.dataset.unpack {path} --out FOLDER, "
+                "then replay FOLDER"
+            )
         if path.is_dir():
             found, note = _in_folder(path)
             notes += [note] if note else []

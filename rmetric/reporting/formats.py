@@ -7,7 +7,8 @@ import io
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,8 @@ from rmetric.records import write_atomically
 Cell = str | int | float | Score | None
 UNDEFINED = "n/a"
 SCREEN_WIDTH = 120
+TEXT_WIDTH = 50
+"""Widest text in a column on the screen."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Column:
     """The protocol it belongs to; such a column is left out when only the other one is asked for."""
     interval: bool = True
     """Whether the intervals of its scores are shown (the CSV file always has them)."""
+    leading: bool = False
+    """Whether it is repeated where the table goes on below, as the first columns are."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,20 @@ class Table:
     rows: Sequence[Mapping[str, Cell]]
     notes: Sequence[str] = field(default_factory=tuple)
     """Below the table."""
+    row_keys: Sequence[str] = field(default_factory=tuple)
+    """Columns that say what a row is about. Where two studies share a table, their rows about the same are neighbours;
+    without any, the studies stand one below the other."""
+    protocol_of_row: str = ""
+    """Column that says to which protocol a row belongs, if rows do."""
 
     def limited_to(self, protocol: str) -> Table:
-        """Without the columns of the other protocol (``both``: all of them)."""
+        """Without the columns and rows of the other protocol (``both``: all of them)."""
         if protocol == "both":
             return self
         columns = [column for column in self.columns if column.protocol in ("", protocol)]
-        return Table(self.name, self.title, self.caption, columns, self.rows, self.notes)
+        other = {"paper", "strict"} - {protocol}
+        rows = [row for row in self.rows if row.get(self.protocol_of_row) not in other]
+        return replace(self, columns=columns, rows=rows)
 
     def reasons(self) -> list[str]:
         """Why some cells are undefined, each reason once, in the order of its letter."""
@@ -90,11 +102,15 @@ def to_markdown(table: Table) -> str:
 def to_screen(table: Table, width: int = SCREEN_WIDTH) -> str:
     """Plain text in columns; a table wider than the screen goes on below, its leading columns repeated.
 
-    The leading columns are the first one and those of text that follow it.
+    The leading columns are the first one and those of text that follow it. A long text goes on in the next line.
     """
-    titles, rows = [column.title for column in table.columns], table.texts()
-    widths, right = _widths(titles, rows), _right_aligned(table)
-    shared = [not flush and not column.protocol for flush, column in zip(right, table.columns, strict=True)]
+    right = _right_aligned(table)
+    titles, rows = [column.title for column in table.columns], _wrapped(table.texts(), right)
+    widths = _widths(titles, rows)
+    shared = [
+        column.leading or (not flush and not column.protocol)
+        for flush, column in zip(right, table.columns, strict=True)
+    ]
     lead = max(1, [*shared, False].index(False))
     if sum(widths[:lead]) + 2 * lead > width // 2:
         lead = 1
@@ -107,6 +123,17 @@ def to_screen(table: Table, width: int = SCREEN_WIDTH) -> str:
     for note in table.footnotes():
         lines += textwrap.wrap(note, width)
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def _wrapped(rows: Sequence[list[str]], right: Sequence[bool]) -> list[list[str]]:
+    """Rows whose texts are at most :data:`TEXT_WIDTH` wide: the rest of a text stands below, in a row of its own."""
+    lines: list[list[str]] = []
+    for row in rows:
+        parts = [
+            [text] if flush else textwrap.wrap(text, TEXT_WIDTH) or [""] for text, flush in zip(row, right, strict=True)
+        ]
+        lines += [list(line) for line in zip_longest(*parts, fillvalue="")]
+    return lines
 
 
 def _panels(widths: Sequence[int], lead: int, width: int) -> list[list[int]]:

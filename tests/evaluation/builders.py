@@ -77,16 +77,16 @@ def build_log(folder: Path, name: str, *, onset: int | None, failure: int | None
     return path
 
 
-def build_logs(folder: Path) -> Path:
-    """Twelve logs of two models: failed, recovered and control runs in both halves."""
+def build_logs(
+    folder: Path, models: Sequence[str] = ("Llama-3-8B", "Mistral-7B"), *, seed: int = 0, **config: Any
+) -> Path:
+    """Twelve logs of two models: failed, recovered and control runs in both halves; seeds count from ``seed`` + 1."""
     folder.mkdir()
-    seed = 0
-    for model in ("Llama-3-8B", "Mistral-7B"):
+    for model in models:
         for repetition in (1, 2):
             for kind, onset, failure in (("failed", 305, 400), ("recovered", 255, None), ("control", None, None)):
                 seed += 1
                 name = f"run_{seed:03d}_{kind}"
-                build_log(
-                    folder, name, onset=onset, failure=failure, seed=seed, model_type=model, repetition=repetition
-                )
+                settings = {"model_type": model, "repetition": repetition, **config}
+                build_log(folder, name, onset=onset, failure=failure, seed=seed, **settings)
     return folder

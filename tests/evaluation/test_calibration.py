@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import RMetricDetector
-from rmetric.evaluation.calibration import fit_weights, threshold_for_f1, weigh, weight_grid
+from rmetric.evaluation.calibration import bootstrap_weights, fit_weights, threshold_for_f1, weigh, weight_grid
 from rmetric.evaluation.curves import paper_curve, strict_curve
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.scores import score
@@ -43,6 +43,24 @@ def test_the_signal_that_tells_gets_the_weight(protocol):
     counts = timeline.count(protocol, weigh(fitted.weights, signals), fitted.threshold)
     assert score("f1", counts).value == 1.0
     assert fitted.weights.lambda_ > 0.5
+
+
+def test_each_resample_is_fitted_as_the_runs_themselves_are():
+    runs = [build_run(STEPS, onset=105, failure=205), build_run(STEPS, onset=155, failure=290), build_run(STEPS)]
+    timeline = Timeline.of(runs)
+    signals = np.random.default_rng(4).uniform(size=(3, len(timeline.step)))
+    everything, grid = np.ones(3, bool), weight_grid(4)
+    weights_BR = np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0], [0.0, 0.0, 3.0]])
+    drawn = bootstrap_weights(timeline, signals, everything, weights_BR, grid, thresholds=2000)
+    fitted = fit_weights(timeline, signals, everything, "strict", grid)
+    again = fit_weights(timeline, signals, everything, "strict", [Weights(*drawn[0])])
+    assert fitted is not None and again is not None
+    assert again.f1 == fitted.f1 < 1.0
+    alone = fit_weights(timeline, signals, np.array([True, False, True]), "strict", grid)
+    resampled = fit_weights(timeline, signals, np.array([True, False, True]), "strict", [Weights(*drawn[1])])
+    assert alone is not None and resampled is not None
+    assert drawn[1].sum() == pytest.approx(1.25) and resampled.f1 <= alone.f1
+    assert np.isnan(drawn[2]).all()  # no run of this resample failed
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

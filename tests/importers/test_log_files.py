@@ -108,3 +108,11 @@ def test_nothing_named_and_no_study_says_what_to_do(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"run_modern_experiments\.py first, or name a log or a folder of logs"):
         collect_logs([])
+
+
+@pytest.mark.parametrize("name", ["runs.parquet", "runs.parquet:transfer"])
+def test_a_data_set_is_refused_with_the_command_that_unpacks_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "runs.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"data set.*rmetric\.dataset\.unpack .*runs\.parquet") as refused:
+        collect_logs([tmp_path / name])
+    assert "\n" not in str(refused.value)

@@ -1,14 +1,26 @@
-"""Figures 1 to 5, one file each; :data:`FIGURES` has them in order."""
+"""Figures 1 to 8, one file each: :data:`FIGURES`, then those that need real runs, :data:`REAL_FIGURES`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tqdm import tqdm
 
+from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.reporting.figures import ablation, concept, curves, failing_run, lead_times
+from rmetric.evaluation.studies import only_real, pair_of
+from rmetric.reporting.figures import (
+    ablation,
+    concept,
+    confusion,
+    curves,
+    failing_run,
+    lead_times,
+    reliability,
+    simulated_vs_real,
+)
 from rmetric.reporting.figures.save import Drawing, write, write_captions
+from rmetric.reporting.tables.simulated_vs_real import compared
 
 FIGURES: dict[str, Callable[[Evaluator, str, str], Drawing]] = {
     "1": lambda ev, run, footnote: concept.draw(),
@@ -20,29 +32,76 @@ FIGURES: dict[str, Callable[[Evaluator, str, str], Drawing]] = {
 """Number → what draws it, given the evaluated study, the run of Figure 2 (empty: the typical one) and a footnote."""
 
 
-def draw_figures(ev: Evaluator, numbers: Sequence[str] = tuple(FIGURES), run: str = "") -> list[Drawing]:
+SEVERAL: dict[str, Callable[[Mapping[str, Evaluator], str, str], list[Drawing]]] = {
+    "1": lambda studies, run, footnote: [concept.draw()],
+    "2": lambda studies, run, footnote: failing_run.draw_several(studies, run, footnote),
+    "3": lambda studies, run, footnote: curves.draw_several(studies, footnote),
+    "4": lambda studies, run, footnote: [lead_times.draw_several(studies, footnote)],
+    "5": lambda studies, run, footnote: [ablation.draw_several(studies, footnote)],
+}
+"""As :data:`FIGURES`, of several studies by name, side by side."""
+
+REAL_FIGURES: dict[str, Callable[[Evaluator, str], Drawing]] = {"6": reliability.draw, "7": confusion.draw}
+"""Of the real study alone, on whose kind of runs the risk model is fitted."""
+BOTH = "8"
+"""Figure that needs a simulated and a real study."""
+
+
+def draw_figures(
+    studies: Evaluator | Mapping[str, Evaluator], numbers: Sequence[str] = (), run: str = ""
+) -> list[Drawing]:
     """Draw figures by number, in order.
 
     Parameters
     ----------
-    ev
-        The evaluated study.
+    studies
+        The evaluated study, or several by name: then side by side.
     numbers
-        Keys of :data:`FIGURES`.
+        Of the figures, 1 to 8; none: all that these studies have.
     run
         Name of the run of Figure 2; empty: the typical failing run.
 
     Raises
     ------
     UserError
-        If no run has that name.
+        If no run has that name, or a figure needs a study that is not there.
     """
-    footnote = sample_footnote(ev)
-    if "2" in numbers:
-        failing_run.choose(ev, run)  # a wrong name is told before any work is done
-    chosen = [number for number in FIGURES if number in numbers]
+    named = {"": studies} if isinstance(studies, Evaluator) else dict(studies)
+    first = next(iter(named.values()))
+    footnote = " ".join(filter(None, (sample_footnote(ev) for ev in named.values())))
+    possible = possible_figures(named)
+    _check(numbers, possible)
+    chosen = [number for number in possible if number in (numbers or possible)]
+    if "2" in chosen and not any(failing_run.has(ev, run) for ev in named.values()):
+        failing_run.choose(first, run)  # a wrong name is told before any work is done
+    drawings: list[Drawing] = []
     with tqdm(chosen, desc="drawing", unit="figure", disable=None, delay=1.0) as bar:
-        return [FIGURES[number](ev, run, footnote) for number in bar]
+        for number in bar:
+            drawings += _draw(number, named, run, footnote)
+    return drawings
+
+
+def possible_figures(named: Mapping[str, Evaluator]) -> list[str]:
+    """Numbers of the figures that can be drawn of these studies, in order."""
+    return [*FIGURES, *(REAL_FIGURES if only_real(named) else ()), *([BOTH] if pair_of(named) else [])]
+
+
+def _check(numbers: Sequence[str], possible: Sequence[str]) -> None:
+    for number in numbers:
+        if number not in possible:
+            needs = "a simulated and a real study" if number == BOTH else "a real study"
+            raise UserError(f"Figure {number} needs {needs}; add data/real_runs.parquet to --logs")
+
+
+def _draw(number: str, named: Mapping[str, Evaluator], run: str, footnote: str) -> list[Drawing]:
+    real, both = only_real(named), pair_of(named)
+    if number in REAL_FIGURES and real:
+        return [REAL_FIGURES[number](real, sample_footnote(real))]
+    if number == BOTH and both:
+        return [simulated_vs_real.draw(compared(*both))]
+    if len(named) == 1:
+        return [FIGURES[number](next(iter(named.values())), run, footnote)]
+    return SEVERAL[number](named, run, footnote)
 
 
 def sample_footnote(ev: Evaluator) -> str:
@@ -52,4 +111,4 @@ def sample_footnote(ev: Evaluator) -> str:
     return f"Drawn from the {len(ev.study.runs)} committed sample logs, not from the full study."
 
 
-__all__ = ["FIGURES", "Drawing", "draw_figures", "sample_footnote", "write", "write_captions"]
+__all__ = ["FIGURES", "REAL_FIGURES", "Drawing", "draw_figures", "sample_footnote", "write", "write_captions"]

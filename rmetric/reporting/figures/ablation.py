@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,11 @@ from rmetric.metric import RMetric, Weights
 from rmetric.reporting.figures import style
 from rmetric.reporting.figures.save import Drawing, rendered
 from rmetric.reporting.tables import captions
+from rmetric.reporting.tables.side_by_side import woven
 
 NAME, TITLE = "figure_5_ablation_transfer", "Figure 5: Ablation and transfer"
-HEIGHT_IN = 3.9
+HEIGHT_IN, SHARED_HEIGHT_IN = 3.9, 3.5
+WIDTHS = (1.0, 1.0, 1.25)
 ALONE = {"λ alone": Weights(1.0, 0.0, 0.0), "σ² alone": Weights(0.0, 1.0, 0.0), "ΔL alone": Weights(0.0, 0.0, 1.0)}
 KINDS = (("published", style.VERMILION, "o", -0.16), ("refitted", style.BLUE, "s", 0.16))
 
@@ -69,14 +71,46 @@ def bars(ev: Evaluator) -> list[Bar]:
 def figure(ev: Evaluator, found: Sequence[Bar], footnote: str = "") -> Figure:
     """Ablation under either protocol, transfer under the strict one."""
     made = style.new_figure(HEIGHT_IN)
-    left, middle, right = made.subplots(1, 3, width_ratios=(1.0, 1.0, 1.25))
+    _panels(made.subplots(1, 3, width_ratios=WIDTHS), ev, found)
+    made.legend(handles=_handles(), loc="outside upper left", ncols=2)
+    reasons = undefined(found)
+    style.footnote(made, " ".join(filter(None, [f"n/a: {'; '.join(reasons)}." if reasons else "", footnote])))
+    return made
+
+
+def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
+    """The figure with one row of panels a study."""
+    found = {study: bars(ev) for study, ev in studies.items()}
+    places = ("Left and middle:", "Right:")
+    caption = woven({study: _caption(ev, found[study], places) for study, ev in studies.items()})
+    return Drawing(NAME, TITLE, f"{style.stacked(studies)} {caption}", rendered(several(studies, found, footnote)))
+
+
+@style.styled
+def several(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]], footnote: str = "") -> Figure:
+    """The figure of :func:`draw_several`."""
+    made = style.new_figure(0.4 + SHARED_HEIGHT_IN * len(studies))
+    axes = made.subplots(len(studies), 3, width_ratios=WIDTHS, squeeze=False)
+    for row, (study, ev) in enumerate(studies.items()):
+        _panels(axes[row], ev, found[study], study, 3 * row)
+    made.legend(handles=_handles(), loc="outside upper left", ncols=2)
+    reasons = list(dict.fromkeys(reason for each in found.values() for reason in undefined(each)))
+    style.footnote(made, " ".join(filter(None, [f"n/a: {'; '.join(reasons)}." if reasons else "", footnote])))
+    return made
+
+
+def _panels(axes: Sequence[Axes], ev: Evaluator, found: Sequence[Bar], study: str = "", first: int = 0) -> None:
+    """Ablation under either protocol and transfer; ``first`` is the number of the first panel's letter."""
     variants = _ordered(found)
-    for index, (ax, protocol) in enumerate(((left, "strict"), (middle, "paper"))):
+    for index, (ax, protocol) in enumerate(zip(axes, ("strict", "paper"), strict=False)):
         _ablation(ax, [bar for bar in found if bar.protocol == protocol], variants, names=index == 0)
-        style.letter(ax, index, f"{protocol} protocol")
-    _transfer(right, ev)
-    style.letter(right, 2, "transfer, strict: F1")
-    handles = [
+        style.letter(ax, first + index, f"{study}, {protocol}" if study else f"{protocol} protocol")
+    _transfer(axes[2], ev)
+    style.letter(axes[2], first + 2, f"{study}, transfer, strict: F1" if study else "transfer, strict: F1")
+
+
+def _handles() -> list[Line2D]:
+    return [
         Line2D([], [], color=color, marker=marker, linewidth=1.2, label=label)
         for (_, color, marker, _), label in zip(
             KINDS,
@@ -84,10 +118,6 @@ def figure(ev: Evaluator, found: Sequence[Bar], footnote: str = "") -> Figure:
             strict=True,
         )
     ]
-    made.legend(handles=handles, loc="outside upper left", ncols=2)
-    reasons = undefined(found)
-    style.footnote(made, " ".join(filter(None, [f"n/a: {'; '.join(reasons)}." if reasons else "", footnote])))
-    return made
 
 
 def undefined(found: Sequence[Bar]) -> list[str]:
@@ -160,14 +190,16 @@ def _cell(score: Score) -> str:
     return f"{score.value:.2f}{interval}"
 
 
-def _caption(ev: Evaluator, found: Sequence[Bar]) -> str:
+def _caption(ev: Evaluator, found: Sequence[Bar], places: tuple[str, str] = ("(a, b)", "(c)")) -> str:
     limit = RMetric.paper().threshold
     reasons = undefined(found)
     parts = [
-        "(a, b) F1 of the R-Metric with the paper's weights, without each signal, with equal and with fitted weights "
+        f"{places[0]} F1 of the R-Metric with the paper's weights, without each signal, with equal and with fitted "
+        f"weights "
         f"(all summing to {sum(Weights()):g}: Table 5b), and of each signal alone (between 0 and 1: Table 3). Circles: "
         f"at the published threshold {limit:g}, all runs; squares: at the threshold of highest F1 on the fit half (odd "
-        "repetition or seed), scored on the other half. (c) F1 under the strict protocol with weights and threshold "
+        f"repetition or seed), scored on the other half. {places[1]} F1 under the strict protocol with weights and "
+        f"threshold "
         "fitted on the fit half of one architecture and scored on the other half of another (Table 7). Lines, and the "
         f"second line of a cell: 95 % bootstrap intervals over runs ({ev.draws:,} resamples; exact ones where none or "
         "all were hit); fits are taken as given.",

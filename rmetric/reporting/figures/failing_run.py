@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,12 +31,15 @@ from rmetric.metric import RValue
 from rmetric.records import Run, assemble, chunks
 from rmetric.reporting.figures import style
 from rmetric.reporting.figures.save import Drawing, rendered
+from rmetric.reporting.tables.side_by_side import heading, woven
 from rmetric.simulation import RunSpec
 from rmetric.study import run_batch
 
 NAME, TITLE = "figure_2_failing_run", "Figure 2: A failing run and its twin"
 HEIGHT_IN = 8.2
 ROWS = ("losses", "lambda", "sigma_sq", "delta_l", "normalised", "r")
+CLOSE_UP_SHOWN = "; right: from shortly before the onset to shortly after the failure."
+HEIGHTS = (1.5, 0.8, 0.8, 0.8, 0.9, 1.3)
 LARGEST = 1e30
 """Values are cut here in the drawing."""
 CLOSE_UP = 0.35
@@ -45,6 +49,12 @@ MARKS: dict[str, dict[str, Any]] = {
     "failure": {"color": style.VERMILION, "linestyle": "-", "linewidth": 1.4},
     "first alert": {"color": style.BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
     "first warning": {"color": style.GREEN, "linestyle": (0, (6, 1.5, 1, 1.5)), "linewidth": 1.4},
+}
+MARK_TITLES = {
+    "onset": "onset",
+    "failure": "failure",
+    "first alert": "first alert (paper)",
+    "first warning": "warning (strict)",
 }
 RUN_LOOK: dict[str, Any] = {"color": style.BLUE, "linewidth": 1.0, "zorder": 3}
 TWIN_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 2.6, "alpha": 0.7, "zorder": 2.5}
@@ -202,7 +212,57 @@ def draw(ev: Evaluator, name: str = "", footnote: str = "") -> Drawing:
     twin, origin = twin_of(run, ev.study.runs)
     watched, healthy = Watched.of(run), None if twin is None else Watched.of(twin)
     drawn = figure(watched, healthy, truth, footnote)
-    return Drawing(NAME, TITLE, _caption(watched, healthy, truth, why, origin), rendered(drawn))
+    return Drawing(NAME, TITLE, _caption(watched, healthy, truth, f"{CLOSE_UP_SHOWN} {why} {origin}"), rendered(drawn))
+
+
+def draw_several(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -> list[Drawing]:
+    """One column a study, each the typical failing run around its failure; nothing of a study without one.
+
+    ``name`` chooses the run of the study that has it.
+    """
+    runs = {study: choose(ev, name if has(ev, name) else "") for study, ev in studies.items()}
+    found = {study: item for study, item in runs.items() if item is not None}
+    if not found:
+        return [draw(next(iter(studies.values())), "", footnote)]
+    columns, said = [], {}
+    for study, (run, truth, why) in found.items():
+        twin, origin = twin_of(run, studies[study].study.runs)
+        watched, healthy = Watched.of(run), None if twin is None else Watched.of(twin)
+        columns.append((study, watched, healthy, truth))
+        said[study] = _caption(watched, healthy, truth, f". {why} {origin}")
+    missing = [f"{heading(study)}: no run diverged after a known onset." for study in runs if study not in found]
+    shown = "From shortly before the onset to shortly after the failure."
+    caption = " ".join([style.abreast(found), shown, woven(said), *missing])
+    return [Drawing(NAME, TITLE, caption, rendered(several(columns, footnote)))]
+
+
+def has(ev: Evaluator, name: str) -> bool:
+    """Whether the study has a run of that name."""
+    return any(run.name == name.removesuffix(".jsonl") for run in ev.study.runs)
+
+
+@style.styled
+def several(columns: Sequence[tuple[str, Watched, Watched | None, Truth]], footnote: str = "") -> Figure:
+    """The figure of :func:`draw_several`."""
+    made = style.new_figure(HEIGHT_IN + 0.35)
+    axes = made.subplots(len(ROWS), len(columns), sharex="col", squeeze=False, height_ratios=HEIGHTS)
+    for column, (study, watched, twin, truth) in enumerate(columns):
+        limits = _close_up(truth) or (0.0, _last_step(watched, twin, truth))
+        _column(list(axes[:, column]), watched, twin, truth, limits)
+        for row, ax in enumerate(axes[:, column]):
+            title = f"{study}: {watched.run.model_type}, {watched.run.fault.replace('_', ' ').lower()}"
+            style.letter(ax, len(columns) * row + column, "" if row else style.broken(title, 44))
+            if column:
+                ax.set_ylabel("")
+                ax.tick_params(axis="y", labelleft=True)
+        axes[-1, column].xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    made.align_ylabels(axes)
+    with_twin = next((column for column in columns if column[2] is not None), columns[0])
+    handles = _legend(*with_twin[1:])[:6]
+    handles += [Line2D([], [], label=MARK_TITLES[mark], **look) for mark, look in MARKS.items()]
+    made.legend(handles=handles, loc="outside upper left", ncols=4, columnspacing=1.2)
+    style.footnote(made, footnote)
+    return made
 
 
 @style.styled
@@ -211,23 +271,18 @@ def figure(watched: Watched, twin: Watched | None, truth: Truth, footnote: str =
     close_up = _close_up(truth)
     made = style.new_figure(HEIGHT_IN)
     axes = made.subplots(
-        len(ROWS), 2 if close_up else 1, sharex="col", squeeze=False, height_ratios=(1.5, 0.8, 0.8, 0.8, 0.9, 1.3),
+        len(ROWS), 2 if close_up else 1, sharex="col", squeeze=False, height_ratios=HEIGHTS,
         width_ratios=(1.5, 1.0) if close_up else None,
     )  # fmt: skip
     for column in range(axes.shape[1]):
         limits = close_up if column else (0.0, _last_step(watched, twin, truth))
         assert limits is not None
+        _column(list(axes[:, column]), watched, twin, truth, limits)
         for row, ax in enumerate(axes[:, column]):
-            _panel(ax, ROWS[row], watched, twin, limits)
-            for mark, step in _marks(watched, truth).items():
-                if step is not None:
-                    ax.axvline(step, **MARKS[mark])
             if column:
                 ax.set_ylabel("")
                 ax.tick_params(axis="y", labelleft=True)
             style.letter(ax, 2 * row + column if axes.shape[1] == 2 else row)
-        style.steps_axis(axes[-1, column])
-        axes[-1, column].set_xlim(*limits)
     style.letter(axes[0, 0], 0, "the whole run; loss: thin training, thick validation")
     if close_up:
         style.letter(axes[0, 1], 1, "around the failure")
@@ -236,6 +291,19 @@ def figure(watched: Watched, twin: Watched | None, truth: Truth, footnote: str =
     made.legend(handles=_legend(watched, twin, truth), loc="outside upper left", ncols=4, columnspacing=1.2)
     style.footnote(made, footnote)
     return made
+
+
+def _column(
+    axes: Sequence[Axes], watched: Watched, twin: Watched | None, truth: Truth, limits: tuple[float, float]
+) -> None:
+    """All panels of a run over the same steps."""
+    for row, ax in zip(ROWS, axes, strict=True):
+        _panel(ax, row, watched, twin, limits)
+        for mark, step in _marks(watched, truth).items():
+            if step is not None:
+                ax.axvline(step, **MARKS[mark])
+    style.steps_axis(axes[-1])
+    axes[-1].set_xlim(*limits)
 
 
 def _close_up(truth: Truth) -> tuple[float, float] | None:
@@ -328,15 +396,9 @@ def _legend(watched: Watched, twin: Watched | None, truth: Truth) -> list[Line2D
         for _, sign, color, line in style.SIGNALS
     ]
     missing = {"onset": "no fault", "failure": "no failure", "first alert": "no alert", "first warning": "no warning"}
-    titles = {
-        "onset": "onset",
-        "failure": "failure",
-        "first alert": "first alert (paper)",
-        "first warning": "warning (strict)",
-    }
     for mark, step in _marks(watched, truth).items():
         protocol = {"first alert": " (paper)", "first warning": " (strict)"}.get(mark, "")
-        label = f"{missing[mark]}{protocol}" if step is None else f"{titles[mark]}: {step:,}"
+        label = f"{missing[mark]}{protocol}" if step is None else f"{MARK_TITLES[mark]}: {step:,}"
         handles.append(Line2D([], [], label=label, **({**MARKS[mark], "alpha": 0.0} if step is None else MARKS[mark])))
     return handles
 
@@ -351,12 +413,11 @@ def _nothing(reason: str, footnote: str) -> Figure:
     return made
 
 
-def _caption(watched: Watched, twin: Watched | None, truth: Truth, why: str, origin: str) -> str:
+def _caption(watched: Watched, twin: Watched | None, truth: Truth, how: str) -> str:
     run = watched.run
     kind = {"NONE": "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
     parts = [
-        f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records; right: from shortly before "
-        f"the onset to shortly after the failure. {why} {origin}",
+        f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records{how}",
         "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over "
         "their own history; R with the published weights and threshold, recomputed from the log. A value that is not "
         "finite is not drawn.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,12 @@ from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from rmetric.evaluation.calibration import BUDGET_PER_STEP
-from rmetric.evaluation.evaluator import REFERENCE, Evaluator
+from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Counts
 from rmetric.reporting.figures import style
 from rmetric.reporting.figures.save import Drawing, rendered
 from rmetric.reporting.tables import captions
+from rmetric.reporting.tables.side_by_side import woven
 
 NAME, TITLE = "figure_4_lead_times", "Figure 4: Lead times by fault"
 ALL_FAULTS = "all faults"
@@ -27,8 +29,8 @@ QUARTILES_FROM = 5
 GOLDEN = 0.6180339887498949
 BAND = 0.27
 """Distance between the series of one row, in rows."""
-LOOKS = (style.Look(style.BLACK, "-", "o"), style.Look(style.BLUE, "-", "s"))
-"""Of the R-Metric and of the other detector."""
+LOOKS = (style.Look(style.BLACK, "-", "o"), style.Look(style.BLUE, "-", "s"), style.Look(style.VERMILION, "-", "^"))
+"""Of the R-Metrics and of the other detector."""
 POSSIBLE = style.Look(style.GREY, "-", "|")
 
 
@@ -59,8 +61,8 @@ def draw(ev: Evaluator, footnote: str = "") -> Drawing:
 
 
 def select(ev: Evaluator) -> Shown:
-    """The R-Metric and the best other detector, at thresholds fitted to the budget; published ones if none could be."""
-    names = [REFERENCE] if REFERENCE in ev.detectors else []
+    """The R-Metrics and the best other detector, at thresholds fitted to the budget, or published ones."""
+    names = [name for name in (REFERENCE, CALIBRATED) if name in ev.detectors]
     other = best_other(ev)
     fitted = {name: ev.budgeted(name) for name in (*names, *([other] if other else []))}
     failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
@@ -91,15 +93,15 @@ def select(ev: Evaluator) -> Shown:
 
 def _short(ev: Evaluator, name: str) -> str:
     """Title without the published threshold, which is not the one in use."""
-    return ev.detectors[name].title.split(" (")[0].split(" > ")[0]
+    return re.sub(r" \([^)]*\d[^)]*\)$| > .*", "", ev.detectors[name].title)
 
 
 def best_other(ev: Evaluator) -> str | None:
-    """The causal detector other than the R-Metric that warns most runs of the fit half within the budget."""
+    """The causal detector that is no R-Metric and warns most runs of the fit half within the budget."""
     best: tuple[int, str] | None = None
     for name, detector in ev.detectors.items():
         found = ev.budgeted(name)
-        if name == REFERENCE or not detector.causal or found.counts is None:
+        if name in (REFERENCE, CALIBRATED) or not detector.causal or found.counts is None:
             continue
         warned = int(found.counts.tp[ev.halves.fit].sum())
         if best is None or warned > best[0]:
@@ -113,32 +115,80 @@ def figure(ev: Evaluator, shown: Shown, footnote: str = "") -> Figure:
     failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
     available = ev.timeline.failure_step - ev.timeline.onset
     rows = _rows(ev, failed, available)
-    made = style.new_figure(1.35 + 0.5 * max(len(rows) if failed.any() else 0, 2))
+    made = style.new_figure(_height(rows if failed.any() else [], shown))
     ax = made.subplots()
+    _panel(ax, ev, shown, rows)
+    if failed.any():
+        handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
+        handles += [_handle(series.title, series.look) for series in shown.series]
+        made.legend(handles=handles, loc="outside upper left", ncols=3 if len(handles) <= 3 else 2, columnspacing=1.2)
+    style.footnote(made, footnote)
+    return made
+
+
+def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
+    """The figure with one panel a study, their faults in the same rows."""
+    shown = {study: select(ev) for study, ev in studies.items()}
+    caption = woven({study: _caption(ev, shown[study]) for study, ev in studies.items()})
+    return Drawing(NAME, TITLE, f"{style.abreast(studies)} {caption}", rendered(several(studies, shown, footnote)))
+
+
+@style.styled
+def several(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnote: str = "") -> Figure:
+    """The figure of :func:`draw_several`."""
+    faults = list(dict.fromkeys(name for study, ev in studies.items() for name, _ in _rows_of(ev, shown[study])))
+    rows = {study: dict(_rows_of(ev, shown[study])) for study, ev in studies.items()}
+    series = max(len(item.series) for item in shown.values())
+    made = style.new_figure(1.2 + 0.2 * series + (0.26 + 0.12 * series) * max(len(faults), 2))
+    axes = made.subplots(1, len(studies), squeeze=False)[0]
+    for index, (ax, (study, ev)) in enumerate(zip(axes, studies.items(), strict=True)):
+        none = np.zeros(len(ev.timeline), bool)
+        known = [(fault, rows[study].get(fault, none)) for fault in faults]
+        _panel(ax, ev, shown[study], known)
+        style.letter(ax, index, study)
+        if index and ax.get_yticks().size:
+            ax.set_yticks(range(len(faults)), [""] * len(faults))
+            ax.set_ylabel("")
+    handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
+    handles += [_handle(f"{study}: {item.title}", item.look) for study in studies for item in shown[study].series]
+    made.legend(handles=handles, loc="outside upper left", ncols=2, columnspacing=1.2)
+    style.footnote(made, footnote)
+    return made
+
+
+def _rows_of(ev: Evaluator, shown: Shown) -> list[tuple[str, NDArray[np.bool_]]]:
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    return _rows(ev, failed, ev.timeline.failure_step - ev.timeline.onset)
+
+
+def _height(rows: Sequence[object], shown: Shown) -> float:
+    return 1.35 + (0.26 + 0.12 * max(len(shown.series), 2)) * max(len(rows), 2) + 0.2 * (len(shown.series) > 2)
+
+
+def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDArray[np.bool_]]]) -> None:
+    """One row a fault; the reason why not, if no run failed."""
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    available = ev.timeline.failure_step - ev.timeline.onset
+    band = BAND if len(shown.series) <= 2 else 0.8 / (len(shown.series) + 1)
     ax.set_xlabel("lead: steps from the first warning to the failure")
     if not failed.any():
         ax.set_xticks([])
         ax.set_yticks([])
         ax.set_ylabel("fault")
         style.say(ax, "not defined: no run failed after a known onset")
-        style.footnote(made, footnote)
-        return made
+        return
     for index, (_, chosen) in enumerate(rows):
-        _band(ax, available[chosen], index - BAND, POSSIBLE)
+        middle = 1.0 if len(shown.series) <= 2 else len(shown.series) / 2.0
+        _band(ax, available[chosen], index - band * middle, POSSIBLE, band)
         for place, series in enumerate(shown.series):
             warned = chosen & (series.counts.tp > 0)
-            y = index + BAND * place
-            _band(ax, series.counts.lead[warned], y, series.look)
+            y = index + band * (place + 1 - middle)
+            _band(ax, series.counts.lead[warned], y, series.look, band)
             ax.text(1.015, y, f"{int(warned.sum())} of {int(chosen.sum())}", transform=ax.get_yaxis_transform(),
                     va="center", ha="left", color=series.look.color)  # fmt: skip
         if index:
             ax.axhline(index - 0.5, color="#DDDDDD", linewidth=1.2 if index == 1 else 0.5, zorder=0)
     _axes(ax, rows, float(np.nanmax(available[failed])))
-    handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
-    handles += [_handle(series.title, series.look) for series in shown.series]
-    made.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1.2)
-    style.footnote(made, footnote)
-    return made
 
 
 def _rows(
@@ -155,10 +205,10 @@ def _rows(
     return [(ALL_FAULTS, failed), *((fault, failed & (fault_R == fault)) for fault in order)]
 
 
-def _band(ax: Axes, values: NDArray[np.float64], y: float, look: style.Look) -> None:
+def _band(ax: Axes, values: NDArray[np.float64], y: float, look: style.Look, band: float) -> None:
     """Every value as a point; median and quartiles as well if there are enough."""
     ranked = np.sort(values)
-    spread = ((np.arange(len(ranked)) * GOLDEN) % 1.0 - 0.5) * 0.55 * BAND
+    spread = ((np.arange(len(ranked)) * GOLDEN) % 1.0 - 0.5) * 0.55 * band
     ax.plot(ranked, y + spread, marker=look.marker, markersize=2.6, linestyle="none", color=look.color, alpha=0.6,
             markeredgewidth=0.6 if look.marker == "|" else 0.0, zorder=2)  # fmt: skip
     if len(ranked) >= QUARTILES_FROM:

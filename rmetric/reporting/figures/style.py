@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -157,6 +157,16 @@ def footnote(figure: Figure, text: str) -> None:
     """A line below everything else; nothing if there is nothing to say."""
     if text:
         figure.supxlabel(text, x=0.01, ha="left", fontsize=8, style="italic", color=GREY)
+
+
+def stacked(studies: Iterable[str]) -> str:
+    """How the panels of several studies are arranged, in words."""
+    return f"From top to bottom: {', '.join(studies)} study."
+
+
+def abreast(studies: Iterable[str]) -> str:
+    """How the panels of several studies are arranged, in words."""
+    return f"From left to right: {', '.join(studies)} study."
 
 
 def broken(text: str, width: int) -> str:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.live_results import LiveResults
+from rmetric.evaluation.studies import REAL, pair_of, world_of
 from rmetric.reporting.formats import Table
 from rmetric.reporting.tables import (
     approaches,
     claims_ledger,
     cost_benefit,
     detectors,
+    diagnosis,
     fault_types,
     headline,
+    held_out,
+    risk,
     scenario_matrix,
     sensitivity,
+    simulated_vs_real,
     transfer,
+    unseen,
+    weights,
 )
+from rmetric.reporting.tables.side_by_side import same_for_all, side_by_side
+
+T = TypeVar("T")
 
 TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
     "1": approaches.tables,
@@ -29,24 +39,87 @@ TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
     "6": cost_benefit.tables,
     "7": transfer.tables,
     "8": claims_ledger.tables,
+    "9": held_out.tables,
+    "11": weights.tables,
     "headline": headline.tables,
 }
+"""What each is made from is one study; Table 10 needs a transfer set as well (:mod:`.unseen`)."""
+
+REAL_TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
+    "12": risk.tables,
+    "14": diagnosis.tables,
+}
+"""Made from a real study alone, on whose kind of runs the risk model is fitted; 12 has Table 13 as well."""
+
+NUMBERS = (*(str(number) for number in range(1, 13)), "14", "15", "headline")
+"""All, in order. 15 needs a simulated and a real study."""
 
 
-def build_tables(evaluator: Evaluator, protocol: str = "both", live: LiveResults | None = None) -> list[Table]:
-    """All tables, in order.
+def build_tables(
+    studies: Evaluator | Mapping[str, Evaluator],
+    protocol: str = "both",
+    live: LiveResults | None = None,
+    transfers: Mapping[str, Evaluator] | None = None,
+    numbers: Sequence[str] = (),
+) -> list[Table]:
+    """The tables, in order.
 
     Parameters
     ----------
-    evaluator
-        The evaluated study.
+    studies
+        The evaluated study, or several by name: then side by side.
     protocol
-        ``paper`` or ``strict``: without the columns of the other one.
+        ``paper`` or ``strict``: without the columns and rows of the other one.
     live
         What real runs gave, for the ledger.
+    transfers
+        Study → its evaluated transfer set; studies that have none are left out.
+    numbers
+        Of the tables, from :data:`NUMBERS`; none: all that these studies have.
     """
-    builders: dict[str, Callable[[Evaluator], list[Table]]] = {**TABLES, "8": partial(claims_ledger.tables, live=live)}
-    return [table.limited_to(protocol) for build in builders.values() for table in build(evaluator)]
+    named = {"": studies} if isinstance(studies, Evaluator) else dict(studies)
+    pairs = {study: (named[study], target) for study, target in (transfers or {}).items()}
+    found: list[Table] = []
+    for number in NUMBERS:
+        if numbers and number not in numbers:
+            continue
+        if number == "8":
+            found += _ledger(named, live)
+        elif number == "10":
+            found += _of_all(pairs, lambda pair: unseen.tables(*pair), side_by_side)
+        elif number == "15":
+            found += _simulated_vs_real(named)
+        elif number in REAL_TABLES:
+            found += _of_all(_real(named), REAL_TABLES[number], side_by_side)
+        else:
+            found += _of_all(named, TABLES[number], same_for_all if number == "1" else side_by_side)
+    return [table.limited_to(protocol) for table in found]
 
 
-__all__ = ["TABLES", "build_tables"]
+def _ledger(named: Mapping[str, Evaluator], live: LiveResults | None) -> list[Table]:
+    if len(named) == 1:
+        return claims_ledger.tables(next(iter(named.values())), live)
+    return claims_ledger.of_several(named, live)
+
+
+def _real(named: Mapping[str, Evaluator]) -> dict[str, Evaluator]:
+    return {name: ev for name, ev in named.items() if world_of(ev.study) == REAL}
+
+
+def _simulated_vs_real(named: Mapping[str, Evaluator]) -> list[Table]:
+    both = pair_of(named)
+    return simulated_vs_real.tables(simulated_vs_real.compared(*both)) if both else []
+
+
+def _of_all(
+    of_study: Mapping[str, T], build: Callable[[T], list[Table]], join: Callable[[Mapping[str, Table]], Table]
+) -> list[Table]:
+    """The tables of each study, those of the same name as one."""
+    by_name: dict[str, dict[str, Table]] = {}
+    for study, item in of_study.items():
+        for table in build(item):
+            by_name.setdefault(table.name, {})[study] = table
+    return [join(tables) for tables in by_name.values()]
+
+
+__all__ = ["NUMBERS", "REAL_TABLES", "TABLES", "build_tables"]

@@ -33,4 +33,4 @@ def tables(ev: Evaluator) -> list[Table]:
         "ones only, so that an operator could have had it."
     )
     title = "Table 1: Approaches"
-    return [Table("table_1_approaches", title, caption, columns, rows, captions.unmeasured(ev))]
+    return [Table("table_1_approaches", title, caption, columns, rows, captions.unmeasured(ev), ("detector",))]

@@ -50,7 +50,8 @@ def tables(ev: Evaluator, model: CostModel | None = None) -> list[Table]:
         "The paper protocol credits alerts before the onset (at most with the whole loss) and charges one false alarm "
         f"a run. {captions.runs(ev)}"
     )
-    return [Table("table_6_cost_benefit", "Table 6: Cost and benefit", caption, columns, rows)]
+    title = "Table 6: Cost and benefit"
+    return [Table("table_6_cost_benefit", title, caption, columns, rows, row_keys=("monitor",))]
 
 
 def _assumptions(model: CostModel, usd_per_hour, step_time_s) -> str:  # type: ignore[no-untyped-def]

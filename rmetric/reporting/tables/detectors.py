@@ -20,7 +20,7 @@ SCORES = (
     ("lead_min", "Mean lead (min)", 1),
 )
 
-
+KEYS = ("detector",)
 REQUIRED_LEADS = (1, 10, 50, 100, 255, 500)
 """Steps; 255 is the paper's mean lead."""
 
@@ -48,7 +48,7 @@ def _side_by_side(ev: Evaluator) -> Table:
         f"Detectors at their published thresholds: nothing is fitted, all runs are scored. {captions.BOTH} "
         f"{captions.runs(ev)} {captions.interval(ev)}"
     )
-    return Table("table_3_detectors", "Table 3: Detectors", caption, columns, rows, captions.unmeasured(ev))
+    return Table("table_3_detectors", "Table 3: Detectors", caption, columns, rows, captions.unmeasured(ev), KEYS)
 
 
 def _strict(ev: Evaluator) -> Table:
@@ -93,7 +93,8 @@ def _strict(ev: Evaluator) -> Table:
         "steps between onset and failure. Average precision: over all thresholds. Last columns: difference of F1 to "
         f"the R-Metric, paired bootstrap. {captions.runs(ev)} {captions.interval(ev)}"
     )
-    return Table("table_3b_strict", "Table 3b: False alarms, warning time, comparison", caption, columns, rows)
+    title = "Table 3b: False alarms, warning time, comparison"
+    return Table("table_3b_strict", title, caption, columns, rows, row_keys=KEYS)
 
 
 def _less_reference(ev: Evaluator, name: str, protocol) -> Score:  # type: ignore[no-untyped-def]
@@ -143,7 +144,8 @@ def _budget(ev: Evaluator) -> Table:
         "recall within the budget is fitted on the half of the runs with odd repetition (or seed) and scored on the "
         f"other half, where the budget may be missed. Score half: {captions.runs(ev, half)} {captions.interval(ev)}"
     )
-    return Table("table_3c_budget", "Table 3c: At a false-alarm budget, held out", caption, columns, rows)
+    title = "Table 3c: At a false-alarm budget, held out"
+    return Table("table_3c_budget", title, caption, columns, rows, row_keys=KEYS)
 
 
 def _by_required_lead(ev: Evaluator) -> Table:
@@ -161,4 +163,5 @@ def _by_required_lead(ev: Evaluator) -> Table:
         "Strict protocol: share of the failed runs that were warned at least so many steps before the failure, at "
         f"published thresholds. {captions.runs(ev)}"
     )
-    return Table("table_3d_required_lead", "Table 3d: Recall by required lead", caption, columns, rows)
+    title = "Table 3d: Recall by required lead"
+    return Table("table_3d_required_lead", title, caption, columns, rows, row_keys=KEYS)

@@ -41,7 +41,8 @@ def tables(ev: Evaluator) -> list[Table]:
         f"highest F1 under that protocol. Absorbed: R-Metric's episodes during faults that healed. {captions.BOTH} "
         f"{captions.runs(ev)} {captions.interval(ev)}"
     )
-    return [Table("table_4_fault_types", "Table 4: By type of failure", caption, columns, rows)]
+    title, keys = "Table 4: By type of failure", ("fault", "severity")
+    return [Table("table_4_fault_types", title, caption, columns, rows, row_keys=keys)]
 
 
 def _row(ev: Evaluator, fault: str, severity: str, reference: str | None, baselines) -> dict[str, Cell]:  # type: ignore[no-untyped-def]

@@ -42,7 +42,7 @@ def _thresholds(ev: Evaluator) -> Table:
         "R-Metric at other thresholds; 0.55, 0.56, 0.57, 0.60 and 0.65 occur in the author's files and their history. "
         f"All runs; lead in steps. {captions.BOTH} {captions.runs(ev)} {captions.interval(ev)}"
     )
-    return Table("table_5_threshold", "Table 5: Threshold", caption, columns, rows)
+    return Table("table_5_threshold", "Table 5: Threshold", caption, columns, rows, row_keys=("threshold",))
 
 
 def _ablation(ev: Evaluator) -> Table:
@@ -78,4 +78,4 @@ def _ablation(ev: Evaluator) -> Table:
         f"fitted weights: highest F1 on the fit half among all steps of 1/20. {captions.BOTH} All: {captions.runs(ev)} "
         f"Score half: {captions.runs(ev, ev.halves.score)} {captions.interval(ev)}"
     )
-    return Table("table_5b_ablation", "Table 5b: Ablation", caption, columns, rows)
+    return Table("table_5b_ablation", "Table 5b: Ablation", caption, columns, rows, row_keys=("variant",))

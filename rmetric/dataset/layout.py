@@ -1,0 +1,54 @@
+"""What stands in the file: one row a record, the columns of the run repeated in each of its rows.
+
+Repetition costs next to nothing in a column store, and whoever opens the file with pandas, Polars or DuckDB has every
+label at every step. Two columns stand in the first row of a run alone: ``config`` and ``events``, as JSON text.
+
+A run whose log names a ``twin`` shares all records before the onset with it. They are stored once, with the twin;
+``shared_records`` says how many of the twin's first records come before the run's own first row.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rmetric.records import MEASUREMENTS
+
+FORMAT_KEY, FORMAT = b"rmetric_data_set", b"1"
+"""Marks the file, in the metadata of its schema; another number is another layout."""
+MATRIX, TRANSFER = "matrix", "transfer"
+"""The sets of runs: the planned study, and what is kept for transfer (models, optimizers, faults not in the study)."""
+
+RUN_COLUMNS = {
+    "set": pa.string(),
+    "run": pa.string(),
+    "model": pa.string(),
+    "optimizer": pa.string(),
+    "seed": pa.int64(),
+    "repetition": pa.int64(),
+    "fault": pa.string(),
+    "severity": pa.string(),
+    "parameters": pa.string(),
+    "disturbance": pa.string(),
+    "onset": pa.int64(),
+    "outcome": pa.string(),
+    "failure_step": pa.int64(),
+    "reason": pa.string(),
+    "steps": pa.int64(),
+    "twin": pa.string(),
+    "shared_records": pa.int64(),
+}
+"""The same in every row of a run; ``parameters`` and ``disturbance`` are JSON texts."""
+ONCE_COLUMNS = ("config", "events")
+"""JSON texts in the first row of a run, null in the others. ``events`` is a list of [number of the record that the
+event stands before, event], of all events but METRICS."""
+STEP = "step"
+
+SCHEMA = pa.schema(
+    [
+        *(pa.field(name, kind) for name, kind in RUN_COLUMNS.items()),
+        pa.field(STEP, pa.int64(), nullable=False),
+        *(pa.field(name, pa.float64()) for name in MEASUREMENTS),
+        *(pa.field(name, pa.string()) for name in ONCE_COLUMNS),
+    ],
+    metadata={FORMAT_KEY: FORMAT},
+)

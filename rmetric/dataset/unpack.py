@@ -1,0 +1,70 @@
+"""From the data set back to logs, for what reads logs alone: a replay, the authors' own scripts.
+
+python -m rmetric.dataset.unpack data/real_runs.parquet --out logs_UNPACKED
+python -m rmetric.dataset.unpack data/real_runs.parquet:transfer --runs NAME --out logs_UNPACKED
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmetric.cli import Parser, output_folder, script, split_part
+from rmetric.errors import UserError
+from rmetric.records import MEASUREMENTS, encode_event, encode_metrics, write_atomically
+
+if TYPE_CHECKING:
+    from rmetric.dataset.read import StoredRun
+
+
+def log_of(stored: StoredRun) -> bytes:
+    """The log of a run, without what its own detectors had said in its records."""
+    chunk = stored.chunk
+    floats = {name: chunk.columns[name] for name in MEASUREMENTS if name in chunk.columns}
+    return b"".join(_lines(encode_metrics(chunk.step, floats, {}), stored))
+
+
+def _lines(records: Sequence[bytes], stored: StoredRun) -> Iterator[bytes]:
+    written = 0
+    for index, event in stored.chunk.events:
+        yield from records[written:index]
+        written = index
+        yield encode_event(event)
+    yield from records[written:]
+
+
+def parser() -> Parser:
+    """Command line of this module."""
+    p = Parser("Write the runs of a data set as logs again.")
+    p.add_argument("data_set", metavar="FILE[:SET]", help="data set; its matrix unless a set is named")
+    p.add_argument("--runs", nargs="+", default=[], metavar="NAME", help="runs by name (default: all of the set)")
+    p.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the logs")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, read, write."""
+    args = parser().parse_args(argv)
+    place = split_part(args.data_set)
+    if place is None:
+        raise UserError(f"{args.data_set} is no .parquet file; give a data set made by python -m rmetric.dataset")
+    from rmetric.dataset.read import of_set
+
+    stored = {item.name: item for item in of_set(*place)}
+    for name in args.runs:
+        if name not in stored:
+            near = difflib.get_close_matches(name, stored, n=1, cutoff=0.3)
+            raise UserError(f"no run is named {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    out = output_folder(args.out)
+    chosen = args.runs or list(stored)
+    for name in chosen:
+        write_atomically(out / f"{name}.jsonl", log_of(stored[name]))
+    print(f"{len(chosen)} logs written to {out}/")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

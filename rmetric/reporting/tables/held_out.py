@@ -1,0 +1,81 @@
+"""Table 9: all causal detectors at one false-alarm budget, on runs that nothing was fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.held_out import HeldOut, held_out, oracle, reference_of
+from rmetric.reporting.formats import Cell, Column, Table, number
+from rmetric.reporting.tables import captions
+
+COLUMNS = (
+    Column("detector", "Detector"),
+    Column("threshold", "Threshold", 3, "strict"),
+    Column("f1", "F1", 3, "strict"),
+    Column("recall", "Recall", 3, "strict"),
+    Column("false_alarms", "FP (episodes)", protocol="strict"),
+    Column("false_alarms_per_1000", "FP per 1,000 healthy steps", 3, "strict", interval=False),
+    Column("upper_bound", "Upper bound", 3, "strict"),
+    Column("mean_share", "Share of warning time, missed: 0", 3, "strict"),
+    Column("mean_share_warned", "Share, warned runs", 3, "strict"),
+    Column("mean_lead", "Mean lead (steps)", 0, "strict", interval=False),
+    Column("less_reference", "F1 less reference's", 3, "strict"),
+)
+SHARE = (
+    "Share of warning time: mean over the failed runs of (failure − warning) / (failure − onset), a missed run having "
+    "0; "
+    "beside it over the warned runs alone."
+)
+
+
+def tables(ev: Evaluator) -> list[Table]:
+    """One row a detector, and one for an oracle."""
+    reference = reference_of(ev)
+    caption = (
+        "Strict protocol at a budget of one false alarm per 10,000 healthy steps, causal detectors alone. The "
+        "threshold "
+        "with the highest recall within the budget is fitted on the half of the runs with odd repetition (or seed) and "
+        f"scored on the other half, where the budget may be missed. {SHARE} Upper bound: exact one-sided 95 % Poisson "
+        f"bound. {compared_with(ev, reference)} {bound(ev)} Score half: {captions.runs(ev, ev.halves.score)} "
+        f"{captions.interval(ev)}"
+    )
+    title = "Table 9: Held-out comparison at the budget"
+    return [Table("table_9_held_out", title, caption, COLUMNS, rows_of(held_out(ev)))]
+
+
+def rows_of(found: Sequence[HeldOut]) -> list[dict[str, Cell]]:
+    """Cells of :data:`COLUMNS`."""
+    return [
+        {
+            "detector": item.name,
+            "threshold": item.threshold,
+            **item.scores,
+            "false_alarms": item.false_alarms,
+            "less_reference": item.less_reference,
+        }
+        for item in found
+    ]
+
+
+def compared_with(ev: Evaluator, reference: str | None) -> str:
+    """Whose F1 the others' are compared with."""
+    if reference is None:
+        return "No detector to compare with was asked for."
+    return f"Last column: difference of F1 to that of {ev.detectors[reference].title}, paired bootstrap."
+
+
+def bound(ev: Evaluator) -> str:
+    """How many of the failed runs of the score half anybody could have warned."""
+    counts = oracle(ev)
+    chosen = counts.counted & ev.halves.score
+    failed, warnable = int((counts.tp + counts.fn)[chosen].sum()), int(counts.tp[chosen].sum())
+    if not failed:
+        return "No run of the score half failed."
+    return (
+        f"{warnable} of the {failed} failed runs of the score half have a record between onset and failure: nobody "
+        f"could "
+        f"warn the others, so that no recall is above {number(warnable / failed, 3)}; the oracle alarms in the first "
+        f"of "
+        "these records and never else."
+    )
