@@ -35,6 +35,7 @@ class Ecod(FittedToStart):
     """
 
     title = "ECOD (causal)"
+    extra = "baselines"
     source = "Li et al. 2022, arXiv 2201.00382; PyOD"
 
     threshold: float = 1.0

@@ -63,6 +63,7 @@ class LstmForecaster(StreamingDetector):
 
     title = "LSTM forecaster (causal)"
     reads = ("training_loss", "grad_norm")
+    extra = "live"
     source = "Malhotra et al. 2015 (forecast error of an LSTM); size and training: this project"
 
     threshold: float = 6.0

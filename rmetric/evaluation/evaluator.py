@@ -232,7 +232,7 @@ class Evaluator:
         """The causal detector that is no R-Metric with the highest F1 at its published threshold."""
         best: tuple[float, str] | None = None
         for name, detector in self.detectors.items():
-            if name in (REFERENCE, CALIBRATED) or not detector.causal:
+            if name in (REFERENCE, CALIBRATED) or not detector.causal or detector.extra:
                 continue
             counts = self.counts(name, protocol)
             value = summarise(counts.of(counts.counted))["f1"].value

@@ -152,7 +152,6 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
         raise UserError(f"{study.folder} has no run in the fit half (odd repetitions); give a whole study")
     timeline, _ = Timeline.of(study.runs).only(runs_R)
     fitted = fit(timeline, statistics_of(study, runs_R, jobs), budget_per_step)
-    used = [checksum for checksum, wanted in zip(study.checksums, runs_R.tolist(), strict=True) if wanted]
     return {
         "version": VERSION,
         "weights": dict(zip(("lambda", "sigma_sq", "delta_l"), fitted.weights, strict=True)),
@@ -171,7 +170,7 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
             "failed": int(timeline.failed.sum()),
             "healthy_steps": int(timeline.healthy_steps.sum()),
             "f1_on_these_runs": _rounded(fitted.f1),
-            "data_sha256": hashlib.sha256("".join(sorted(used)).encode()).hexdigest(),
+            "data_sha256": hashlib.sha256("".join(sorted(study.checksums)).encode()).hexdigest(),
             "package_version": rmetric.__version__,
         },
     }

@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from rmetric.detectors import DETECTORS
-from rmetric.detectors.ecod import Ecod
+from rmetric.detectors import DETECTORS, make_detector
 from rmetric.detectors.run_features import RunFeatures
 from rmetric.records import Observations
 from tests.helpers import bits, healthy_observations
@@ -29,7 +28,7 @@ def test_each_record_is_judged_as_pyod_judges_it_alone() -> None:
     rows = np.array([features.update(observation) for observation in observations])
     theirs = models.ECOD().fit(rows[25:100])
     expected = [theirs.decision_function(row[None])[0] / theirs.threshold_ for row in rows[100:]]
-    scores = Ecod().score_run(observations)
+    scores = make_detector("ecod").score_run(observations)
     assert np.isnan(scores[:100]).all()
     assert scores[100:] == pytest.approx(expected)
     assert "ecod" in DETECTORS
@@ -38,10 +37,11 @@ def test_each_record_is_judged_as_pyod_judges_it_alone() -> None:
 def test_the_future_of_a_long_run_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyod", reason="needs the extra 'baselines'")
     observations = healthy_observations()
-    expected = Ecod().score_run(observations)
+    ecod = make_detector("ecod")
+    expected = ecod.score_run(observations)
     monkeypatch.setattr("rmetric.detectors.ecod.BLOCK", 7)
-    assert bits(Ecod().score_run(observations)) == bits(expected)
+    assert bits(ecod.score_run(observations)) == bits(expected)
     observations["sigma_sq"][300:] *= 50.0
-    wild = Ecod().score_run(Observations(observations.step, observations.columns))
+    wild = ecod.score_run(Observations(observations.step, observations.columns))
     assert bits(wild[:300]) == bits(expected[:300])
     assert wild[300:].mean() > expected[300:].mean()
