@@ -38,8 +38,8 @@ class Detector(ABC):
     """Whether a run consults it at every record, so that its alerts stand in the log (a streaming, cheap one)."""
     source: ClassVar[str] = ""
     extra: ClassVar[str] = ""
-    """Extra of this package that it needs. Where that is installed the detector stands in the tables, but it is never the
-    baseline of the headline, which is to be the same everywhere."""
+    """Extra of this package that it needs. Where that is installed the detector stands in the tables, but it is never
+    the baseline of the headline, which is to be the same everywhere."""
 
     threshold: float
     """An alert is due above it, in units of the score."""
