@@ -3,8 +3,6 @@
 Two need an optional package and are known only where it is installed: ``ecod`` (pyod), ``lstm_forecaster`` (torch).
 """
 
-from importlib.util import find_spec
-
 from rmetric.detectors.adwin import Adwin
 from rmetric.detectors.base import (
     DETECTORS,
@@ -16,11 +14,13 @@ from rmetric.detectors.base import (
     online_detectors,
     register_detector,
 )
+from rmetric.detectors.ecod import Ecod
 from rmetric.detectors.gradient_norm import GradientNorm
 from rmetric.detectors.half_space_trees import HalfSpaceTreesDetector
 from rmetric.detectors.isolation_forest import CausalIsolationForest, WholeRunIsolationForest
 from rmetric.detectors.lightning_spike import LightningSpike
 from rmetric.detectors.loss_spike import LossSpike
+from rmetric.detectors.lstm_forecaster import LstmForecaster
 from rmetric.detectors.mad_cusum import MadCusum
 from rmetric.detectors.numerics import Numerics
 from rmetric.detectors.olmo_spike import OlmoSpike
@@ -34,11 +34,6 @@ from rmetric.detectors.update_rms_threshold import UpdateRmsThreshold
 from rmetric.detectors.validation_slope import ValidationSlope
 from rmetric.detectors.zclip import ZClip
 
-if find_spec("pyod"):
-    from rmetric.detectors.ecod import Ecod  # noqa: F401 - registers itself
-if find_spec("torch"):
-    from rmetric.detectors.lstm_forecaster import LstmForecaster  # noqa: F401 - registers itself
-
 load_detector_entry_points()
 
 __all__ = [
@@ -47,11 +42,13 @@ __all__ = [
     "CausalIsolationForest",
     "DeltaLOnly",
     "Detector",
+    "Ecod",
     "GradientNorm",
     "HalfSpaceTreesDetector",
     "LambdaOnly",
     "LightningSpike",
     "LossSpike",
+    "LstmForecaster",
     "MadCusum",
     "Numerics",
     "OlmoSpike",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import ClassVar, Self, TypeVar
 
 import numpy as np
@@ -72,13 +73,17 @@ class StreamingDetector(Detector):
         return self.fresh().extend(observations)
 
 
-def register_detector(name: str) -> Callable[[D], D]:
-    """Class decorator: make a detector known by ``name`` to scripts, tables and figures."""
+def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
+    """Class decorator: make a detector known by ``name`` to scripts, tables and figures.
+
+    One that ``needs`` a package is known only where that is installed.
+    """
 
     def register(detector: D) -> D:
         detector.name = name
         detector.title = detector.title or name.replace("_", " ")
-        DETECTORS.add(name, detector)
+        if not needs or find_spec(needs):
+            DETECTORS.add(name, detector)
         return detector
 
     return register

@@ -21,7 +21,7 @@ BLOCK = 1024
 """Records that are judged at once, so that memory stays small."""
 
 
-@register_detector("ecod")
+@register_detector("ecod", needs="pyod")
 @dataclass(kw_only=True)
 class Ecod(FittedToStart):
     """PyOD's ECOD of the run's first records, applied to what follows one record at a time.

@@ -46,7 +46,7 @@ def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return 0.5 * (1.0 + np.tanh(0.5 * x))  # does not overflow
 
 
-@register_detector("lstm_forecaster")
+@register_detector("lstm_forecaster", needs="torch")
 @dataclass(kw_only=True)
 class LstmForecaster(StreamingDetector):
     """How far loss or gradient norm lie above what an LSTM forecast, in standard deviations of its error.
