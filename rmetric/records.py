@@ -326,6 +326,13 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     return rounded
 
 
+def terminal_event(kind: str, failure_step: int | None, reason: str | None, horizon: int) -> Event:
+    """The last line of a run that was judged: ``kind`` is ``failed`` or the outcome of a success."""
+    if kind == "failed":
+        return {"event": "EXPERIMENT_FAILURE", "step": failure_step, "reason": reason}
+    return {"event": "EXPERIMENT_SUCCESS", "step": horizon, "outcome": kind}
+
+
 def encode_event(event: Mapping[str, Any]) -> bytes:
     """One line of strict JSON. Floats get 7 significant digits; a non-finite one is left out and named."""
     clean: Event = {}

@@ -7,6 +7,7 @@ from rmetric.detectors.adwin import Adwin
 from rmetric.detectors.base import (
     DETECTORS,
     Detector,
+    OneMeasurementDetector,
     StreamingDetector,
     first_alert,
     load_detector_entry_points,
@@ -53,6 +54,7 @@ __all__ = [
     "Numerics",
     "OlmoSpike",
     "OneClassSvm",
+    "OneMeasurementDetector",
     "PageHinkleyTest",
     "RMetricDetector",
     "RobustRMetricDetector",

@@ -6,12 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 from rmetric.detectors.run_features import CEILING, clipped
-from rmetric.records import Observation, Observations
 
 if TYPE_CHECKING:
     from river.drift import ADWIN
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
 
 @register_detector("adwin")
 @dataclass(kw_only=True)
-class Adwin(StreamingDetector):
+class Adwin(OneMeasurementDetector):
     """By how much the training loss rose where ADWIN finds that its mean has changed, in nats; 0 everywhere else.
 
     The score is the mean of the part of its window that ADWIN keeps, minus that of the part that it forgets. The
@@ -44,12 +40,6 @@ class Adwin(StreamingDetector):
         from river.drift import ADWIN  # two seconds to import; most runs do not need it
 
         self._adwin = ADWIN(delta=self.delta, clock=self.clock)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["training_loss"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["training_loss"].tolist()), np.float64, len(observations))
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):

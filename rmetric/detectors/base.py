@@ -73,6 +73,21 @@ class StreamingDetector(Detector):
         return self.fresh().extend(observations)
 
 
+@dataclass(kw_only=True)
+class OneMeasurementDetector(StreamingDetector):
+    """A streaming detector that reads one measurement, the first of :attr:`reads`, and nothing else of a record."""
+
+    @abstractmethod
+    def _next(self, value: float) -> float:
+        """Score of the next value: NaN if it was not measured, infinity if it was not finite."""
+
+    def update(self, observation: Observation) -> float:
+        return self._next(observation[self.reads[0]])
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        return np.fromiter(map(self._next, observations[self.reads[0]].tolist()), np.float64, len(observations))
+
+
 def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
     """Class decorator: make a detector known by ``name`` to scripts, tables and figures.
 

@@ -6,12 +6,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 from rmetric.detectors.run_features import clipped
-from rmetric.records import Observation, Observations
 
 LARGEST_LOSS = 1e150
 """Losses are clipped to ± this, so that a sum of ten stays finite."""
@@ -19,7 +15,7 @@ LARGEST_LOSS = 1e150
 
 @register_detector("lightning_spike")
 @dataclass(kw_only=True)
-class LightningSpike(StreamingDetector):
+class LightningSpike(OneMeasurementDetector):
     """How far the training loss lies from its running mean, relative to that mean, where it rose.
 
     .. math:: s_t = |L_t - m_{t-1}| / |m_{t-1}|, \\quad 0 \\text{ if } L_t \\le L_{t-1}
@@ -47,12 +43,6 @@ class LightningSpike(StreamingDetector):
 
     def __post_init__(self) -> None:
         self._recent = deque(maxlen=self.window)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["training_loss"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["training_loss"].tolist()), np.float64, len(observations))
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
 from river.stats import EWMean, EWVar
 
-from rmetric.detectors.base import StreamingDetector, register_detector
-from rmetric.records import Observation, Observations
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 
 LARGEST_LOSS = 1e150
 """Losses enter the statistics clipped to ± this: the square of a larger one overflows and would blind them for good."""
@@ -18,7 +15,7 @@ LARGEST_LOSS = 1e150
 
 @register_detector("loss_spike")
 @dataclass(kw_only=True)
-class LossSpike(StreamingDetector):
+class LossSpike(OneMeasurementDetector):
     """z-score of the training loss against its exponentially weighted mean and variance (river).
 
     .. math:: z_t = (L_t - m_{t-1}) / s_{t-1}
@@ -45,12 +42,6 @@ class LossSpike(StreamingDetector):
     def __post_init__(self) -> None:
         fading = 2.0 / (self.memory + 1)
         self._mean, self._variance = EWMean(fading), EWVar(fading)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["training_loss"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["training_loss"].tolist()), np.float64, len(observations))
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):

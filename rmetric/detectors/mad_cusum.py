@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 from rmetric.detectors.run_features import clipped
-from rmetric.records import Observation, Observations
 from rmetric.robust.reference import RobustReference
 
 LARGEST_LOSS = 1e150
@@ -21,7 +17,7 @@ FLOOR_NATS = 1e-6
 
 @register_detector("mad_cusum")
 @dataclass(kw_only=True)
-class MadCusum(StreamingDetector):
+class MadCusum(OneMeasurementDetector):
     """Page's two-sided CUSUM of the training loss, as post-mortem tools run it: the larger of both sums.
 
     .. math::
@@ -65,12 +61,6 @@ class MadCusum(StreamingDetector):
 
     def __post_init__(self) -> None:
         self._reference = RobustReference(window=self.window, warm_up=self.warm_up, floor=FLOOR_NATS, clip=self.clip)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["training_loss"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["training_loss"].tolist()), np.float64, len(observations))
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):

@@ -6,12 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 from rmetric.detectors.run_features import CEILING, clipped
-from rmetric.records import Observation, Observations
 
 if TYPE_CHECKING:
     from river.drift import PageHinkley
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
 
 @register_detector("page_hinkley")
 @dataclass(kw_only=True)
-class PageHinkleyTest(StreamingDetector):
+class PageHinkleyTest(OneMeasurementDetector):
     """The test's statistic for a rise of the training loss, in nats: how far the sum is above its lowest value.
 
     .. math:: S_t = \\alpha S_{t-1} + L_t - \\bar{L}_t - \\delta, \\quad s_t = S_t - \\min_{i \\le t} S_i
@@ -49,12 +45,6 @@ class PageHinkleyTest(StreamingDetector):
         self._test = PageHinkley(
             min_instances=self.min_records, delta=self.delta, threshold=self.threshold, alpha=self.alpha, mode="up"
         )
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["training_loss"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["training_loss"].tolist()), np.float64, len(observations))
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):

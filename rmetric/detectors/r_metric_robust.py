@@ -20,8 +20,8 @@ def _threshold() -> float:
 class RobustRMetricDetector(StreamingDetector):
     """R-Metric with robust, calibrated evidence (:class:`rmetric.robust.metric.RobustRMetric`): the score is R.
 
-    Its unit is decades of rarity: R = 4 is as rare in healthy runs as one false alarm in 10,000 steps, if one component
-    alone says so. A value that is not finite scores infinity.
+    Its unit is decades of rarity: evidence of 2, before the weight of its component, is as rare in healthy runs
+    as one false alarm in 10,000 steps. A value that is not finite scores infinity.
     """
 
     title = "R-Metric (robust)"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.records import Observation
+from rmetric.robust.logarithm import logarithm
 from rmetric.robust.reference import RobustReference
 
 LOSS_FLOOR_NATS, UPDATE_FLOOR = 0.02, 0.05
@@ -47,13 +48,8 @@ class RobustZ(StreamingDetector):
     def update(self, observation: Observation) -> float:
         scores = (
             self._loss.update(observation["training_loss"]),
-            self._gradient.update(_logarithm(observation["grad_norm"])),
-            self._update.update(_logarithm(observation["update_rms"])),
+            self._gradient.update(logarithm(observation["grad_norm"])),
+            self._update.update(logarithm(observation["update_rms"])),
         )
         known = [score for score in scores if not math.isnan(score)]
         return max(known) if known else math.nan
-
-
-def _logarithm(scale: float) -> float:
-    """ln of a scale; NaN (nothing to be compared) for 0, which is no matter of size."""
-    return math.log(scale) if scale > 0 else math.nan

@@ -6,11 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rmetric.detectors.base import StreamingDetector, register_detector
-from rmetric.records import Observation, Observations
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 
 LARGEST = 1e150
 """Sizes are limited to it, so that the sum of a window stays finite."""
@@ -18,7 +14,7 @@ LARGEST = 1e150
 
 @register_detector("update_rms_threshold")
 @dataclass(kw_only=True)
-class UpdateRmsThreshold(StreamingDetector):
+class UpdateRmsThreshold(OneMeasurementDetector):
     """RMS of the optimizer's update over the mean of its last values.
 
     .. math:: s_t = u_t / \\bar{u}_{t-1}
@@ -43,12 +39,6 @@ class UpdateRmsThreshold(StreamingDetector):
 
     def __post_init__(self) -> None:
         self._recent = deque(maxlen=self.window)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["update_rms"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["update_rms"].tolist()), np.float64, len(observations))
 
     def _next(self, size: float) -> float:
         if not math.isfinite(size):

@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, register_detector
 from rmetric.detectors.run_features import clipped
-from rmetric.records import Observation, Observations
 
 LARGEST_NORM = 1e150
 """Norms are clipped to it: the square of a larger one overflows and would blind the statistics for good."""
@@ -20,7 +16,7 @@ EPSILON = 1e-6
 
 @register_detector("zclip")
 @dataclass(kw_only=True)
-class ZClip(StreamingDetector):
+class ZClip(OneMeasurementDetector):
     """z-score of the gradient norm by which ZClip decides to clip.
 
     .. math:: z_t = (g_t - \\mu_{t-1}) / (\\sigma_{t-1} + 10^{-6})
@@ -44,12 +40,6 @@ class ZClip(StreamingDetector):
     _first: list[float] = field(init=False, repr=False, default_factory=list)
     _mean: float = field(init=False, repr=False, default=math.nan)
     _variance: float = field(init=False, repr=False, default=math.nan)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation["grad_norm"])
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return np.fromiter(map(self._next, observations["grad_norm"].tolist()), np.float64, len(observations))
 
     def _next(self, norm: float) -> float:
         if not math.isfinite(norm):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.records import Observation, Observations
+from rmetric.robust.logarithm import logarithm
 from rmetric.robust.reference import RobustReference
 
 READS = (
@@ -126,10 +127,18 @@ class FeatureStream:
 
     def _next(self, values: Sequence[float], evaluated: bool) -> list[float]:
         (loss, norm, update, sigma_sq, time_s, longest_s, rate, validation, gap, broken, lambda_, events) = values
-        scaled = (loss, _log(norm), _log(update), _log(sigma_sq), _log(time_s), _log(longest_s), _log(rate))
+        scaled = (
+            loss,
+            logarithm(norm),
+            logarithm(update),
+            logarithm(sigma_sq),
+            logarithm(time_s),
+            logarithm(longest_s),
+            logarithm(rate),
+        )
         row: list[float] = []
         highest = -math.inf
-        for track, value in zip(self._tracks, (*scaled, _log(1.0 + lambda_)), strict=True):
+        for track, value in zip(self._tracks, (*scaled, logarithm(1.0 + lambda_)), strict=True):
             row += track.update(value)
             highest = max(highest, track.score)
         row += self._excess.update(loss)
@@ -144,11 +153,6 @@ class FeatureStream:
 def features_of(observations: Observations) -> NDArray[np.float64]:
     """Features of a whole run, shape (n, F)."""
     return FeatureStream().extend(observations)
-
-
-def _log(scale: float) -> float:
-    """ln of a scale; NaN (nothing to be compared) for one that is not above 0."""
-    return math.log(scale) if scale > 0 else math.nan
 
 
 def _bounded(z: float) -> float:

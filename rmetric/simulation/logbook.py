@@ -19,6 +19,7 @@ from rmetric.records import (
     Observations,
     encode_event,
     encode_metrics,
+    terminal_event,
     to_log_precision,
 )
 from rmetric.signals import HardwareFailureRate, ValidationDrift
@@ -147,7 +148,7 @@ def _log(
     events += [(at, 1, line) for at, line in zip(step.tolist(), lines, strict=True)]
     events.sort(key=lambda item: item[:2])
     start = encode_event({"event": "EXPERIMENT_START", "config": _config(spec, traces.onset[row], detectors)})
-    end = encode_event(_terminal_event(outcome, spec))
+    end = encode_event(terminal_event(outcome.kind, outcome.failure_step, outcome.reason, spec.steps))
     content = b"".join([start, *(line for _, _, line in events), end])
     return RunLog(spec.experiment_id, content, outcome, traces.onset[row], alerts, len(step))
 
@@ -262,12 +263,6 @@ def _fault_events(traces: Traces, row: int, end: int) -> list[Event]:
     if cleared is not None and cleared <= end:
         events.append({"event": "FAULT_CLEARED", "step": cleared, "fault": spec.fault})
     return events
-
-
-def _terminal_event(outcome: Verdict, spec: RunSpec) -> Event:
-    if outcome.kind == "failed":
-        return {"event": "EXPERIMENT_FAILURE", "step": outcome.failure_step, "reason": outcome.reason}
-    return {"event": "EXPERIMENT_SUCCESS", "step": spec.steps, "outcome": outcome.kind}
 
 
 def _config(spec: RunSpec, onset: int | None, detectors: dict[str, StreamingDetector]) -> dict[str, Any]:

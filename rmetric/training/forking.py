@@ -18,6 +18,9 @@ from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun
 from rmetric.training.monitor import TrainingMonitor
 
+LOGGED_DETECTORS = ("r_metric", "loss_spike", "grad_norm", "numerics", "robust_z")
+"""Detectors whose alerts stand in the logs; the tables score all of them, these and the others, from the records."""
+
 
 class Schedule(Protocol):
     """When a run is evaluated and judged, and where it ends."""
@@ -119,6 +122,19 @@ def train_with_fault(
             for part, context in ends.pop(step, []):
                 context.close()
                 monitor.note("FAULT_CLEARED", step=step + 1, fault=part.name)
+
+
+def monitor_of(run: LiveRun, log: Path, config: dict[str, Any]) -> TrainingMonitor:
+    """The monitor of a twin or of a fork."""
+    return TrainingMonitor(
+        run.model,
+        run.optimizer,
+        log=log,
+        detectors=LOGGED_DETECTORS,
+        config=config,
+        scaler=run.scaler,
+        hardware=hardware_watch(),
+    )
 
 
 @contextmanager

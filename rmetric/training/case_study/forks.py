@@ -13,14 +13,11 @@ from rmetric.faults import NO_FAULT, Fault, parse_fault
 from rmetric.records import encode_event, write_atomically
 from rmetric.training.case_study.plan import CaseStudyPlan
 from rmetric.training.case_study.setup import live_run
-from rmetric.training.forking import Fork, Trace, hardware_watch, train, train_with_fault, watching
+from rmetric.training.forking import LOGGED_DETECTORS, Fork, Trace, monitor_of, train, train_with_fault, watching
 from rmetric.training.live_run import LiveRun
-from rmetric.training.monitor import TrainingMonitor
 from rmetric.training.monitor.recorder import start_config, vocabulary_of
 
 TWIN = "twin"
-LOGGED_DETECTORS = ("r_metric", "loss_spike", "grad_norm", "numerics", "robust_z")
-"""Detectors whose alerts stand in the logs; the tables score all of them, these and the others, from the records."""
 OnProgress = Callable[[str, int], None]
 """Called with the name of a run and the number of steps that it has just done."""
 
@@ -30,7 +27,7 @@ def train_prefix(plan: CaseStudyPlan, run: LiveRun, progress: OnProgress) -> For
     trace = Trace()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "prefix.jsonl"
-        with watching(run, _monitor(run, log, {})) as monitor:
+        with watching(run, monitor_of(run, log, {})) as monitor:
             for _ in train(plan, run, monitor, trace, until=plan.first_disturbed - 1):
                 progress("healthy prefix", 1)
             return Fork.of(run, monitor, log, trace)
@@ -52,7 +49,7 @@ def train_fork(plan: CaseStudyPlan, name: str, spelling: str, fork: Fork, out: P
     fault, log = fault_of(spelling), out / f"{name}.jsonl"
     config = _config(plan, name, spelling, run)
     write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
-    monitor = _monitor(run, log, config)
+    monitor = monitor_of(run, log, config)
     with watching(run, monitor):
         fork.go_on(monitor)
         if fault is not None:
@@ -61,18 +58,6 @@ def train_fork(plan: CaseStudyPlan, name: str, spelling: str, fork: Fork, out: P
             for _ in train(plan, run, monitor, trace, until=plan.steps):
                 pass
     return trace
-
-
-def _monitor(run: LiveRun, log: Path, config: dict[str, Any]) -> TrainingMonitor:
-    return TrainingMonitor(
-        run.model,
-        run.optimizer,
-        log=log,
-        detectors=LOGGED_DETECTORS,
-        config=config,
-        scaler=run.scaler,
-        hardware=hardware_watch(),
-    )
 
 
 def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LiveRun) -> dict[str, Any]:

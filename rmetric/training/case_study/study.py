@@ -6,15 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
 from rmetric.evaluation.ground_truth import Outcome, judge
 from rmetric.faults import NO_FAULT
-from rmetric.records import encode_event
+from rmetric.records import encode_event, terminal_event
 from rmetric.training.case_study.forks import (
     TWIN,
     OnProgress,
@@ -29,6 +27,7 @@ from rmetric.training.forking import Fork, Trace, close_hardware_watch
 from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun
 from rmetric.training.models.memory import out_of_memory_in_one_line
+from rmetric.training.processes import in_fresh_processes
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -125,21 +124,12 @@ def _train_all(plan: CaseStudyPlan, fork: Fork, out: Path, jobs: int, progress: 
     if processes == 1:
         finished = ((name, train_fork(plan, name, spelling, fork, out)) for name, spelling in spellings.items())
         return {name: _told(plan, name, trace, progress) for name, trace in finished}
-    # Fresh processes: a pool that others have used before may take torch, once imported, for a leak of memory.
-    packed = fork.packed()
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        try:
-            waiting = {
-                pool.submit(train_packed_fork, plan, name, spelling, packed, out): name
-                for name, spelling in spellings.items()
-            }
-            done = {
-                waiting[item]: _told(plan, waiting[item], item.result(), progress) for item in as_completed(waiting)
-            }
-        except BaseException:  # Ctrl-C: their logs are valid as they are
-            for process in active_children():
-                process.terminate()
-            raise
+    packed, names = fork.packed(), list(spellings)
+    tasks = [(plan, name, spelling, packed, out) for name, spelling in spellings.items()]
+    done = {
+        names[index]: _told(plan, names[index], trace, progress)
+        for index, trace in in_fresh_processes(train_packed_fork, tasks, processes)
+    }
     return {name: done[name] for name in spellings}
 
 
@@ -168,9 +158,6 @@ def _judge(plan: CaseStudyPlan, name: str, fault: str, traces: Mapping[str, Trac
 
 
 def _end(log: Path, plan: CaseStudyPlan, outcome: Outcome) -> None:
-    if outcome.kind == "failed":
-        terminal = {"event": "EXPERIMENT_FAILURE", "step": outcome.failure_step, "reason": outcome.reason}
-    else:
-        terminal = {"event": "EXPERIMENT_SUCCESS", "step": plan.steps, "outcome": outcome.kind}
+    terminal = terminal_event(outcome.kind, outcome.failure_step, outcome.reason, plan.steps)
     with open(log, "ab") as file:
         file.write(encode_event(terminal))

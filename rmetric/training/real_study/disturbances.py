@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rmetric.faults.node_failure import MEMORY
 from rmetric.training.corpus import BYTES, documentation
 from rmetric.training.live_run import Batch, LiveRun
 
@@ -119,7 +120,7 @@ class StrayEvents:
             draw = training.rng("stray events")
             if training.step == first or draw.random() < self.events_per_step:
                 worker = int(draw.integers(training.config.workers))
-                training.observer.hardware_event("GPU HBM3 memory", kind="correctable", worker=worker)
+                training.observer.hardware_event(MEMORY, kind="correctable", worker=worker)
             return batch
 
         with training.at("batch", report):

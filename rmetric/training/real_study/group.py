@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.detectors import make_detector
-from rmetric.evaluation.ground_truth import Outcome, judge
+from rmetric.evaluation.ground_truth import judge
 from rmetric.faults import NO_FAULT
-from rmetric.records import Event, encode_event, write_atomically
+from rmetric.records import encode_event, terminal_event, write_atomically
 from rmetric.study import Finished
-from rmetric.training.case_study.forks import LOGGED_DETECTORS
-from rmetric.training.forking import Fork, Trace, hardware_watch, train, train_with_fault, watching
+from rmetric.training.forking import LOGGED_DETECTORS, Fork, Trace, monitor_of, train, train_with_fault, watching
 from rmetric.training.live_run import LiveRun
-from rmetric.training.monitor import TrainingMonitor
 from rmetric.training.monitor.recorder import start_config, vocabulary_of
 from rmetric.training.real_study.disturbances import DISTURBANCES, described
 from rmetric.training.real_study.plan import RealSpec, RealStudyPlan
@@ -66,7 +64,7 @@ def _train_twin(
 ) -> tuple[Trace, dict[int, Fork]]:
     trace, snapshots = Trace(), {}
     config = _config(plan, run, spec, None) if spec else {}
-    with watching(run, _monitor(run, log, config)) as monitor:
+    with watching(run, monitor_of(run, log, config)) as monitor:
         for onset in sorted(onsets):
             for _ in train(plan, run, monitor, trace, until=onset - 1):
                 pass
@@ -82,7 +80,7 @@ def _train_fork(plan: RealStudyPlan, run: LiveRun, log: Path, spec: RealSpec, fo
     run.load_state_dict(fork.run)
     trace, config = fork.trace.copy(), _config(plan, run, spec, twin)
     write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
-    monitor = _monitor(run, log, config)
+    monitor = monitor_of(run, log, config)
     with watching(run, monitor):
         fork.go_on(monitor)
         fault = spec.make_fault()
@@ -93,12 +91,6 @@ def _train_fork(plan: RealStudyPlan, run: LiveRun, log: Path, spec: RealSpec, fo
                 for _ in train(plan, run, monitor, trace, until=plan.steps):
                     pass
     return trace
-
-
-def _monitor(run: LiveRun, log: Path, config: dict[str, Any]) -> TrainingMonitor:
-    return TrainingMonitor(
-        run.model, run.optimizer, log=log, detectors=LOGGED_DETECTORS, config=config, hardware=hardware_watch()
-    )
 
 
 def _config(plan: RealStudyPlan, run: LiveRun, spec: RealSpec, twin: str | None) -> dict[str, Any]:
@@ -146,7 +138,8 @@ def _finish(plan: RealStudyPlan, spec: RealSpec, work: Path, own: Trace, twin: T
     )
     truth = {"event": "HELD_OUT", "step": own.last_step, "steps": steps}
     truth |= {"held_out": _plain(held_out), "twin": _plain(reference)}
-    content = work.read_bytes() + encode_event(truth) + encode_event(_terminal(plan, outcome))
+    end = terminal_event(outcome.kind, outcome.failure_step, outcome.reason, plan.steps)
+    content = work.read_bytes() + encode_event(truth) + encode_event(end)
     write_atomically(folder / f"{spec.experiment_id}.jsonl", content)
     records = content.count(b'\n{"event":"METRICS"')
     digest = hashlib.sha256(content).hexdigest()
@@ -156,9 +149,3 @@ def _finish(plan: RealStudyPlan, spec: RealSpec, work: Path, own: Trace, twin: T
 def _plain(losses: Sequence[float]) -> list[float | None]:
     """For JSON: six decimals; what is not finite, or was not lived to see, is null."""
     return [round(loss, 6) if math.isfinite(loss) else None for loss in losses]
-
-
-def _terminal(plan: RealStudyPlan, outcome: Outcome) -> Event:
-    if outcome.kind == "failed":
-        return {"event": "EXPERIMENT_FAILURE", "step": outcome.failure_step, "reason": outcome.reason}
-    return {"event": "EXPERIMENT_SUCCESS", "step": plan.steps, "outcome": outcome.kind}
