@@ -54,8 +54,33 @@ MEASUREMENTS = (
 )
 """What detectors may see of a METRICS record, by the names used in the log."""
 
+MECHANISM = (
+    "qk_entropy",
+    "qk_effective_rank",
+    "qk_spectral_norm",
+    "router_similarity",
+    "router_conditioning",
+    "routing_entropy",
+    "expert_load_max",
+    "expert_load_min",
+    "attention_entropy",
+    "update_max",
+    "update_alignment",
+    "gradient_alignment",
+    "query_norm",
+    "key_norm",
+)
+"""What the mechanism monitors of a live run measure, every so many steps; detectors may see it as well. In the log they
+stand together under ``mechanism``, so that reading a log without them costs nothing more. Of several layers, heads,
+experts or tensors each is the worst one: :mod:`rmetric.training.mechanism` says which that is."""
+
+OBSERVABLE = (*MEASUREMENTS, *MECHANISM)
+"""All that detectors may see of a METRICS record."""
+
 VERDICTS = ("lambda_norm", "sigma_sq_norm", "delta_l_norm", "r_metric")
 """What the run's own R-Metric said. Kept for comparison; no detector reads it."""
+
+_OF_MECHANISM = frozenset(MECHANISM)
 
 Event = dict[str, Any]
 NumberedEvent = tuple[int, Event]
@@ -118,6 +143,8 @@ class Observation:
     """Hardware events that were reported in the steps of the record; slow steps are none."""
     evaluated: bool = False
     """Whether ``validation_loss`` is new in this record."""
+    mechanism: Mapping[str, float] = field(default_factory=dict)
+    """Some of :data:`MECHANISM`, by name; empty in the steps between their measurements."""
 
     def __post_init__(self) -> None:
         self.training_loss = measurement(self.training_loss)
@@ -134,9 +161,13 @@ class Observation:
         self.uniform_gap = measurement(self.uniform_gap)
         self.attention_logit_max = measurement(self.attention_logit_max)
         self.hardware_events = measurement(self.hardware_events)
+        if self.mechanism:
+            self.mechanism = {name: measurement(value) for name, value in self.mechanism.items()}
 
     def __getitem__(self, name: str) -> float:
         """A measurement by its name in the log."""
+        if name in _OF_MECHANISM:
+            return self.mechanism.get(name, math.nan)
         return getattr(self, "lambda_" if name == "lambda" else name)
 
 
@@ -167,8 +198,8 @@ class Observations:
         """A column; all NaN when it was never measured. Raises ``KeyError`` for a name no record can have."""
         if name in self.columns:
             return self.columns[name]
-        if name not in MEASUREMENTS:
-            raise KeyError(f"{name!r} is no measurement; known: {', '.join(MEASUREMENTS)}")
+        if name not in OBSERVABLE:
+            raise KeyError(f"{name!r} is no measurement; known: {', '.join(OBSERVABLE)}")
         return np.full(len(self.step), np.nan)
 
     def has(self, name: str) -> bool:
@@ -178,13 +209,24 @@ class Observations:
     def __iter__(self) -> Iterator[Observation]:
         assert self.evaluated is not None
         columns = [[None if value != value else value for value in self[name].tolist()] for name in MEASUREMENTS]
-        for row in zip(self.step.tolist(), *columns, self.evaluated.tolist(), strict=True):
+        mechanism = self._mechanism()
+        for row in zip(self.step.tolist(), *columns, self.evaluated.tolist(), mechanism, strict=True):
             yield Observation(*row)
+
+    def _mechanism(self) -> list[dict[str, float]]:
+        """What the mechanism monitors measured, one dictionary a record."""
+        of_record: list[dict[str, float]] = [{} for _ in self.step]
+        for name in MECHANISM:
+            if name in self.columns:
+                column = self.columns[name]
+                for index in np.flatnonzero(~np.isnan(column)).tolist():
+                    of_record[index][name] = float(column[index])
+        return of_record
 
     def __add__(self, later: Observations) -> Observations:
         """These observations followed by ``later``."""
         assert self.evaluated is not None and later.evaluated is not None
-        names = [name for name in MEASUREMENTS if name in self.columns or name in later.columns]
+        names = [name for name in OBSERVABLE if name in self.columns or name in later.columns]
         return Observations(
             np.concatenate([self.step, later.step]),
             {name: np.concatenate([self[name], later[name]]) for name in names},
@@ -195,9 +237,10 @@ class Observations:
     def of(cls, observations: Iterable[Observation]) -> Observations:
         """Columns of single observations."""
         rows = list(observations)
+        measured = [name for name in MECHANISM if any(name in row.mechanism for row in rows)]
         return cls(
             np.array([row.step for row in rows], dtype=np.int64),
-            {name: np.array([row[name] for row in rows], dtype=np.float64) for name in MEASUREMENTS},
+            {name: np.array([row[name] for row in rows], dtype=np.float64) for name in (*MEASUREMENTS, *measured)},
             np.array([row.evaluated for row in rows], dtype=bool),
         )
 
@@ -510,7 +553,8 @@ class Chunk:
 
     step: NDArray[np.int64]
     columns: dict[str, NDArray[np.float64]]
-    """Raw values of :data:`MEASUREMENTS` and :data:`VERDICTS` by log name, each of shape (n,); gaps are not filled."""
+    """Raw values of :data:`MEASUREMENTS`, :data:`MECHANISM` and :data:`VERDICTS` by log name, each of shape (n,); gaps
+    are not filled."""
     events: list[tuple[int, Event]]
     """Other events, each with the index (0 to n) of the record of this chunk that it stands before."""
     alerts: dict[str, int]
@@ -571,6 +615,7 @@ class _Gathered:
         self.events: list[tuple[int, Event]] = []
         self._values = array("d")
         self._non_finite: list[tuple[int, list[str]]] = []
+        self._mechanism: list[tuple[int, dict[str, float]]] = []
         self._alerts: Any = None
 
     def add(self, line: int, step: int, record: Event, on_damage: OnDamage) -> None:
@@ -582,6 +627,8 @@ class _Gathered:
         if "non_finite" in record:
             named = _named_non_finite(record)
             self._non_finite.append((len(self.steps), [name for name in _COLUMNS if name in named]))
+        if "mechanism" in record:
+            self._mechanism.append((len(self.steps), _mechanism_of(record, line, on_damage)))
         self._alerts = get("alerts")
         self.steps.append(step)
 
@@ -591,12 +638,27 @@ class _Gathered:
         for index, names in self._non_finite:
             for name in names:
                 columns.setdefault(name, np.full(len(self.steps), np.nan))[index] = np.inf
+        for index, measured in self._mechanism:
+            for name, value in measured.items():
+                columns.setdefault(name, np.full(len(self.steps), np.nan))[index] = value
         return Chunk(
             step=np.array(self.steps, dtype=np.int64),
             columns=columns,
             events=self.events,
             alerts=self._alerts if isinstance(self._alerts, dict) else {},
         )
+
+
+def _mechanism_of(record: Event, line: int, on_damage: OnDamage) -> dict[str, float]:
+    """What a record holds under ``mechanism``, those that are not finite as infinity."""
+    found = record["mechanism"]
+    if not isinstance(found, dict):
+        on_damage(line, f"mechanism is {str(found)[:40]!r}, not an object; taken as not measured")
+        return {}
+    named = {name: math.inf for name in _named_non_finite(found) if name in _OF_MECHANISM}
+    return named | {
+        name: _as_float(found[name], name, line, on_damage) for name in MECHANISM if found.get(name) is not None
+    }
 
 
 def _as_float(value: Any, name: str, line: int, on_damage: OnDamage) -> float:
@@ -622,7 +684,7 @@ def observations_of(chunk: Chunk, previous_validation: float = math.nan) -> Obse
     previous_validation
         Raw ``validation_loss`` of the record before the chunk (NaN if it had none).
     """
-    columns = {name: values for name, values in chunk.columns.items() if name in MEASUREMENTS}
+    columns = {name: values for name, values in chunk.columns.items() if name not in VERDICTS}
     evaluated = np.zeros(len(chunk.step), dtype=bool)
     if "validation_loss" in columns:
         evaluated = fresh_evaluations(columns["validation_loss"], previous_validation)

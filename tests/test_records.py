@@ -15,6 +15,7 @@ from rmetric.errors import UserError
 from rmetric.records import (
     MAX_LINE_BYTES,
     MEASUREMENTS,
+    OBSERVABLE,
     Observation,
     Observations,
     Run,
@@ -142,13 +143,37 @@ def test_an_observation_answers_to_the_names_of_the_log() -> None:
     assert Observation(1).evaluated is False
 
 
-@given(any_observations(MEASUREMENTS, max_size=12))
+@given(any_observations(OBSERVABLE, max_size=12))
 def test_columns_and_single_observations_are_the_same_thing(observations: Observations) -> None:
     again = Observations.of(iter(observations))
     assert again.step.tolist() == observations.step.tolist()
     assert again.evaluated.tolist() == observations.evaluated.tolist()  # type: ignore[union-attr]
-    for name in MEASUREMENTS:
+    for name in OBSERVABLE:
         assert bits(again[name]) == bits(observations[name]), name
+
+
+def test_what_the_mechanism_monitors_measured_is_read_back(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    measured = {"qk_entropy": 0.5, "non_finite": ["query_norm"], "unheard_of": 1.0}
+    records = [{"step": 1, "training_loss": 2.0}, {"step": 2, "training_loss": 2.0, "mechanism": measured}]
+    log.write_bytes(b"".join(encode_event({"event": "METRICS", **record}) for record in records))
+    observations = read_run(log).observations
+    assert bits(observations["qk_entropy"]) == bits([NAN, 0.5])
+    assert bits(observations["query_norm"]) == bits([NAN, INF])
+    assert not observations.has("key_norm")
+    assert [row.mechanism for row in observations] == [{}, {"qk_entropy": 0.5, "query_norm": INF}]
+
+
+def test_damage_in_what_the_mechanism_monitors_measured_is_reported(tmp_path: Path) -> None:
+    log, damage = tmp_path / "run.jsonl", []
+    records = [{"step": 1, "mechanism": 3}, {"step": 2, "mechanism": {"key_norm": "long"}}]
+    log.write_bytes(b"".join(encode_event({"event": "METRICS", **record}) for record in records))
+    run = read_run(log, lambda line, message: damage.append((line, message)))
+    assert len(run.observations) == 2
+    assert damage == [
+        (1, "mechanism is '3', not an object; taken as not measured"),
+        (2, "key_norm is 'long', not a number; taken as not measured"),
+    ]
 
 
 def test_a_negative_infinity_in_a_column_is_measured_and_not_finite() -> None:

@@ -114,7 +114,7 @@ class Replayer:
         columns |= {**verdicts, "r_metric_logged": logged["r_metric"]}
         self._compare(columns, logged, signals)
 
-        measured = {name: values for name, values in chunk.columns.items() if name in MEASUREMENTS}
+        measured = {name: values for name, values in chunk.columns.items() if name not in VERDICTS}
         measured |= {"validation_loss": validation, **{name: signal.values for name, signal in signals.items()}}
         columns |= self._alert(Observations(chunk.step, measured, evaluated), verdicts["r_metric"])
         if self._trace is not None:

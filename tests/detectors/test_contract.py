@@ -21,7 +21,7 @@ from rmetric.detectors import (
     register_detector,
 )
 from rmetric.errors import UserError
-from rmetric.records import MEASUREMENTS, Observations
+from rmetric.records import OBSERVABLE, Observations
 from tests.helpers import EXTREMES, any_observations, bits, healthy_observations, part, small_detector
 
 NAMES = list(DETECTORS)
@@ -165,7 +165,7 @@ def test_a_non_finite_input_never_goes_unnoticed(name: str, column: str, at: int
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_whose_inputs_are_all_non_finite_alerts_at_its_first_record(name: str) -> None:
     broken = np.full(30, np.inf)
-    observations = Observations(np.arange(1, 31), dict.fromkeys(MEASUREMENTS, broken))
+    observations = Observations(np.arange(1, 31), dict.fromkeys(OBSERVABLE, broken))
     detector = make_detector(name)
     scores = detector.score_run(observations)
     assert scores.tolist() == [HIGHEST.get(name, np.inf)] * 30
@@ -193,7 +193,7 @@ def test_a_run_without_measurements_never_alerts(name: str) -> None:
     detector = make_detector(name)
     for observations in (
         Observations(np.arange(10, 4000, 10)),
-        Observations(np.arange(10, 4000, 10), {column: np.full(399, np.nan) for column in MEASUREMENTS}),
+        Observations(np.arange(10, 4000, 10), {column: np.full(399, np.nan) for column in OBSERVABLE}),
     ):
         assert first_alert(observations.step, detector.score_run(observations), detector.threshold) is None
 
@@ -223,7 +223,7 @@ def test_a_detector_says_what_it_is(name: str) -> None:
     assert detector.title
     assert detector.source
     assert detector.reads
-    assert set(detector.reads) <= set(MEASUREMENTS)
+    assert set(detector.reads) <= set(OBSERVABLE)
     assert not inspect.getdoc(detector).startswith(f"{detector.__name__}(")  # type: ignore[union-attr]
     assert detector.__doc__
 
@@ -232,7 +232,7 @@ def test_a_detector_says_what_it_is(name: str) -> None:
 def test_a_detector_reads_what_it_says_and_nothing_else(name: str) -> None:
     observations, other = _disturbed(400, seed=4), _disturbed(400, seed=5)
     detector = make_detector(name)
-    mixed = {column: (observations if column in detector.reads else other)[column] for column in MEASUREMENTS}
+    mixed = {column: (observations if column in detector.reads else other)[column] for column in OBSERVABLE}
     again = Observations(observations.step, mixed, observations.evaluated)
     assert bits(detector.score_run(again)) == bits(detector.score_run(observations))
 
