@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import io
 import os
 import sys
@@ -20,9 +19,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import rmetric
-from rmetric import metric, records, signals
 from rmetric.cli import find_logs, split_part
-from rmetric.detectors import DETECTORS, Detector, base
+from rmetric.detectors import DETECTORS, Detector
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.records import Observations, Run, held, read_run, to_log_precision, write_atomically
 from rmetric.registry import load_plugin
@@ -34,6 +32,9 @@ Recipe = tuple[str, dict[str, Any]]
 """Registered name and settings of a detector: what a process needs to make one of a plugin that it has yet to load."""
 BATCHES_A_JOB = 8
 """Batches are small enough to keep all processes busy to the end."""
+SCORING_CODE = ("*.py", "detectors/*.py", "robust/*", "training/forecaster.py", "evaluation/loading.py")
+"""Files of this package that a score may depend on, fitted settings included: rather too many than too few, for a score
+that is older than its code would be wrong without a word."""
 
 
 @dataclass
@@ -234,21 +235,18 @@ def _key(study: Study, detector: Detector) -> str:
     digest = hashlib.sha256()
     for text in (rmetric.__version__, type(detector).__qualname__, repr(detector), *study.checksums):
         digest.update(text.encode() + b"\0")
-    classes = [kind for kind in type(detector).__mro__ if kind.__module__ not in ("builtins", "abc")]
-    modules = {
-        *(sys.modules[kind.__module__] for kind in classes),
-        records,
-        signals,
-        metric,
-        base,
-        sys.modules[__name__],
-    }
-    sources = {inspect.getsourcefile(module) for module in modules if hasattr(module, "__file__")}
-    # What the robust metric computes lies in a package of its own, fitted settings included.
-    sources |= {str(path) for path in Path(rmetric.__path__[0], "robust").glob("*.*")}
-    for source in sorted(filter(None, sources)):
-        digest.update(Path(source).read_bytes())
+    package = Path(rmetric.__path__[0])
+    sources = {path for pattern in SCORING_CODE for path in package.glob(pattern) if path.is_file()}
+    for source in sorted(sources | _sources_of(detector)):
+        digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _sources_of(detector: Detector) -> set[Path]:
+    """Files of a detector's classes: a user's own lies anywhere."""
+    names = {kind.__module__ for kind in type(detector).__mro__} - {"builtins", "abc"}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return {Path(file) for file in files if file}
 
 
 def _cached(file: Path, key: str, size: int) -> NDArray[np.float64] | None:
