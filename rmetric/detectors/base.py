@@ -54,6 +54,11 @@ class Detector(ABC):
 class StreamingDetector(Detector):
     """A detector that can watch a run while it goes on."""
 
+    @property
+    def cause(self) -> str:
+        """Measurement that the latest score is mostly due to, for a message; empty where the detector does not say."""
+        return ""
+
     @abstractmethod
     def update(self, observation: Observation) -> float:
         """Score of the next record."""

@@ -34,6 +34,7 @@ class RobustRMetricDetector(StreamingDetector):
     warm_up: int = WARM_UP
     """Records before the first judgement of a signal against its own past."""
     _metric: RobustRMetric = field(init=False, repr=False)
+    _cause: str = field(init=False, repr=False, default="")
 
     def __post_init__(self) -> None:
         self._metric = RobustRMetric(window=self.window, warm_up=self.warm_up)
@@ -43,4 +44,10 @@ class RobustRMetricDetector(StreamingDetector):
 
     def update_explained(self, observation: Observation) -> RobustRValue:
         """As :meth:`update`, with the evidence of each component and the cause."""
-        return self._metric.update(observation)
+        value = self._metric.update(observation)
+        self._cause = value.cause
+        return value
+
+    @property
+    def cause(self) -> str:
+        return self._cause

@@ -11,6 +11,8 @@ from rmetric.evaluation.protocols import REARM_STEPS
 from rmetric.records import Observation
 
 MOST_NAMES = 3
+OF_THE_MACHINE = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
+"""Measurements that speak of the machine and not of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +62,23 @@ def compose(
     detector: StreamingDetector, observation: Observation, score: float, suspects: Suspects, vocabulary: int | None
 ) -> str:
     """The message of an alert: one sentence of what was seen, one of what to do."""
-    seen, advice = _findings(observation, suspects, vocabulary)
+    if detector.cause in OF_THE_MACHINE:
+        seen, advice = _of_the_machine(observation)
+    else:
+        seen, advice = _findings(observation, suspects, vocabulary)
     reason = "; ".join(seen) or "no single value is out of its range"
     title = f"{detector.title}: {_number(score)}, above {_number(detector.threshold)}"
+    title += f", mostly for {detector.cause}" if detector.cause else ""
     return f"Step {observation.step}: {reason} ({title}). {advice}"
+
+
+def _of_the_machine(observation: Observation) -> tuple[list[str], str]:
+    """The same where it is the machine that stands out."""
+    events, rate = _number(observation["hardware_events"]), _number(observation["lambda"])
+    return (
+        [f"step time {_number(observation['step_time_s'])} s, hardware events in it {events}, λ {rate} an hour"],
+        "Look at the machine's errors and at who else uses it; keep the last checkpoint from now.",
+    )
 
 
 def _findings(observation: Observation, suspects: Suspects, vocabulary: int | None) -> tuple[list[str], str]:

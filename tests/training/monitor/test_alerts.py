@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.detectors import make_detector
+from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.evaluation.protocols import episodes
 from rmetric.records import Observation
 from rmetric.training.monitor.alerts import Rearm, Suspects, compose
@@ -60,6 +60,22 @@ def test_a_message_says_what_where_and_what_to_do(
     assert message.startswith("Step 7: ") and "broken numbers: 1, above 0" in message
     for part in parts:
         assert part in message
+
+
+def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
+    detector = make_detector("r_metric_robust")
+    assert isinstance(detector, StreamingDetector)
+    for step in range(1, 90):
+        observation = Observation(
+            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.2, "hardware_events": 0.0}
+        )
+        score = detector.update(observation)
+        if score > detector.threshold:
+            break
+    assert detector.cause == "step_time_s"
+    message = compose(detector, observation, score, Suspects(), 256)
+    assert "step time 0.2 s" in message and "mostly for step_time_s" in message and "the machine" in message
+    assert "learning rate" not in message
 
 
 def test_many_names_are_counted() -> None:
