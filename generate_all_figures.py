@@ -1,4 +1,4 @@
-"""Logs to figures: Figures 1 to 8 as PNG and PDF, and captions.md that says exactly what each of them shows.
+"""Logs to figures: Figures 1 to 9 as PNG and PDF, and captions.md that says exactly what each of them shows.
 
 python generate_all_figures.py                         # logs_FULL_METRIC/ into results/figures/
 python generate_all_figures.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies side by side
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
 
-NUMBERS = ("1", "2", "3", "4", "5", "6", "7", "8")
-"""6 and 7 need a real study, 8 a simulated one as well; without --figures, all that there can be."""
+NUMBERS = ("1", "2", "3", "4", "5", "6", "7", "8", "9")
+"""6, 7 and 9 need a real study, 8 a simulated one as well; without --figures, all that there can be."""
 
 
 def parser() -> Parser:
@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     out = output_folder(args.out)
 
-    from rmetric.evaluation.studies import evaluators, load_studies  # after the arguments: --help is instant
+    from rmetric.evaluation.live_results import LiveResults  # after the arguments: --help is instant
+    from rmetric.evaluation.studies import evaluators, load_studies
     from rmetric.reporting.figures import draw_figures, write, write_captions
 
     studies = load_studies(args.logs, args.jobs)
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
     options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
     evaluated = evaluators(studies, cache=cache, **options)
-    drawings = draw_figures(evaluated, args.figures, args.run or "")
+    drawings = draw_figures(evaluated, args.figures, args.run or "", LiveResults.read(out.parent))
     for drawing in drawings:
         write(drawing, out)
         if drawing.note:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmetric.detectors import DETECTORS, make_detector
+from rmetric.detectors import make_detector
 from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
 from rmetric.evaluation.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
 from rmetric.evaluation.protocols import Protocol
@@ -71,7 +71,7 @@ def ledger(ev: Evaluator, live: LiveResults | None = None) -> list[Claim]:
         *_study(ev),
         *_results(ev, live),
         *_calibrated(ev),
-        *_baselines(),
+        *_baselines(ev),
         *_setting(ev),
         *_severities(ev),
         *_case_study(live),
@@ -198,9 +198,9 @@ def _calibrated(ev: Evaluator) -> Iterable[Claim]:
     yield Claim("mean lead, calibrated R-Metric (steps)", "255", PAPER, ours_strict=strict["mean_lead"], remark=remark)
 
 
-def _baselines() -> Iterable[Claim]:
+def _baselines(ev: Evaluator) -> Iterable[Claim]:
     how = f"{TABLES} (Table 1)"
-    others = [name for name in DETECTORS if name not in (REFERENCE, CALIBRATED)]
+    others = [name for name in ev.detectors if name not in (REFERENCE, CALIBRATED)]
     yield Claim(
         "baselines",
         "6 (Isolation Forest, validation slope, loss spike, gradient norm, σ² only, ΔL only)",

@@ -69,6 +69,10 @@ class Evaluator:
         Bootstrap resamples.
     seed
         Of the bootstrap.
+    jobs
+        Processes of answers that need another pass over all records; as many as there are cores if left out.
+    deaf
+        Registered detectors that were left out, for no log has anything that they read.
     """
 
     def __init__(
@@ -80,11 +84,14 @@ class Evaluator:
         *,
         draws: int = DRAWS,
         seed: int = 0,
+        jobs: int | None = None,
+        deaf: Sequence[str] = (),
     ) -> None:
+        self.deaf = tuple(deaf)
         self.study, self.scores, self.signals_3N = study, dict(scores), signals_3N
         first = [name for name in detectors if name == REFERENCE]
         self.detectors = {name: detectors[name] for name in (*first, *detectors)}
-        self.draws, self.seed = draws, seed
+        self.draws, self.seed, self.jobs = draws, seed, jobs
         self.timeline = Timeline.of(study.runs)
         self._starts: dict[str, Starts] = {}
         self._counts: dict[tuple[str, Protocol, float], Counts] = {}
@@ -103,13 +110,17 @@ class Evaluator:
         draws: int = DRAWS,
         seed: int = 0,
     ) -> Evaluator:
-        """Score a study with detectors by name (all registered ones if left out), each at its published setting."""
-        detectors = {name: make_detector(name) for name in (names or list(DETECTORS))}
+        """Score a study with detectors by name, each at its published setting.
+
+        Without names: all registered ones but those that read nothing which any log has.
+        """
+        deaf = () if names else tuple(name for name in DETECTORS if name != REFERENCE and not _hears(name, study))
+        detectors = {name: make_detector(name) for name in (names or list(DETECTORS)) if name not in deaf}
         window = RMetric.paper().window
         alone = {kind.name: kind(window=window) for kind in (LambdaOnly, SigmaSqOnly, DeltaLOnly)}
         scores = score_study(study, {**detectors, **alone}, cache=cache, jobs=jobs, plugins=plugins)
         signals_3N = np.stack([scores[name] for name in alone])
-        return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed)
+        return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed, jobs=jobs, deaf=deaf)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
@@ -372,6 +383,11 @@ class Evaluator:
         if np.isnan(threshold):
             return Score.undefined("no run of the fit half failed")
         return self.summary_of(self.counts_with(weights, threshold, protocol), runs_R & self.halves.score)["f1"]
+
+
+def _hears(name: str, study: Study) -> bool:
+    """Whether some log has something that a registered detector reads."""
+    return any(run.observations.has(signal) for signal in DETECTORS[name].reads for run in study.runs)
 
 
 def _scaled(weights: Weights, total: float) -> Weights:

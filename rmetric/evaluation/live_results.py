@@ -1,4 +1,4 @@
-"""What real runs gave: the summary of the case study and the monitor's benchmark, if they were made."""
+"""What real runs gave: summaries of case study and corruption campaign, and the monitor's benchmark, if they exist."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ FIRST = f"needs live runs: run {CASE_STUDY} first"
 
 @dataclass(frozen=True)
 class LiveResults:
-    """Two JSON files that other scripts wrote; a part that is missing or damaged is empty, and its values undefined."""
+    """JSON files that other scripts wrote; a part that is missing or damaged is empty, and its values undefined."""
 
     case_study: Mapping[str, Any] = field(default_factory=dict)
     """``case_study/summary.json``."""
     overhead: Mapping[str, Any] = field(default_factory=dict)
     """``benchmarks/monitor.json``."""
+    corruption: Mapping[str, Any] = field(default_factory=dict)
+    """``case_study/sdc/summary.json``."""
 
     @classmethod
     def read(cls, folder: str | Path) -> LiveResults:
         """From a folder of results, such as ``results/``."""
-        return cls(_read(Path(folder, "case_study", "summary.json")), _read(Path(folder, "benchmarks", "monitor.json")))
+        parts = ("case_study/summary.json", "benchmarks/monitor.json", "case_study/sdc/summary.json")
+        return cls(*(_read(Path(folder, part)) for part in parts))
 
     def score(self, detector: str, protocol: Protocol, name: str) -> Score:
         """A score of a detector in the case study, such as ``f1``."""

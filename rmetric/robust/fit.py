@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 import rmetric
@@ -25,7 +24,7 @@ from rmetric.cli import Parser, script
 from rmetric.errors import UserError
 from rmetric.evaluation.calibration import BUDGET_PER_STEP, threshold_for_budget
 from rmetric.evaluation.curves import strict_curve
-from rmetric.evaluation.loading import Study, load_study
+from rmetric.evaluation.loading import Study, in_parallel, load_study
 from rmetric.evaluation.protocols import HEALTHY, REARM_STEPS, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.metric import Weights
@@ -39,6 +38,7 @@ Floats = NDArray[np.float64]
 KNOT_DECADES = 0.5
 """Distance of the knots of a tail, in decades of rarity."""
 WEIGHT_STEPS = (0.25, 0.5, 0.75, 1.0)
+NOTHING_TO_FIT = "no run of the fit half failed, or no threshold keeps the budget"
 SHIPPED = Path(__file__).with_name("settings.json")
 
 
@@ -64,7 +64,20 @@ def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDG
         From :meth:`Statistics.of`, the runs one after the other, shape (records, statistics).
     budget_per_step
         False alarms per healthy step that the threshold may give.
+
+    Raises
+    ------
+    UserError
+        If :func:`fit_or_none` finds nothing.
     """
+    found = fit_or_none(timeline, statistics_NJ, budget_per_step)
+    if found is None:
+        raise UserError(f"{NOTHING_TO_FIT}; fit to a larger study")
+    return found
+
+
+def fit_or_none(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDGET_PER_STEP) -> Fit | None:
+    """As :func:`fit`; ``None`` if no run failed, no step was healthy, or no threshold keeps the budget."""
     tails = fit_tails(timeline, statistics_NJ)
     evidence_3N = evidence(tails, statistics_NJ)
     best: tuple[float, float, Weights, float] | None = None
@@ -79,9 +92,7 @@ def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDG
         merit = (float(curve.f1[at]), sum(weights))
         if best is None or merit > best[:2]:
             best = (*merit, weights, threshold)
-    if best is None:
-        raise UserError("no run of the fit half failed, or no threshold keeps the budget; fit to a larger study")
-    return Fit(tails, best[2], best[3], best[0])
+    return None if best is None else Fit(tails, best[2], best[3], best[0])
 
 
 def fit_tails(timeline: Timeline, statistics_NJ: Floats) -> dict[str, Tail]:
@@ -117,8 +128,13 @@ def fit_tail(timeline: Timeline, statistic_N: Floats) -> Tail:
 
 def evidence(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
     """Surprise of each component, shape (3, records)."""
-    surprises = {name: _surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)}
-    return np.stack([np.max([surprises[name] for name in part.statistics], axis=0) for part in COMPONENTS])
+    of_statistic = dict(zip(STATISTICS, surprises(tails, statistics_NJ), strict=True))
+    return np.stack([np.max([of_statistic[name] for name in part.statistics], axis=0) for part in COMPONENTS])
+
+
+def surprises(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
+    """Surprise of each statistic, shape (statistics, records)."""
+    return np.stack([_surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)])
 
 
 def _surprise(tail: Tail | None, statistic_N: Floats) -> Floats:
@@ -140,9 +156,9 @@ def weight_grid() -> list[Weights]:
 
 def statistics_of(study: Study, runs_R: NDArray[np.bool_], jobs: int | None = None) -> Floats:
     """Statistics of some of the runs, one after the other, shape (records, statistics)."""
-    chosen = [run for run, wanted in zip(study.runs, runs_R.tolist(), strict=True) if wanted]
-    work = (delayed(Statistics.of)(run.observations) for run in chosen)
-    return np.concatenate([np.empty((0, len(STATISTICS))), *Parallel(n_jobs=jobs or -1)(work)])
+    chosen = [run.observations for run, wanted in zip(study.runs, runs_R.tolist(), strict=True) if wanted]
+    found = in_parallel(Statistics.of, chosen, jobs, "statistics of the robust metric", "run")
+    return np.concatenate([np.empty((0, len(STATISTICS))), *found])
 
 
 def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int | None = None) -> dict[str, Any]:

@@ -132,7 +132,8 @@ def test_the_table_of_runs(results: CaseResults) -> None:
 
 def test_the_table_of_detectors_has_all_of_them(results: CaseResults) -> None:
     table = detectors_table(results)
-    assert len(table.rows) == len(DETECTORS)
+    assert len(table.rows) == len(results.evaluator.detectors)
+    assert {*results.evaluator.detectors} | {*results.evaluator.deaf} == {*DETECTORS}
     rows = {row["detector"]: row for row in table.rows}
     row = rows["gradient norm > 100"]
     assert (row["warned_paper"], row["warned_strict"]) == (2, 2)
@@ -140,6 +141,13 @@ def test_the_table_of_detectors_has_all_of_them(results: CaseResults) -> None:
     assert isinstance(row["mean_lead_strict"], Score) and row["mean_lead_strict"].value == (38 + 1) / 2
     assert rows["Isolation Forest (whole run)"]["kind"] == "whole run"
     assert not any(isinstance(cell, Score) and cell.has_interval for row in table.rows for cell in row.values())
+
+
+def test_detectors_that_could_hear_nothing_are_left_out_and_named(results: CaseResults) -> None:
+    assert "qk_entropy" in results.evaluator.deaf
+    assert "loss_spike" not in results.evaluator.deaf
+    (note,) = [note for note in detectors_table(results).notes if note.startswith("Left out")]
+    assert DETECTORS["qk_entropy"].title in note
 
 
 def test_where_nothing_failed_leads_are_undefined_and_say_why(tmp_path: Path) -> None:
@@ -158,7 +166,7 @@ def test_tables_fit_the_screen(results: CaseResults) -> None:
 
 def test_the_long_table_has_every_run_detector_and_protocol(results: CaseResults) -> None:
     rows = list(csv.DictReader(to_csv(scores_table(results)).splitlines()))
-    assert len(rows) == 5 * len(DETECTORS) * 2
+    assert len(rows) == 5 * len(results.evaluator.detectors) * 2
     assert len({(row["run"], row["detector"], row["protocol"]) for row in rows}) == len(rows)
     (row,) = [
         row for row in rows if (row["run"], row["detector"], row["protocol"]) == ("run_00", "grad_norm", "strict")
@@ -217,7 +225,7 @@ def test_the_summary_is_strict_json_and_says_what_was_trained_on(results: CaseRe
     assert found["control_equals_twin"] is True
     assert (found["distinct_healthy_steps"], found["healthy_steps_counted_in"]) == (STEPS, "run_04")
     assert [run["outcome"] for run in found["runs"]] == ["failed", "recovered", "failed", "censored", "clean"]
-    assert {*found["detectors"]} == {*DETECTORS}
+    assert {*found["detectors"]} == {*results.evaluator.detectors}
     assert found["detectors"]["grad_norm"]["strict"]["warned"] == 2
     assert found["r_metric_largest_difference"] is None  # these logs do not hold R
 

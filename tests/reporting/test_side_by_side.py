@@ -17,6 +17,7 @@ from rmetric.evaluation.studies import evaluators, load_studies, load_transfer
 from rmetric.reporting.figures import (
     BOTH,
     FIGURES,
+    OVERHEAD,
     REAL_FIGURES,
     ablation,
     curves,
@@ -162,13 +163,14 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
 ) -> None:
     names, own = list(tables), ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_confusion"]
     pair = [name for name in names if name.startswith("table_15")]
-    assert names[names.index("table_11_weights") + 1 :] == [*own, *pair, "headline"]
+    ratio = ["table_17_overhead_ratio", "table_17b_overhead_assumptions"]
+    assert names[names.index("table_11_weights") + 1 :] == [*own, *pair, *ratio, "headline"]
     assert len(pair) == 3
-    for name in own:
+    for name in (*own, *ratio):
         assert "study" not in {column.key for column in tables[name].columns}  # of the real one alone
     alone = {study: {table.name for table in build_tables(ev)} for study, ev in studies.items()}
-    assert not alone["simulated"] & {*own, *pair}
-    assert {*own} <= alone["real"] and not alone["real"] & {*pair}
+    assert not alone["simulated"] & {*own, *pair, *ratio}
+    assert {*own, *ratio} <= alone["real"] and not alone["real"] & {*pair}
 
 
 def test_one_protocol_alone_leaves_rows_and_columns_out(studies: dict[str, Evaluator]) -> None:
@@ -275,6 +277,7 @@ def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
     assert list(drawings) == [
         "figure_1_concept", "figure_2_failing_run", "figure_3_curves", "figure_3b_curves_paper", "figure_4_lead_times",
         "figure_5_ablation_transfer", "figure_6_reliability", "figure_7_confusion", "figure_8_simulated_vs_real",
+        "figure_9_overhead_ratio",
     ]  # fmt: skip
     for name, drawing in drawings.items():
         assert drawing.files["png"].startswith(b"\x89PNG")
@@ -339,7 +342,7 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
 def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
     assert importlib.import_module("generate_paper_tables").NUMBERS == NUMBERS
-    assert (*FIGURES, *REAL_FIGURES, BOTH) == importlib.import_module("generate_all_figures").NUMBERS
+    assert (*FIGURES, *REAL_FIGURES, BOTH, OVERHEAD) == importlib.import_module("generate_all_figures").NUMBERS
 
 
 def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Table]) -> None:

@@ -1,4 +1,4 @@
-"""Figures 1 to 8, one file each: :data:`FIGURES`, then those that need real runs, :data:`REAL_FIGURES`."""
+"""Figures 1 to 9, one file each: :data:`FIGURES`, then those that need real runs, :data:`REAL_FIGURES`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.live_results import LiveResults
 from rmetric.evaluation.studies import only_real, pair_of
 from rmetric.reporting.figures import (
     ablation,
@@ -16,6 +17,7 @@ from rmetric.reporting.figures import (
     curves,
     failing_run,
     lead_times,
+    overhead_ratio,
     reliability,
     simulated_vs_real,
 )
@@ -45,10 +47,15 @@ REAL_FIGURES: dict[str, Callable[[Evaluator, str], Drawing]] = {"6": reliability
 """Of the real study alone, on whose kind of runs the risk model is fitted."""
 BOTH = "8"
 """Figure that needs a simulated and a real study."""
+OVERHEAD = "9"
+"""Figure of the real study and of what live runs gave."""
 
 
 def draw_figures(
-    studies: Evaluator | Mapping[str, Evaluator], numbers: Sequence[str] = (), run: str = ""
+    studies: Evaluator | Mapping[str, Evaluator],
+    numbers: Sequence[str] = (),
+    run: str = "",
+    live: LiveResults | None = None,
 ) -> list[Drawing]:
     """Draw figures by number, in order.
 
@@ -57,9 +64,11 @@ def draw_figures(
     studies
         The evaluated study, or several by name: then side by side.
     numbers
-        Of the figures, 1 to 8; none: all that these studies have.
+        Of the figures, 1 to 9; none: all that these studies have.
     run
         Name of the run of Figure 2; empty: the typical failing run.
+    live
+        What real runs gave, for Figure 9.
 
     Raises
     ------
@@ -77,13 +86,19 @@ def draw_figures(
     drawings: list[Drawing] = []
     with tqdm(chosen, desc="drawing", unit="figure", disable=None, delay=1.0) as bar:
         for number in bar:
-            drawings += _draw(number, named, run, footnote)
+            drawings += _draw(number, named, run, footnote, live)
     return drawings
 
 
 def possible_figures(named: Mapping[str, Evaluator]) -> list[str]:
     """Numbers of the figures that can be drawn of these studies, in order."""
-    return [*FIGURES, *(REAL_FIGURES if only_real(named) else ()), *([BOTH] if pair_of(named) else [])]
+    real = only_real(named)
+    return [
+        *FIGURES,
+        *(REAL_FIGURES if real else ()),
+        *([BOTH] if pair_of(named) else []),
+        *([OVERHEAD] if real else []),
+    ]
 
 
 def _check(numbers: Sequence[str], possible: Sequence[str]) -> None:
@@ -93,12 +108,16 @@ def _check(numbers: Sequence[str], possible: Sequence[str]) -> None:
             raise UserError(f"Figure {number} needs {needs}; add data/real_runs.parquet to --logs")
 
 
-def _draw(number: str, named: Mapping[str, Evaluator], run: str, footnote: str) -> list[Drawing]:
+def _draw(
+    number: str, named: Mapping[str, Evaluator], run: str, footnote: str, live: LiveResults | None
+) -> list[Drawing]:
     real, both = only_real(named), pair_of(named)
     if number in REAL_FIGURES and real:
         return [REAL_FIGURES[number](real, sample_footnote(real))]
     if number == BOTH and both:
         return [simulated_vs_real.draw(compared(*both))]
+    if number == OVERHEAD and real:
+        return [overhead_ratio.draw(real, live)]
     if len(named) == 1:
         return [FIGURES[number](next(iter(named.values())), run, footnote)]
     return SEVERAL[number](named, run, footnote)

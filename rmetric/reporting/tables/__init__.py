@@ -18,7 +18,9 @@ from rmetric.reporting.tables import (
     fault_types,
     headline,
     held_out,
+    overhead_ratio,
     risk,
+    robust_transfer,
     scenario_matrix,
     sensitivity,
     simulated_vs_real,
@@ -41,6 +43,7 @@ TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
     "8": claims_ledger.tables,
     "9": held_out.tables,
     "11": weights.tables,
+    "16": robust_transfer.tables,
     "headline": headline.tables,
 }
 """What each is made from is one study; Table 10 needs a transfer set as well (:mod:`.unseen`)."""
@@ -51,8 +54,8 @@ REAL_TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
 }
 """Made from a real study alone, on whose kind of runs the risk model is fitted; 12 has Table 13 as well."""
 
-NUMBERS = (*(str(number) for number in range(1, 13)), "14", "15", "headline")
-"""All, in order. 15 needs a simulated and a real study."""
+NUMBERS = (*(str(number) for number in range(1, 13)), "14", "15", "16", "17", "headline")
+"""All, in order. 15 and 16c need a simulated and a real study, 17 a real one, and takes the repair from live runs."""
 
 
 def build_tables(
@@ -71,7 +74,7 @@ def build_tables(
     protocol
         ``paper`` or ``strict``: without the columns and rows of the other one.
     live
-        What real runs gave, for the ledger.
+        What real runs gave, for the ledger and for Table 17.
     transfers
         Study → its evaluated transfer set; studies that have none are left out.
     numbers
@@ -89,6 +92,10 @@ def build_tables(
             found += _of_all(pairs, lambda pair: unseen.tables(*pair), side_by_side)
         elif number == "15":
             found += _simulated_vs_real(named)
+        elif number == "16":
+            found += _robust_transfer(named)
+        elif number == "17":
+            found += _of_all(_real(named), lambda ev: overhead_ratio.tables(ev, live), side_by_side)
         elif number in REAL_TABLES:
             found += _of_all(_real(named), REAL_TABLES[number], side_by_side)
         else:
@@ -109,6 +116,11 @@ def _real(named: Mapping[str, Evaluator]) -> dict[str, Evaluator]:
 def _simulated_vs_real(named: Mapping[str, Evaluator]) -> list[Table]:
     both = pair_of(named)
     return simulated_vs_real.tables(simulated_vs_real.compared(*both)) if both else []
+
+
+def _robust_transfer(named: Mapping[str, Evaluator]) -> list[Table]:
+    both = pair_of(named)
+    return [*_of_all(named, TABLES["16"], side_by_side), *(robust_transfer.between(*both) if both else [])]
 
 
 def _of_all(

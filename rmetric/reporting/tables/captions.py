@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.detectors import DETECTORS
 from rmetric.evaluation.evaluator import Evaluator
 
 PAPER = "Paper protocol: an alert anywhere in a failed run is a true positive, in any other run a false positive."
@@ -38,7 +39,7 @@ def interval(ev: Evaluator) -> str:
 
 
 def unmeasured(ev: Evaluator) -> list[str]:
-    """A note for each detector that reads what no log has."""
+    """A note for each detector that reads what no log has, and one for all that read nothing else."""
     notes = []
     for detector in ev.detectors.values():
         missing = [
@@ -46,4 +47,7 @@ def unmeasured(ev: Evaluator) -> list[str]:
         ]
         if missing:
             notes.append(f"{detector.title} reads {', '.join(missing)}, which no log has.")
+    if ev.deaf:
+        titles = ", ".join(DETECTORS[name].title for name in ev.deaf)
+        notes.append(f"Left out, for no log has anything that they read: {titles}.")
     return notes
