@@ -2,6 +2,7 @@
 # make smoke        the same with 36 runs                         make check   format, lint, types
 # make case-study   real training, broken on purpose (torch)      make bench   what it costs, as JSON
 # make real-study   720 real runs, and the data set of them (torch, about an hour on two cores)
+# make mechanism    what attention, routers and updates show of a fault     make corruption   flipped bits, and their repair
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
@@ -9,10 +10,10 @@ PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 CODE   := $(shell find rmetric -name '*.py')
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke case-study real-study test check bench clean FORCE
+.PHONY: help reproduce smoke case-study real-study mechanism corruption test check bench clean FORCE
 
 help:
-	@sed -n '1,4p' Makefile
+	@sed -n '1,5p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -58,6 +59,12 @@ $(eval $(call STUDY,smoke,logs_SMOKE,results_smoke,--smoke,))
 
 case-study: $(VENV)/.live
 	$(RUN) run_case_study.py
+
+mechanism: $(VENV)/.live
+	$(RUN) run_case_study.py --suite mechanism
+
+corruption: $(VENV)/.live
+	$(RUN) run_case_study.py --suite sdc
 
 # A killed one goes on where it was. The data set in data/ is replaced when all runs are there.
 real-study: $(VENV)/.live

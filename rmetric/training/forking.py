@@ -124,8 +124,8 @@ def train_with_fault(
                 monitor.note("FAULT_CLEARED", step=step + 1, fault=part.name)
 
 
-def monitor_of(run: LiveRun, log: Path, config: dict[str, Any]) -> TrainingMonitor:
-    """The monitor of a twin or of a fork."""
+def monitor_of(run: LiveRun, log: Path, config: dict[str, Any], **options: Any) -> TrainingMonitor:
+    """The monitor of a twin or of a fork; ``options`` are further ones of :class:`TrainingMonitor`."""
     return TrainingMonitor(
         run.model,
         run.optimizer,
@@ -134,6 +134,7 @@ def monitor_of(run: LiveRun, log: Path, config: dict[str, Any]) -> TrainingMonit
         config=config,
         scaler=run.scaler,
         hardware=hardware_watch(),
+        **options,
     )
 
 

@@ -62,7 +62,7 @@ class Batch:
 class Observer(Protocol):
     """What a run tells of itself; :class:`rmetric.training.monitor.TrainingMonitor` is one."""
 
-    def step(self, loss: Tensor) -> bool: ...
+    def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool: ...
     def note(self, event: str, **fields: Any) -> None: ...
     def hardware_event(self, component: str, *, kind: str, worker: int = 0, details: str = "") -> None: ...
 
@@ -70,7 +70,7 @@ class Observer(Protocol):
 class Silent:
     """An observer that does nothing."""
 
-    def step(self, loss: Tensor) -> bool:
+    def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool:
         return True
 
     def note(self, event: str, **fields: Any) -> None:
@@ -112,7 +112,7 @@ class LiveRun:
         """Step of the first :meth:`lose_worker`."""
         self.non_finite_step: int | None = None
         """First step whose loss was not finite."""
-        self.scaler = torch.amp.GradScaler(enabled=config.autocast is torch.float16)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.autocast is torch.float16)
         """Scales the loss where the forward pass has too small a range."""
         self._seams: dict[Moment, list[Callable[..., Any]]] = defaultdict(list)
 
@@ -158,12 +158,15 @@ class LiveRun:
         batch = self._batch()
         for call in self._seams["batch"]:
             batch = call(batch)
-        losses = [self._backward(batch.part(worker, self.config.workers), worker) for worker in self.active_workers]
-        loss = torch.stack(losses).mean()
-        self.scaler.unscale_(self.optimizer)
-        for call in self._seams["gradients"]:
-            call()
-        proceed = self.observer.step(loss)
+        computed = [self._gradients(batch)]
+
+        def recompute() -> Tensor:
+            self.optimizer.zero_grad()
+            computed.append(self._gradients(batch))
+            return computed[-1]
+
+        proceed = self.observer.step(computed[0], recompute=recompute)
+        loss = computed[-1]
         if math.isfinite(self.config.clip):
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         if proceed:
@@ -175,6 +178,14 @@ class LiveRun:
         if self.non_finite_step is None and not math.isfinite(loss.item()):
             self.non_finite_step = self.step
         return loss
+
+    def _gradients(self, batch: Batch) -> Tensor:
+        """Forward and backward passes of a step; returns the mean loss. Faults reach into it each time it is done."""
+        losses = [self._backward(batch.part(worker, self.config.workers), worker) for worker in self.active_workers]
+        self.scaler.unscale_(self.optimizer)
+        for call in self._seams["gradients"]:
+            call()
+        return torch.stack(losses).mean()
 
     def _set_learning_rate(self) -> None:
         warm = min(1.0, self.step / max(self.config.warm_up_steps, 1))

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.training.injection.bits import FORMATS, Flip, bit_like_float32, flip_bit, float_format, read_bit, write_bit
+from rmetric.training.injection.bits import FORMATS, Flip, bit_like_float32, flip_bit, read_bit, write_bit
 from rmetric.training.injection.flip_sites import (
     Fetch,
     Site,
@@ -22,6 +22,7 @@ from rmetric.training.injection.flip_sites import (
     optimizer_state,
     weights,
 )
+from rmetric.training.injection.notes import note_flip
 from rmetric.training.live_run import Batch, LiveRun, Moment
 
 if TYPE_CHECKING:
@@ -81,18 +82,7 @@ class Flipper:
     def _note(self, tensor: Tensor, index: tuple[int, ...], flip: Flip | None) -> None:
         if flip is None:  # a stuck bit that has the value anyway
             return
-        self._training.observer.note(
-            "CORRUPTION",
-            step=self._training.step,
-            **self._where,
-            index=int(np.ravel_multi_index(index, tensor.shape)) if index else 0,
-            position=list(index),
-            bit=flip.bit,
-            bit_part=flip.part,
-            dtype=float_format(tensor.dtype).name,
-            before=flip.before,
-            after=flip.after,
-        )
+        note_flip(self._training, tensor, index, flip, self._where)
 
 
 def flipping(training: LiveRun, fault: SilentDataCorruption) -> AbstractContextManager[None]:

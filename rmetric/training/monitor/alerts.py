@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmetric.detectors import StreamingDetector
@@ -59,7 +59,12 @@ class Rearm:
 
 
 def compose(
-    detector: StreamingDetector, observation: Observation, score: float, suspects: Suspects, vocabulary: int | None
+    detector: StreamingDetector,
+    observation: Observation,
+    score: float,
+    suspects: Suspects,
+    vocabulary: int | None,
+    worst: Mapping[str, str] | None = None,
 ) -> str:
     """The message of an alert: one sentence of what was seen, one of what to do."""
     if detector.cause in OF_THE_MACHINE:
@@ -68,7 +73,9 @@ def compose(
         seen, advice = _findings(observation, suspects, vocabulary)
     reason = "; ".join(seen) or "no single value is out of its range"
     title = f"{detector.title}: {_number(score)}, above {_number(detector.threshold)}"
+    where = (worst or {}).get(detector.cause)
     title += f", mostly for {detector.cause}" if detector.cause else ""
+    title += f" of {where}" if where else ""
     return f"Step {observation.step}: {reason} ({title}). {advice}"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
 from rmetric.noise_scale import GradientNoiseScale
-from rmetric.records import SIGNIFICANT_DIGITS, Observation
+from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
 from rmetric.signals import HardwareFailureRate, gradient_variance
 from rmetric.training.monitor.drift import LossDrift
 from rmetric.training.monitor.readout import Readout
@@ -16,6 +17,7 @@ from rmetric.training.monitor.readout import Readout
 WINDOW = "window"
 WINDOW_STEPS = 8
 """Gradient norms in the variance of a run without workers or micro-batches: as many as the paper has workers."""
+NOTHING: Mapping[str, float] = {}
 SCALER_PATIENCE = 8
 """Non-finite steps in a row that a gradient scaler may need to find its scale: no first guess is off by over 2^8."""
 
@@ -66,6 +68,7 @@ class Estimators:
         spread: str,
         evaluated: bool,
         hardware_events: int = 0,
+        mechanism: Mapping[str, float] = NOTHING,
     ) -> Observation:
         """The observation of the next step.
 
@@ -85,6 +88,9 @@ class Estimators:
             Whether :meth:`validation` was called since the step before.
         hardware_events
             Reported since the step before; slow steps are none.
+        mechanism
+            What the mechanism monitors measured in this step, and a sample's largest attention logit, which counts
+            where not all logits were looked at.
         """
         if step_time_s > 0:
             self.elapsed_s += step_time_s
@@ -103,12 +109,13 @@ class Estimators:
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
-            "attention_logit_max": _measured(readout.scalars, "attention_logit_max"),
+            "attention_logit_max": _measured({**mechanism, **readout.scalars}, "attention_logit_max"),
             "hardware_events": float(hardware_events),
         }
         self.sources["delta_l"] = self._drift.source
         known = {name: None if math.isnan(value) else _at_log_precision(value) for name, value in values.items()}
-        return Observation(step, **known, evaluated=evaluated)
+        inside = {name: _at_log_precision(value) for name, value in mechanism.items() if name in MECHANISM}
+        return Observation(step, **known, evaluated=evaluated, mechanism=inside)
 
     def _gradient(self, readout: Readout) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -22,16 +22,22 @@ from rmetric.records import Event, Observation
 from rmetric.state import restore, state_of
 from rmetric.training.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
 from rmetric.training.monitor.alerts import Alert
+from rmetric.training.monitor.computation import Computation
 from rmetric.training.monitor.estimators import Estimators
 from rmetric.training.monitor.gradients import GradientNorms
 from rmetric.training.monitor.panel import Panel, Verdict
 from rmetric.training.monitor.readout import Packet
 from rmetric.training.monitor.recorder import Recorder, start_config, vocabulary_of
 from rmetric.training.monitor.update_size import ENTRIES, UpdateSize
+from rmetric.training.policies.base import Policy, Repair
+from rmetric.training.policies.repairs import Repairs
 from rmetric.training.sinks import JsonlSink, Sink, Sinks
 from rmetric.training.spread import WorkerLost, spread_of
 
 if TYPE_CHECKING:
+    from rmetric.training.mechanism import MechanismWatch
+    from rmetric.training.mechanism.on_its_way import OnItsWay
+    from rmetric.training.mechanism.watch import Choice
     from rmetric.training.monitor.attention_logits import AttentionLogits
 
 LOGGER = logging.getLogger("rmetric")
@@ -115,8 +121,15 @@ class TrainingMonitor:
     scaler
         A ``torch.amp.GradScaler``; call its ``unscale_(optimizer)`` before :meth:`step`. Up to 8 non-finite steps in a
         row are then its normal work.
+    policy
+        What is done about a step that looks wrong: a policy of :mod:`rmetric.training.policies`, or several in the
+        order in which they are asked; ``None``: nothing. With a policy the numbers of a step are waited for.
     attention_logits
         Also measure the largest attention logit (transformers models; costs extra, see docs/monitor.md).
+    mechanism
+        Also look inside the model every so many steps (docs/mechanism.md): ``"auto"``, names of monitors, or a
+        :class:`~rmetric.training.mechanism.MechanismWatch`, which is closed with this monitor; ``None``: no. The first
+        process looks.
     update_entries
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
     clock
@@ -143,7 +156,9 @@ class TrainingMonitor:
         hardware: HardwareWatch | bool | None = None,
         vocabulary: int | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        policy: Policy | Iterable[Policy] | None = None,
         attention_logits: bool = False,
+        mechanism: MechanismWatch | Choice | None = None,
         update_entries: int | None = ENTRIES,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -169,6 +184,7 @@ class TrainingMonitor:
         self._estimators = Estimators(vocabulary, scaled=self._scaler is not None)
         self._step_times = StepTimes()
         self._attention = _attention_logits(model) if attention_logits else None
+        self._mechanism = _mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None
         self._spreads = spread_of(model)
         # One process watches all that its host has: if every process did, λ would count each event many times.
         self._own_watch = HardwareWatch.automatic() if first and hardware in (None, True) else None
@@ -179,39 +195,55 @@ class TrainingMonitor:
         self._non_finite_since: int | None = None
         self._before_s = math.nan
         self._started = self._resumed = False
+        self._above: tuple[str, ...] = ()
+        self._repairs = self._repairs_of(policy, model, vocabulary) if policy is not None else None
 
     @property
     def alerts(self) -> dict[str, int]:
         """Detector → step of its first alert."""
         return dict(self._panel.first)
 
+    @property
+    def repairs(self) -> list[Repair]:
+        """What the policies did, in the order of the steps."""
+        return list(self._repairs.log) if self._repairs is not None else []
+
     # -- in the training loop -----------------------------------------------------------------------------------------
 
     @_never_breaks(True)
-    def step(self, loss: Tensor | float) -> bool:
+    def step(self, loss: Tensor | float, *, recompute: Callable[[], Tensor | float] | None = None) -> bool:
         """Tell of one step: after ``backward``, before clipping and ``optimizer.step``.
 
         Parameters
         ----------
         loss
             Of the step, nats; a tensor stays on its device.
+        recompute
+            For a policy: zeroes the gradients, does once more what the training loop did for this step up to here
+            (forward and backward passes of the same batch, all micro-batches; ``scaler.unscale_``), returns the loss.
 
         Returns
         -------
         bool
-            Whether to go on with the update. Always ``True`` unless ``sync=True``.
+            Whether to go on with the update. Always ``True`` unless ``sync=True`` or a policy skips it.
         """
         if not self._started:
             self._started = True
             self._recorder.start(self.step_number if self._resumed else None)
         self.step_number += 1
-        previous, self._pending = self._pending, self._measure(loss)
+        computation, proceed = self._computed(loss), True
+        if self._repairs is not None:
+            recompute = self._mechanism.starting_anew(recompute) if self._mechanism and recompute else recompute
+            computation, proceed = self._repairs.before_update(self.step_number, computation, recompute, self._above)
+        previous, self._pending = self._pending, self._measure(computation)
         if previous is not None:
             self._process(previous)
-        if not self._sync:
+        if not self._sync and self._repairs is None:
             return True
         verdict = self._process_pending()
-        return self._agreed(verdict is None or not {*VETO_DETECTORS} & {*verdict.above})
+        if not self._sync:
+            return proceed
+        return self._agreed(proceed and (verdict is None or not {*VETO_DETECTORS} & {*verdict.above}))
 
     @_never_breaks(None)
     def validation(self, loss: Tensor | float) -> None:
@@ -309,7 +341,7 @@ class TrainingMonitor:
     def _release(self) -> None:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
-        for part in (*self._spreads, self._attention, self._own_watch, self._recorder):
+        for part in (self._repairs, *self._spreads, self._attention, self._mechanism, self._own_watch, self._recorder):
             try:
                 if part is not None:
                     part.close()
@@ -325,19 +357,25 @@ class TrainingMonitor:
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
-    def _measure(self, loss: Tensor | float) -> _Pending:
-        """Put the numbers of this step on their way to the host; waits for nothing."""
+    def _computed(self, loss: Tensor | float) -> Computation:
+        """What the computation of a step has left with those who watched it; they begin anew. Waits for nothing."""
         present, norms = self._gradients.measure()
         parts, source = self._collect()
+        attention = self._attention.collect() if self._attention else None
+        return Computation(torch.as_tensor(loss), present, norms, parts, source, attention)
+
+    def _measure(self, computation: Computation) -> _Pending:
+        """Put the numbers of this step on their way to the host; waits for nothing."""
         scalars = {
-            "training_loss": torch.as_tensor(loss),
+            "training_loss": computation.loss,
             "update_rms": self._update.measure(),
-            "attention_logit_max": self._attention.collect() if self._attention else None,
+            "attention_logit_max": computation.attention_logit,
         }
         validation, self._validation = self._validation, []
         rate = float(self._optimizer.param_groups[0]["lr"])
-        packet = Packet(present, norms, parts, scalars)
-        return _Pending(self.step_number, packet, rate, self._step_time_s(), source, validation)
+        packet = Packet(computation.gradients, computation.norms, computation.parts, scalars)
+        inside = self._mechanism.step(self.step_number) if self._mechanism else None
+        return _Pending(self.step_number, packet, rate, self._step_time_s(), computation.spread, validation, inside)
 
     def _nothing(self) -> _Pending:
         """A step of which nothing was measured."""
@@ -364,6 +402,7 @@ class TrainingMonitor:
     def _process(self, pending: _Pending) -> Verdict:
         """Look at the numbers of a step: estimate, score, log, warn."""
         readout = pending.packet.read()
+        inside = None if pending.mechanism is None else pending.mechanism.read()
         reports = self._hardware(pending.step_time_s)
         for _ in reports:
             self._estimators.hardware_event()
@@ -377,8 +416,9 @@ class TrainingMonitor:
             spread=pending.spread,
             evaluated=bool(pending.validation),
             hardware_events=sum(report.component not in SLOW_STEPS for report in reports),
+            mechanism=inside.values if inside else {},
         )
-        verdict = self._panel.consult(observation, readout)
+        verdict = self._panel.consult(observation, readout, inside.worst if inside else {})
         if not math.isinf(observation["training_loss"]):
             self._non_finite_since = None
         elif self._non_finite_since is None:
@@ -392,8 +432,10 @@ class TrainingMonitor:
             sources=self._estimators.sources,
             noise_scale=self._estimators.noise_scale,
             alerts=self._panel.first,
+            details=inside.events if inside else (),
         )
         self._tell(verdict)
+        self._above = verdict.above
         return verdict
 
     def _hardware(self, step_time_s: float) -> list[HardwareReport]:
@@ -418,6 +460,18 @@ class TrainingMonitor:
         except Exception as error:  # noqa: BLE001 - whatever a callback does, training goes on
             self._on_alert = None
             LOGGER.warning("on_alert raised %s: %s; it is not called again", type(error).__name__, error)
+
+    def _repairs_of(self, policy: Policy | Iterable[Policy], model: nn.Module, vocabulary: int | None) -> Repairs:
+        return Repairs(
+            policy,
+            model=model,
+            optimizer=self._optimizer,
+            scaler=self._scaler,
+            measure=self._computed,
+            note=self.note,
+            vocabulary=vocabulary,
+            processes=self._processes,
+        )
 
     def _agreed(self, proceed: bool) -> bool:
         """What all processes decide: none of them may step alone."""
@@ -450,6 +504,8 @@ class TrainingMonitor:
             "update": self._update.state_dict(),
             "validation": list(self._validation),
             "recorder": self._recorder.state_dict(),
+            **({} if self._repairs is None else {"repairs": self._repairs.state_dict()}),
+            **({} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}),
         }
 
     @_never_breaks(None)
@@ -468,6 +524,10 @@ class TrainingMonitor:
         self._update.load_state_dict(state["update"])
         self._validation = list(state["validation"])
         self._recorder.load_state_dict(state["recorder"])
+        if self._repairs is not None and "repairs" in state:
+            self._repairs.load_state_dict(state["repairs"])
+        if self._mechanism is not None and "mechanism" in state:
+            self._mechanism.load_state_dict(state["mechanism"], state["step"])
         self.step_number, self._resumed = state["step"], True
 
 
@@ -483,6 +543,8 @@ class _Pending:
     """Where the norms of the parts come from."""
     validation: list[float]
     """Validation losses that were told of since the step before."""
+    mechanism: OnItsWay | None = None
+    """What the mechanism monitors found, if it is their step."""
 
 
 def _attention_logits(model: nn.Module) -> AttentionLogits:
@@ -491,3 +553,11 @@ def _attention_logits(model: nn.Module) -> AttentionLogits:
     )
 
     return AttentionLogits(model)
+
+
+def _mechanism_watch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | Choice
+) -> MechanismWatch:
+    from rmetric.training.mechanism import MechanismWatch  # needs transformers, and most runs do not ask
+
+    return MechanismWatch.of(model, optimizer, asked)

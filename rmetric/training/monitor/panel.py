@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,8 +55,8 @@ class Panel:
         """Detector → step of its first alert."""
         self._usual = UsualNorms(names)
 
-    def consult(self, observation: Observation, readout: Readout) -> Verdict:
-        """What the detectors say of the next observation."""
+    def consult(self, observation: Observation, readout: Readout, worst: Mapping[str, str] | None = None) -> Verdict:
+        """What the detectors say of the next observation; ``worst``: measurement → where its worst value is."""
         suspects = self._usual.suspects(readout)
         r = self._reference.update_explained(observation)
         above, alerts = [], []
@@ -66,7 +66,7 @@ class Panel:
             if over:
                 above.append(name)
             if self._rearm[name].begins(observation.step, over):
-                message = compose(detector, observation, score, suspects, self._vocabulary)
+                message = compose(detector, observation, score, suspects, self._vocabulary, worst)
                 limit = detector.threshold
                 alerts.append(
                     Alert(step=observation.step, detector=name, score=score, threshold=limit, message=message)

@@ -104,8 +104,9 @@ class Recorder:
         sources: Mapping[str, str],
         noise_scale: float,
         alerts: Mapping[str, int],
+        details: Sequence[Event] = (),
     ) -> None:
-        """Everything about one step: notes, hardware events, changed sources, the record, alerts, tensors."""
+        """Everything about one step: notes, hardware events, changed sources, the record, alerts, tensors, details."""
         step = observation.step
         self.write_notes(step)
         for report in reports:
@@ -121,6 +122,8 @@ class Recorder:
             names = [self._parameters[index] for index in readout.gradients]
             norms = dict(zip(names, readout.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
+        for detail in details:
+            self._sinks.event(detail)
 
     def write_notes(self, step: int) -> None:
         """Write the notes up to a step, in their order."""
@@ -154,6 +157,7 @@ class Recorder:
             "event": "METRICS",
             "step": observation.step,
             **{name: value for name, value in values.items() if not math.isnan(value)},
+            **_inside(observation.mechanism),
             "alerts": dict(alerts),
             "active_workers": [worker for worker in self._workers if worker not in self._lost],
             "is_nan": math.isinf(observation["training_loss"]),
@@ -174,3 +178,12 @@ class Recorder:
         self._notes = [dict(note) for note in state["notes"]]
         self._sources, self._lost = dict(state["sources"]), {*state["lost"]}
         self._sinks.load_state_dict(state["sinks"])
+
+
+def _inside(mechanism: Mapping[str, float]) -> Event:
+    """What the mechanism monitors measured, together under one name; nothing in the steps between."""
+    if not mechanism:
+        return {}
+    finite = {name: value for name, value in mechanism.items() if math.isfinite(value)}
+    others = [name for name in mechanism if name not in finite]
+    return {"mechanism": {**finite, "non_finite": others} if others else finite}

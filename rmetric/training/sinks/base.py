@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -143,10 +144,15 @@ def optional_module(name: str, what: str, package: str = "'rmetric[sinks]'") -> 
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a METRICS record by log name, without its step; truth values are no numbers."""
+    """The numbers of a METRICS record by log name, without its step; truth values are no numbers.
+
+    Those that the mechanism monitors measured stand beside the others.
+    """
+    inside = record.get("mechanism", {})
+    broken = dict.fromkeys(inside.get("non_finite", ()), math.inf)
     return {
         name: float(value)
-        for name, value in record.items()
+        for name, value in {**record, **inside, **broken}.items()
         if name != "step" and isinstance(value, int | float) and not isinstance(value, bool)
     }
 

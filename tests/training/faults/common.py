@@ -19,7 +19,7 @@ class Notes(Silent):
         self.gradients: dict[str, Tensor] = {}
         run.observer = self
 
-    def step(self, loss: Tensor) -> bool:
+    def step(self, loss: Tensor, *, recompute: object = None) -> bool:
         self.gradients = {
             name: parameter.grad.clone()
             for name, parameter in self.run.model.named_parameters()

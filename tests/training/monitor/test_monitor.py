@@ -100,7 +100,7 @@ def test_validation_losses_replace_the_training_loss_in_the_drift(tmp_path: Path
 
 def test_every_tensors_gradient_norm_is_logged_now_and_then(tmp_path: Path) -> None:
     run = make_live_run(rows=1, length=4)
-    with watched(run, log=tmp_path / "run.jsonl"):
+    with watched(run, log=tmp_path / "run.jsonl", detectors=("numerics",)):
         train(run, 100)
     [event] = [event for event in read(tmp_path / "run.jsonl").events if event["event"] == "TENSOR_GRAD_NORMS"]
     assert event["step"] == 100
@@ -507,7 +507,7 @@ def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
     train(run, 3)
     loss = run._backward(run._batch(), 0)
     with Waits() as waits:
-        pending = monitor._measure(loss)
+        pending = monitor._measure(monitor._computed(loss))
     assert waits.calls == []
     with Waits() as control:  # the mode does see a fetch
         loss.item()

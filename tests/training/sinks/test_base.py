@@ -133,3 +133,8 @@ def test_numbers_and_sentences() -> None:
     assert sentence({"event": "HARDWARE_EVENT", "step": 3, "component": "GPU", "worker": 0}) == (
         "component: GPU, worker: 0"
     )
+
+
+def test_what_stands_under_mechanism_is_a_number_like_the_others() -> None:
+    record = {"step": 3, "training_loss": 2.5, "mechanism": {"qk_entropy": 0.5, "non_finite": ["query_norm"]}}
+    assert scalars(record) == {"training_loss": 2.5, "qk_entropy": 0.5, "query_norm": math.inf}

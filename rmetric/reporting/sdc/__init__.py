@@ -1,0 +1,1 @@
+"""A campaign of flipped bits: its tables, its sensitivity map, its files."""

@@ -1,0 +1,130 @@
+"""What a mechanism monitor is: armed before a step, asked after it, summed up on the host."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+LOGGER = logging.getLogger("rmetric")
+LARGEST = float(np.finfo(np.float64).max)
+"""Stands where a location has no value and the smallest is looked for."""
+Found = Mapping[str, Tensor]
+"""Per-location measurements on the device, by name."""
+Arrays = Mapping[str, NDArray[np.float64]]
+"""The same on the host."""
+Task = Callable[[], Found]
+"""The rest of a measurement, for any thread: it reads only tensors that training does not change any longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one monitor says of one step."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Measurement → the worst over all locations. One that is not defined in this step is missing; one that was
+    measured and is not finite is NaN or infinite."""
+    worst: Mapping[str, str] = field(default_factory=dict)
+    """Measurement → where that was: ``layer 1, head 3``."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Name → all locations, as nested lists."""
+
+
+class MechanismMonitor(ABC):
+    """Measures one mechanism of a model, now and then.
+
+    Before a step that is to be measured :meth:`arm` is called: between the step before it and the update of that. Then
+    comes the step's forward and backward; then :meth:`take`, and :meth:`disarm`. Hooks stand only in between.
+
+    Any method may raise: the watch then goes on without this monitor, and so does training.
+    """
+
+    name: ClassVar[str]
+    """What it is asked for by."""
+    measures: ClassVar[tuple[str, ...]]
+    """Names out of :data:`rmetric.records.MECHANISM` (and ``attention_logit_max``) that it may give."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
+        """With its default settings. Raises :class:`~rmetric.errors.UserError` for a model without this mechanism."""
+
+    def arm(self) -> None:  # noqa: B027 - most need no preparation
+        """The next step will be measured. Called before the update of the step before."""
+
+    def restart(self) -> None:  # noqa: B027 - most collect nothing on the way
+        """Forget what was collected since :meth:`arm`: the step's forward and backward are done once more."""
+
+    def disarm(self) -> None:  # noqa: B027 - most have put up no hook
+        """Take every hook off the model. May be called twice, and without :meth:`arm`."""
+
+    @abstractmethod
+    def take(self) -> Task | None:
+        """Keep what the measurement needs, after the step's last backward pass; waits for nothing.
+
+        ``None``: this step cannot be measured.
+        """
+
+    @abstractmethod
+    def summarise(self, found: Arrays) -> Measured:
+        """The worst of all locations and where it was; on the host."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the measurements to come depend on: tensors (on the CPU) and plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most depend on nothing
+        """Go on from a state."""
+
+
+def harmless(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that never raises into the training: after an error, which is logged, it does nothing any more."""
+    failed = False
+
+    @functools.wraps(hook)
+    def guarded(*args: Any) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            hook(*args)
+        except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
+            failed = True
+            LOGGER.warning("a mechanism monitor's hook is given up: %s: %s", type(error).__name__, error)
+
+    return guarded
+
+
+def layer_and_head(layers: list[int], head: str = "head") -> Callable[[tuple[int, ...]], str]:
+    """Says what an index of an array (layers, heads) means."""
+    return lambda index: f"layer {layers[index[0]]}, {head} {index[1]}"
+
+
+def worst_of(values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str], *, sign: int) -> tuple[float, str]:
+    """The largest (``sign`` 1) or smallest (−1) of some values, and where it is; one that is not finite is the worst.
+
+    >>> worst_of(np.array([[0.5, 0.25], [0.75, 0.5]]), layer_and_head([0, 4]), sign=-1)
+    (0.25, 'layer 0, head 1')
+    """
+    graded = np.where(np.isfinite(values), sign * values, np.inf)
+    index = np.unravel_index(int(graded.argmax()), values.shape)
+    where = tuple(int(part) for part in index)
+    return float(values[where]), place(where)
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """A copy that training does not change."""
+    return tensor.detach().clone()
+
+
+def on_cpu(tensor: Tensor | None) -> Tensor | None:
+    """A copy for a checkpoint."""
+    return None if tensor is None else tensor.detach().to("cpu", copy=True)
