@@ -24,6 +24,8 @@ _HOME_OF = {
     "TrainingSimulator": "rmetric.simulation",
     "TrainingMonitor": "rmetric.training",
     "Alert": "rmetric.training",
+    "RecomputeStep": "rmetric.training.policies",
+    "RestoreState": "rmetric.training.policies",
 }
 
 __all__ = ["__version__", *_HOME_OF]

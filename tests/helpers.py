@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import ArrayLike, NDArray
 
 from rmetric.detectors import DETECTORS, Detector
-from rmetric.records import Observations
+from rmetric.records import MECHANISM, Observations
 
 EXTREMES = (
     math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 5e-324, -5e-324, 2e-310, 2.2250738585072014e-308,
@@ -101,5 +101,6 @@ def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
         "non_finite_count": np.zeros(length),
         "uniform_gap": np.full(length, -3.0),
         "hardware_events": np.zeros(length),
+        **{name: 0.5 + 0.005 * rng.random(length) for name in MECHANISM},
     }
     return Observations(step, columns)

@@ -155,10 +155,10 @@ def test_files_and_screen(made: tuple[Path, str]) -> None:
 def test_help_tells_the_plan_s_own_defaults() -> None:
     from rmetric.training.case_study import DEFAULT_FAULTS, CaseStudyPlan
 
-    run_case_study = importlib.import_module("run_case_study")
+    suite = importlib.import_module("rmetric.reporting.case_study.suite")
     tiny, other = CaseStudyPlan(), CaseStudyPlan(model="other/model")
-    helps = {action.dest: str(action.help) for action in run_case_study.parser()._actions}
-    assert {*run_case_study.PLANNED} <= {*helps}
+    helps = {action.dest: str(action.help) for action in suite.parser()._actions}
+    assert {*suite.PLANNED} <= {*helps}
     for name in ("model", "steps", "seed", "workers", "eval_every"):
         assert f"(default: {getattr(tiny, name)})" in helps[name]
     both = {"rows": "batch_rows", "length": "sequence_length", "learning_rate": "peak_learning_rate"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.detectors import DETECTORS, StreamingDetector
-from rmetric.records import MEASUREMENTS, Observation
+from rmetric.records import MEASUREMENTS, MECHANISM, Observation
 from rmetric.state import restore, state_of
 
 STREAMING = [name for name, kind in DETECTORS.items() if issubclass(kind, StreamingDetector)]
@@ -19,7 +19,7 @@ STREAMING = [name for name, kind in DETECTORS.items() if issubclass(kind, Stream
 
 def observation(step: int, rng: np.random.Generator) -> Observation:
     fields = {("lambda_" if name == "lambda" else name): float(rng.lognormal()) for name in MEASUREMENTS}
-    return Observation(step, **fields, evaluated=True)
+    return Observation(step, **fields, evaluated=True, mechanism={name: float(rng.lognormal()) for name in MECHANISM})
 
 
 @pytest.mark.parametrize("name", STREAMING)

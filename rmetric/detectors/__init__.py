@@ -4,6 +4,8 @@ Two need an optional package and are known only where it is installed: ``ecod`` 
 """
 
 from rmetric.detectors.adwin import Adwin
+from rmetric.detectors.alignment import Alignment
+from rmetric.detectors.attention_entropy import AttentionEntropy
 from rmetric.detectors.base import (
     DETECTORS,
     Detector,
@@ -26,11 +28,17 @@ from rmetric.detectors.mad_cusum import MadCusum
 from rmetric.detectors.numerics import Numerics
 from rmetric.detectors.olmo_spike import OlmoSpike
 from rmetric.detectors.one_class_svm import OneClassSvm
+from rmetric.detectors.own_past import Alarming, OwnPastDetector, Usual
 from rmetric.detectors.page_hinkley import PageHinkleyTest
+from rmetric.detectors.qk_entropy import QkEntropy
+from rmetric.detectors.qk_spectral_norm import QkSpectralNorm
+from rmetric.detectors.query_key_norms import QueryKeyNorms
 from rmetric.detectors.r_metric import RMetricDetector
 from rmetric.detectors.r_metric_robust import RobustRMetricDetector
 from rmetric.detectors.robust_z import RobustZ
+from rmetric.detectors.router_collapse import RouterCollapse
 from rmetric.detectors.single_signal import DeltaLOnly, LambdaOnly, SigmaSqOnly
+from rmetric.detectors.update_max import UpdateMax
 from rmetric.detectors.update_rms_threshold import UpdateRmsThreshold
 from rmetric.detectors.validation_slope import ValidationSlope
 from rmetric.detectors.zclip import ZClip
@@ -40,6 +48,9 @@ load_detector_entry_points()
 __all__ = [
     "DETECTORS",
     "Adwin",
+    "Alarming",
+    "Alignment",
+    "AttentionEntropy",
     "CausalIsolationForest",
     "DeltaLOnly",
     "Detector",
@@ -55,13 +66,20 @@ __all__ = [
     "OlmoSpike",
     "OneClassSvm",
     "OneMeasurementDetector",
+    "OwnPastDetector",
     "PageHinkleyTest",
+    "QkEntropy",
+    "QkSpectralNorm",
+    "QueryKeyNorms",
     "RMetricDetector",
     "RobustRMetricDetector",
     "RobustZ",
+    "RouterCollapse",
     "SigmaSqOnly",
     "StreamingDetector",
+    "UpdateMax",
     "UpdateRmsThreshold",
+    "Usual",
     "ValidationSlope",
     "WholeRunIsolationForest",
     "ZClip",

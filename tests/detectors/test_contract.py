@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 from rmetric.detectors import (
     DETECTORS,
+    OwnPastDetector,
     StreamingDetector,
     first_alert,
     make_detector,
@@ -36,10 +37,12 @@ HIGHEST = {
 
 SLOW = {"isolation_forest", "isolation_forest_causal", "one_class_svm", "ecod", "lstm_forecaster", "half_space_trees"}
 """They fit a model, or take a good part of a millisecond to judge one record alone."""
+ALIKE = {name for name, kind in DETECTORS.items() if issubclass(kind, OwnPastDetector)} - {"router_collapse"}
+"""They differ in what they read alone; the one that is left reads most."""
 
 
 def _examples(name: str) -> settings:
-    return settings(max_examples=20 if name in SLOW else 100)
+    return settings(max_examples=20 if name in SLOW | ALIKE else 100)
 
 
 def _reads(name: str) -> tuple[str, ...]:

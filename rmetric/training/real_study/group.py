@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,19 @@ from rmetric.records import encode_event, terminal_event, write_atomically
 from rmetric.study import Finished
 from rmetric.training.forking import LOGGED_DETECTORS, Fork, Trace, monitor_of, train, train_with_fault, watching
 from rmetric.training.live_run import LiveRun
+from rmetric.training.monitor import TrainingMonitor
 from rmetric.training.monitor.recorder import start_config, vocabulary_of
 from rmetric.training.real_study.disturbances import DISTURBANCES, described
 from rmetric.training.real_study.plan import RealSpec, RealStudyPlan
 from rmetric.training.real_study.setup import fresh_run
 
+MakeMonitor = Callable[[LiveRun, Path, dict[str, Any]], TrainingMonitor]
+"""The monitor of a run, its log, and that log's ``config``."""
 
-def train_group(plan: RealStudyPlan, specs: Sequence[RealSpec], folder: Path) -> Iterator[Finished]:
+
+def train_group(
+    plan: RealStudyPlan, specs: Sequence[RealSpec], folder: Path, make_monitor: MakeMonitor = monitor_of
+) -> Iterator[Finished]:
     """Train runs that share their healthy steps, and write their logs; yields each when its log is whole.
 
     The twin is trained once, through to the horizon, with a snapshot before every onset; each fork goes on from its
@@ -34,13 +40,14 @@ def train_group(plan: RealStudyPlan, specs: Sequence[RealSpec], folder: Path) ->
     name = twin.experiment_id if twin else f"run_twin_of_{specs[0].experiment_id}"
     work = _WorkFile(folder, name)
     with work:
-        trace, snapshots = _train_twin(plan, run, work.path, twin, {spec.onset for spec in forks if spec.onset})
+        onsets = {spec.onset for spec in forks if spec.onset}
+        trace, snapshots = _train_twin(plan, run, work.path, twin, onsets, make_monitor)
         if twin is not None:
             yield _finish(plan, twin, work.path, trace, trace, folder)
     for spec in forks:
         assert spec.onset is not None
         with _WorkFile(folder, spec.experiment_id) as work:
-            own = _train_fork(plan, run, work.path, spec, snapshots[spec.onset], name if twin else None)
+            own = _train_fork(plan, run, work.path, spec, snapshots[spec.onset], name if twin else None, make_monitor)
             yield _finish(plan, spec, work.path, own, trace, folder)
 
 
@@ -60,11 +67,11 @@ class _WorkFile:
 
 
 def _train_twin(
-    plan: RealStudyPlan, run: LiveRun, log: Path, spec: RealSpec | None, onsets: set[int]
+    plan: RealStudyPlan, run: LiveRun, log: Path, spec: RealSpec | None, onsets: set[int], make_monitor: MakeMonitor
 ) -> tuple[Trace, dict[int, Fork]]:
     trace, snapshots = Trace(), {}
     config = _config(plan, run, spec, None) if spec else {}
-    with watching(run, monitor_of(run, log, config)) as monitor:
+    with watching(run, make_monitor(run, log, config)) as monitor:
         for onset in sorted(onsets):
             for _ in train(plan, run, monitor, trace, until=onset - 1):
                 pass
@@ -76,11 +83,19 @@ def _train_twin(
     return trace, snapshots
 
 
-def _train_fork(plan: RealStudyPlan, run: LiveRun, log: Path, spec: RealSpec, fork: Fork, twin: str | None) -> Trace:
+def _train_fork(
+    plan: RealStudyPlan,
+    run: LiveRun,
+    log: Path,
+    spec: RealSpec,
+    fork: Fork,
+    twin: str | None,
+    make_monitor: MakeMonitor,
+) -> Trace:
     run.load_state_dict(fork.run)
     trace, config = fork.trace.copy(), _config(plan, run, spec, twin)
     write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
-    monitor = monitor_of(run, log, config)
+    monitor = make_monitor(run, log, config)
     with watching(run, monitor):
         fork.go_on(monitor)
         fault = spec.make_fault()

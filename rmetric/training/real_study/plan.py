@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rmetric.streams import stable_hash
 from rmetric.study import COMMON_FAULTS, CONTROLS_PER_REPETITION
 from rmetric.training.real_study.disturbances import DISTURBANCES
 
+S = TypeVar("S", bound="RealSpec")
 STAND_INS = {"llama-3-8b": "tiny-llama", "mistral-7b": "tiny-mistral", "gpt-4-moe": "tiny-moe"}
 """Architecture of the study → the tiny model of that kind."""
 SETTINGS: Mapping[tuple[str, str], str] = {
@@ -211,10 +212,10 @@ def _fitting(cell: Cell, faults: Sequence[str]) -> tuple[str, ...]:
     return tuple(fault for fault in faults if cell.model == STAND_INS["gpt-4-moe"] or fault not in needy)
 
 
-def groups_of(specs: Sequence[RealSpec]) -> list[list[RealSpec]]:
+def groups_of(specs: Sequence[S]) -> list[list[S]]:
     """Runs by what they share. Groups of low repetitions come first and models take turns, so that the runs which are
     there after half of the time are a fair part of the study."""
-    groups: dict[tuple[str, str, int], list[RealSpec]] = defaultdict(list)
+    groups: dict[tuple[str, str, int], list[S]] = defaultdict(list)
     for spec in specs:
         groups[spec.group].append(spec)
     return sorted(groups.values(), key=lambda group: (-len(group), group[0].repetition, group[0].number))

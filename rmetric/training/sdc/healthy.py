@@ -30,7 +30,7 @@ class Healthy:
     identical: bool
     """Whether both runs ended with the same parameters and optimizer state, bit for bit."""
     computations_pct: float
-    """Forward and backward passes that were done twice, per cent of all; the first step is done twice on purpose and
+    """Forward and backward passes that were done twice, per cent of all; the third step is done twice on purpose and
     does not count."""
     cpu_pct: float
     """Processor time of the run with policy over that of the run without, both with a monitor, minus 1, per cent."""
