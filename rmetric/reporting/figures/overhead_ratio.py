@@ -48,6 +48,7 @@ def figure(known: Known) -> Figure:
     style.letter(left, 0, "Training Overhead Ratio")
     style.letter(right, 1, "gained over checkpoints (percentage points)")
     left.set_ylabel("T_optimal / T_observed")
+    left.yaxis.set_major_formatter("{x:.2f}")
     right.set_ylabel("points of TOR")
     right.axhline(0.0, color=LOOKS[CHECKPOINTS].color, linewidth=0.8, zorder=1)
     left.legend(loc="lower left")
