@@ -10,19 +10,16 @@ alternate inside one run, and each is compared with the mean of the two plain on
 
 from __future__ import annotations
 
-import json
-import platform
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from training_report import add_machine, on_this_machine, publish
 
 from rmetric.cli import Parser, script, whole_number
-from rmetric.records import write_atomically
 from rmetric.training.corpus import standard_library
 from rmetric.training.live_run import LiveRun, LiveRunConfig
 from rmetric.training.mechanism import MONITORS, STRIDE, MechanismWatch
@@ -43,30 +40,21 @@ def parser() -> Parser:
     p.add_argument("--workers", type=whole_number(1), default=4, help="micro-batches a step")
     p.add_argument("--steps", type=whole_number(1), default=5, help="measured steps a block at stride 1")
     p.add_argument("--blocks", type=whole_number(2), default=24, help="blocks of each kind")
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where to train")
-    p.add_argument("--threads", type=whole_number(1), default=1, help="threads of torch on a CPU")
-    p.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
+    add_machine(p)
     return p
 
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    torch.set_num_threads(args.threads)
-    name = torch.cuda.get_device_name() if args.device.startswith("cuda") else f"CPU, {args.threads} thread(s)"
     report = {
-        "machine": f"{platform.system()} {platform.machine()}, {name}",
-        "torch": torch.__version__,
+        **on_this_machine(args.device, args.threads),
         "goal_pct": GOAL_PCT,
         "default_stride": STRIDE,
         "batch": f"{args.rows} x {args.length}, {args.workers} micro-batch(es)",
         "models": [{"model": model, **_measure(model, args)} for model in args.models],
     }
-    text = json.dumps(report, indent=1)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out, text.encode() + b"\n")
+    publish(report, args.out)
 
 
 def _measure(name: str, args: Any) -> dict[str, Any]:

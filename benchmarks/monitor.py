@@ -6,8 +6,6 @@ python benchmarks/monitor.py --blocks 2 --steps 5 --sizes 0.13M
 
 from __future__ import annotations
 
-import json
-import platform
 import statistics
 import sys
 import tempfile
@@ -18,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from training_report import add_machine, on_this_machine, publish
 
 from rmetric.cli import Parser, script, whole_number
-from rmetric.records import write_atomically
 from rmetric.training.corpus import standard_library
 from rmetric.training.hardware import HardwareWatch
 from rmetric.training.live_run import LiveRun, LiveRunConfig, Silent
@@ -65,20 +63,15 @@ def parser() -> Parser:
     p.add_argument("--workers", nargs="+", type=whole_number(1), default=[1, 4], help="micro-batches a step")
     p.add_argument("--steps", type=whole_number(3), default=10, help="measured steps a block")
     p.add_argument("--blocks", type=whole_number(1), default=6, help="pairs of blocks, one of each kind")
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where to train")
-    p.add_argument("--threads", type=whole_number(1), default=1, help="threads of torch on a CPU")
-    p.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
+    add_machine(p)
     return p
 
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    torch.set_num_threads(args.threads)
-    name = torch.cuda.get_device_name() if args.device.startswith("cuda") else f"CPU, {args.threads} thread(s)"
     report = {
-        "machine": f"{platform.system()} {platform.machine()}, {name}",
-        "torch": torch.__version__,
+        **on_this_machine(args.device, args.threads),
         "goal_pct": GOAL_PCT,
         "paper_pct": PAPER_PCT,
         "sizes": [
@@ -87,11 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for workers in args.workers
         ],
     }
-    text = json.dumps(report, indent=1)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out, text.encode() + b"\n")
+    publish(report, args.out)
 
 
 def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:

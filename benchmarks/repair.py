@@ -7,24 +7,21 @@ python benchmarks/repair.py --sizes --steps 100000 --models tiny-llama tiny-moe 
 
 from __future__ import annotations
 
-import json
-import platform
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from monitor import SIZES
 from torch import Tensor
 from tqdm import tqdm
+from training_report import add_machine, on_this_machine, publish
 
 from rmetric.cli import Parser, script, whole_number
 from rmetric.faults import make_fault
-from rmetric.records import write_atomically
 from rmetric.training.corpus import standard_library
 from rmetric.training.live_run import LiveRun, LiveRunConfig, Silent
 from rmetric.training.models import TINY_MODELS, tiny_model
@@ -58,30 +55,21 @@ def parser() -> Parser:
     p.add_argument("--steps", type=whole_number(0), default=2000, help="healthy steps in all, shared by the runs")
     p.add_argument("--rows", type=whole_number(1), default=8, help="sequences a healthy step")
     p.add_argument("--length", type=whole_number(2), default=16, help="tokens a sequence of a healthy step")
-    p.add_argument("--threads", type=whole_number(1), default=1, help="threads of torch on a CPU")
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where to train")
-    p.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
+    add_machine(p)
     return p
 
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    torch.set_num_threads(args.threads)
-    name = torch.cuda.get_device_name() if args.device.startswith("cuda") else f"CPU, {args.threads} thread(s)"
     report: dict[str, Any] = {
-        "machine": f"{platform.system()} {platform.machine()}, {name}",
-        "torch": torch.__version__,
+        **on_this_machine(args.device, args.threads),
         "time": [{"size": size, "micro_batches": args.workers, **_times(size, args)} for size in args.sizes],
     }
     if args.steps:
         report["healthy"] = _healthy(args)
     report["repaired"] = [_repaired(model, target, args) for model in args.models for target in TARGETS]
-    text = json.dumps(report, indent=1)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out, text.encode() + b"\n")
+    publish(report, args.out)
 
 
 def _monitor(run: LiveRun, policy: Sequence[Policy] | None) -> TrainingMonitor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rmetric.detectors import StreamingDetector
 from rmetric.evaluation.protocols import REARM_STEPS
 from rmetric.records import Observation
+from rmetric.robust.drift import UNIFORM_NATS
 
 MOST_NAMES = 3
 OF_THE_MACHINE = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
@@ -102,14 +103,14 @@ def _findings(observation: Observation, suspects: Suspects, vocabulary: int | No
     if math.isinf(loss):
         return ["the loss is not finite"], "Go back to the last checkpoint and look at the batch of this step."
     if norm == 0.0:
-        uniform = abs(observation["uniform_gap"]) <= 2e-5 and vocabulary
+        uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS and vocabulary
         same = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
         return (
             [f"the gradient norm is exactly 0{same}"],
             "Nothing is being learned: check the output projections for a corrupted weight and go back to the last "
             "checkpoint.",
         )
-    if abs(observation["uniform_gap"]) <= 2e-5:
+    if abs(observation["uniform_gap"]) <= UNIFORM_NATS:
         return (
             [f"the loss is ln({vocabulary}): the model answers every token alike"],
             "Check the output projections for a corrupted weight and go back to the last checkpoint.",

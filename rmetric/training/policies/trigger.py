@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.robust.drift import LEARNED_NATS, UNIFORM_NATS
+
 if TYPE_CHECKING:
     from rmetric.training.monitor.readout import Readout
-
-UNIFORM_NATS = 2e-5
-"""How near to ln(vocabulary) counts as equal: the rounding of a mean of logarithms in single precision."""
-LEARNED_NATS = 0.1
-"""A model that has come this far below ln(vocabulary) does not return to it by itself."""
 
 
 @dataclass(frozen=True)

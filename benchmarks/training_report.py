@@ -1,0 +1,38 @@
+"""What the benchmarks of live training have in common: where they ran, and how their JSON gets out."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rmetric.cli import Parser, whole_number
+from rmetric.records import write_atomically
+
+
+def add_machine(parser: Parser) -> None:
+    """``--device``, ``--threads`` and ``--out``."""
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=default, help="where to train")
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="threads of torch on a CPU")
+    parser.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
+
+
+def on_this_machine(device: str, threads: int) -> dict[str, Any]:
+    """Sets torch's threads; returns the first entries of a report."""
+    torch.set_num_threads(threads)
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else f"CPU, {threads} thread(s)"
+    return {"machine": f"{platform.system()} {platform.machine()}, {name}", "torch": torch.__version__}
+
+
+def publish(report: Mapping[str, Any], out: Path | None) -> None:
+    """To standard output, and to a file if there is to be one."""
+    text = json.dumps(report, indent=1)
+    print(text)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, text.encode() + b"\n")
