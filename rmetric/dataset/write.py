@@ -24,7 +24,7 @@ from rmetric.records import MEASUREMENTS, Chunk, Run, assemble, chunks, read_eve
 
 DICTIONARY = (
     *RUN_COLUMNS, *ONCE_COLUMNS, "validation_loss", "learning_rate", "lambda", "delta_l", "non_finite_count",
-    "hardware_events",
+    "hardware_events", "repeated_events",
 )  # fmt: skip
 """Columns with few distinct values."""
 ZSTD_LEVEL = 19

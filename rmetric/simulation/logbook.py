@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector, StreamingDetector, first_alert, online_detectors
-from rmetric.faults import NO_FAULT
+from rmetric.faults import NO_FAULT, HardwareEvent
 from rmetric.metric import RValue
 from rmetric.records import (
     SCHEMA_VERSION,
@@ -22,7 +22,7 @@ from rmetric.records import (
     terminal_event,
     to_log_precision,
 )
-from rmetric.signals import HardwareFailureRate, ValidationDrift
+from rmetric.signals import HardwareFailureRate, RepeatedEvents, ValidationDrift
 from rmetric.simulation.simulator import Traces
 from rmetric.simulation.spec import RunSpec
 
@@ -132,6 +132,7 @@ def _log(
     times_s = [float(summary.time_s[row, event.step - 1]) for event in hardware]
     columns["lambda"] = _hardware_failure_rate(step, [event.step for event in hardware], times_s)
     columns["hardware_events"] = _events_reported(step, [event.step for event in hardware])
+    columns["repeated_events"] = _events_reported(step, _repeated(hardware))
     observations = Observations(step, {**columns, "validation_loss": validation, "delta_l": drift})
     explained, alerts, alert_events = _consult(observations, detectors)
 
@@ -180,6 +181,12 @@ def _events_reported(step: NDArray[np.int64], at: list[int]) -> NDArray[np.float
     return np.where(count > 0, count, np.nan)
 
 
+def _repeated(hardware: Sequence[HardwareEvent]) -> list[int]:
+    """Steps of the events whose worker had reported another shortly before."""
+    known = RepeatedEvents()
+    return [event.step for event in hardware if known.update(event.step, [event.worker])]
+
+
 def _consult(
     observations: Observations, detectors: dict[str, StreamingDetector]
 ) -> tuple[RValue, dict[str, int], list[Event]]:
@@ -210,8 +217,9 @@ def _floats(observations: Observations, explained: RValue) -> dict[str, NDArray[
     count = observations["non_finite_count"]
     if count.any():
         floats["non_finite_count"] = np.where(count > 0, count, np.nan)
-    if not np.isnan(observations["hardware_events"]).all():
-        floats["hardware_events"] = observations["hardware_events"]
+    for name in ("hardware_events", "repeated_events"):
+        if not np.isnan(observations[name]).all():
+            floats[name] = observations[name]
     floats |= {
         "lambda_norm": to_log_precision(explained.lambda_norm),
         "sigma_sq_norm": to_log_precision(explained.sigma_sq_norm),

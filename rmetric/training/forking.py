@@ -95,9 +95,12 @@ def train(
         run.train_step()
         if monitor is not None and run.step % schedule.eval_every == 0:
             monitor.validation(run.held_out_loss("validation"))
-        if run.step % schedule.judge_every == 0 or run.step == schedule.steps:
+        # On the clock of the records: what a step leaves behind is the loss of the next one, as the training loss and
+        # the validation loss that stand in the next record are.
+        judged = run.step + 1
+        if judged % schedule.judge_every == 0 or judged == schedule.steps:
             with monitor.paused() if monitor is not None else nullcontext():  # what nobody sees takes no time
-                trace.held_out[run.step] = run.held_out_loss("judge")
+                trace.held_out[judged] = run.held_out_loss("judge")
         yield run.step
         trace.last_step = run.step
         trace.non_finite_step, trace.worker_lost_step = run.non_finite_step, run.worker_lost_step

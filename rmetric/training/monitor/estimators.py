@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rmetric.noise_scale import GradientNoiseScale
 from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
-from rmetric.signals import HardwareFailureRate, gradient_variance
+from rmetric.signals import HardwareFailureRate, RepeatedEvents, gradient_variance
 from rmetric.training.monitor.drift import LossDrift
 from rmetric.training.monitor.readout import Readout
 
@@ -38,6 +38,7 @@ class Estimators:
         self._patience = SCALER_PATIENCE if scaled else 0
         self._non_finite_run = 0
         self._rate = HardwareFailureRate(start_s=0.0)
+        self._repeated = RepeatedEvents()
         self._drift = LossDrift()
         self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._noise = GradientNoiseScale()
@@ -67,7 +68,7 @@ class Estimators:
         step_time_s: float,
         spread: str,
         evaluated: bool,
-        hardware_events: int = 0,
+        workers_with_events: Sequence[int] = (),
         mechanism: Mapping[str, float] = NOTHING,
     ) -> Observation:
         """The observation of the next step.
@@ -86,8 +87,8 @@ class Estimators:
             Where ``readout.parts`` come from.
         evaluated
             Whether :meth:`validation` was called since the step before.
-        hardware_events
-            Reported since the step before; slow steps are none.
+        workers_with_events
+            Who reported each hardware event since the step before; slow steps are none.
         mechanism
             What the mechanism monitors measured in this step, and a sample's largest attention logit, which counts
             where not all logits were looked at.
@@ -110,7 +111,8 @@ class Estimators:
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": _measured({**mechanism, **readout.scalars}, "attention_logit_max"),
-            "hardware_events": float(hardware_events),
+            "hardware_events": float(len(workers_with_events)),
+            "repeated_events": float(self._repeated.update(step, workers_with_events)),
         }
         self.sources["delta_l"] = self._drift.source
         known = {name: None if math.isnan(value) else _at_log_precision(value) for name, value in values.items()}

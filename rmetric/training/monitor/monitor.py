@@ -415,7 +415,7 @@ class TrainingMonitor:
             step_time_s=pending.step_time_s,
             spread=pending.spread,
             evaluated=bool(pending.validation),
-            hardware_events=sum(report.component not in SLOW_STEPS for report in reports),
+            workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
             mechanism=inside.values if inside else {},
         )
         verdict = self._panel.consult(observation, readout, inside.worst if inside else {})

@@ -139,8 +139,8 @@ class RealStudyPlan:
 
     @classmethod
     def transfer(cls, **changes: Any) -> RealStudyPlan:
-        """66 runs of :data:`TRANSFER`: each fault once at medium and high severity, six controls each."""
-        settings = {"repetitions": 1, "severities": ("medium", "high"), "controls": 6, "cells": TRANSFER}
+        """132 runs of :data:`TRANSFER`: each fault twice at medium and at high severity, 12 controls each."""
+        settings = {"repetitions": 2, "severities": ("medium", "high"), "controls": 12, "cells": TRANSFER}
         return cls(**{**settings, **changes})
 
     def only(self, architectures: Sequence[str], faults: Sequence[str]) -> RealStudyPlan:
