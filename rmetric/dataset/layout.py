@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rmetric.records import MEASUREMENTS
 
-FORMAT_KEY, FORMAT = b"rmetric_data_set", b"1"
+FORMAT_KEY, FORMAT = b"rmetric_data_set", b"2"
 """Marks the file, in the metadata of its schema; another number is another layout."""
 MATRIX, TRANSFER = "matrix", "transfer"
 """The sets of runs: the planned study, and what is kept for transfer (models, optimizers, faults not in the study)."""

@@ -42,6 +42,18 @@ def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP)
     return _middle_of_best(curve, np.where(within, curve.tp, -1.0)) if within.any() else math.nan
 
 
+def threshold_within_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP) -> float:
+    """The threshold with the highest F1 among those that keep the false alarms within the budget.
+
+    :func:`threshold_for_budget` spends the budget to the last false alarm wherever that warns one more run. Where
+    healthy steps are many and failures few, most of those false alarms are not worth it; this one stops before.
+    """
+    if not curve.failed or not curve.healthy:
+        return math.nan
+    within = curve.fp <= budget_per_step * curve.healthy
+    return _middle_of_best(curve, np.where(within, curve.f1, -1.0)) if within.any() else math.nan
+
+
 def threshold_for_f1(curve: Curve) -> float:
     """The threshold with the highest F1, as :func:`threshold_for_budget` otherwise."""
     return math.nan if not curve.failed else _middle_of_best(curve, curve.f1)

@@ -20,6 +20,7 @@ from rmetric.evaluation.calibration import (
     fit_weights,
     threshold_for_budget,
     threshold_for_f1,
+    threshold_within_budget,
     weigh,
 )
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
@@ -43,7 +44,7 @@ ALL: NDArray[np.bool_] | None = None
 
 @dataclass(frozen=True)
 class Budgeted:
-    """A detector at the threshold that keeps a false-alarm budget on the fit half, scored on the other half."""
+    """A detector at a threshold that keeps a false-alarm budget on the fit half, scored on the other half."""
 
     threshold: float
     counts: Counts | None
@@ -230,8 +231,14 @@ class Evaluator:
         return len(np.unique(self.timeline.run[self.timeline.zone == WARNING]))
 
     def budgeted(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
-        """Threshold fitted to a false-alarm budget on the fit half, scored on the other half (strict)."""
-        threshold = threshold_for_budget(self.curve(name, "strict", self.halves.fit), budget_per_step)
+        """At the threshold of highest recall within a false-alarm budget on the fit half (strict)."""
+        return self._fitted(name, threshold_for_budget(self.curve(name, "strict", self.halves.fit), budget_per_step))
+
+    def within_budget(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
+        """At the threshold of highest F1 within a false-alarm budget on the fit half (strict)."""
+        return self._fitted(name, threshold_within_budget(self.curve(name, "strict", self.halves.fit), budget_per_step))
+
+    def _fitted(self, name: str, threshold: float) -> Budgeted:
         if np.isnan(threshold):
             return Budgeted(threshold, None, "no run of the fit half failed, or no threshold keeps the budget on it")
         counts = self.counts(name, "strict", threshold)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import ALL, CALIBRATED, Evaluator
+from rmetric.evaluation.own_signal import own_signal
 from rmetric.evaluation.protocols import WARNING, Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
 
 REFERENCES = (CALIBRATED, "robust_z")
 """The first of them that is there is what the others are compared with."""
 ORACLE = "oracle"
+"""It knows the onset."""
+OWN_SIGNAL = "own_signal"
+"""It knows the twin, and alarms where the fault begins to show."""
+BOUNDS = (OWN_SIGNAL, ORACLE)
 SCORES = ("f1", "recall", "precision", "mean_share", "mean_share_warned", "mean_lead", "false_alarms_per_1000")
 
 
@@ -49,16 +54,22 @@ def oracle(ev: Evaluator) -> Counts:
     return ev.timeline.count("strict", np.where(ev.timeline.zone == WARNING, 1.0, 0.0), 0.5)
 
 
+def own_signals(ev: Evaluator) -> Counts | None:
+    """One alarm where a fault begins to show, in failed runs alone; ``None`` if no failed run's twin is there."""
+    scores = own_signal(ev.timeline, ev.study.runs)
+    return ev.timeline.count("strict", scores, 0.5) if scores.any() else None
+
+
 def held_out(ev: Evaluator) -> list[HeldOut]:
-    """Causal detectors on the score half, the reference first, then by F1; last the oracle."""
+    """Causal detectors on the score half, the reference first, then by F1; last the two that know too much."""
     thresholds = {name: _threshold(ev, name) for name in causal(ev)}
-    return [*_ranked(ev, at_thresholds(ev, thresholds, ev.halves.score)), _oracle(ev, ev.halves.score)]
+    return [*_ranked(ev, at_thresholds(ev, thresholds, ev.halves.score)), *_bounds(ev, ev.halves.score)]
 
 
 def moved(ev: Evaluator, target: Evaluator) -> list[HeldOut]:
     """As :func:`held_out`, with the thresholds of ``ev`` and the runs of ``target``, all of them."""
     thresholds = {name: _threshold(ev, name) for name in causal(ev) if name in target.detectors}
-    return [*_ranked(target, at_thresholds(target, thresholds, ALL)), _oracle(target, ALL)]
+    return [*_ranked(target, at_thresholds(target, thresholds, ALL)), *_bounds(target, ALL)]
 
 
 def at_thresholds(ev: Evaluator, thresholds: dict[str, Score], runs_R: NDArray[np.bool_] | None) -> list[HeldOut]:
@@ -74,7 +85,7 @@ def at_thresholds(ev: Evaluator, thresholds: dict[str, Score], runs_R: NDArray[n
 
 
 def _threshold(ev: Evaluator, name: str) -> Score:
-    fitted = ev.budgeted(name)
+    fitted = ev.within_budget(name)
     return Score.undefined(fitted.reason) if np.isnan(fitted.threshold) else Score(fitted.threshold)
 
 
@@ -100,9 +111,11 @@ def _found(
     return HeldOut(name, threshold, scores, int(counts.fp[chosen].sum()), less, counts)
 
 
-def _oracle(ev: Evaluator, runs_R: NDArray[np.bool_] | None) -> HeldOut:
-    found = _found(ev, ORACLE, Score.undefined("it knows the onset"), oracle(ev), None, runs_R)
-    return HeldOut(ORACLE, found.threshold, found.scores, found.false_alarms, None, found.counts)
+def _bounds(ev: Evaluator, runs_R: NDArray[np.bool_] | None) -> list[HeldOut]:
+    signs = own_signals(ev)
+    found = [] if signs is None else [_found(ev, OWN_SIGNAL, Score.undefined("it knows the twin"), signs, None, runs_R)]
+    found.append(_found(ev, ORACLE, Score.undefined("it knows the onset"), oracle(ev), None, runs_R))
+    return [replace(item, less_reference=None) for item in found]
 
 
 def _ranked(ev: Evaluator, found: Sequence[HeldOut]) -> list[HeldOut]:

@@ -23,7 +23,7 @@ FloatsR1 = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """Effect of one fault at one severity, t steps after its onset. The relative excess of the held-out loss is
+    """Effect of one fault at one severity, t ≥ 1 steps after its onset. The relative excess of the held-out loss is
 
     .. math:: e_t = s \\, (K e^{-h t} + F + (J - F) e^{-\\max(t - D, 0) / \\tau}) + w_t
 
@@ -59,9 +59,9 @@ class Response:
     non_finite_gradient_share: float = 0.0
     """Share of runs whose gradient is not finite in the first step, while the loss is."""
     collapse_share: float = 0.0
-    """Share of runs that answer every token alike from the onset on: the loss is ln(vocabulary), the gradient 0."""
+    """Share of runs that answer every token alike from the step after the onset on: the loss is ln(vocabulary), the gradient 0."""
     non_finite_share: float = 0.0
-    """Share of runs whose loss is not finite from the onset on."""
+    """Share of runs whose loss is not finite from the step after the onset on."""
 
 
 FACTORS = ("grad_norm_onset", "grad_norm_lasting", "worker_spread", "update_rms")
@@ -75,21 +75,25 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
 
     The excess and the wobble last to the end of the run, also where the fault does not: what is lost is healed by the
     way to the floor. All else lasts as long as the fault. The first steps of each run's activity are its onset.
+
+    What a step does to the model shows in the loss of the next one, as in a real run: the batch and its gradients are
+    those of the onset, the excess begins one step later.
     """
     elapsed: NDArray[np.int64] = np.cumsum(active, axis=1, dtype=np.int64)
-    begun = elapsed > 0
-    first = active & (elapsed == 1)
+    hurt = np.zeros_like(active)
+    hurt[:, 1:] = elapsed[:, :-1] > 0
+    struck = hurt & (np.cumsum(hurt, axis=1) == 1)
     strength = np.exp(effect["spread"] * rng.normal("strength", size=())[:, None])
-    state.kick += first * (effect["kick"] * strength) * state.healthy_loss
-    state.jump += first * (effect["jump"] * strength)
+    state.kick += struck * (effect["kick"] * strength) * state.healthy_loss
+    state.jump += struck * (effect["jump"] * strength)
     waits = _delay_steps(effect, rng)
-    leaves = begun & ~first
+    leaves = hurt & ~struck
     if waits.any():
         late = np.cumsum(leaves, axis=1) > waits
         state.raise_floor(leaves & ~late, effect["jump"] * strength, effect["time_constant_steps"])
         leaves &= late
     state.raise_floor(leaves, effect["floor"] * strength, effect["time_constant_steps"])
-    np.maximum(state.wobble, begun * effect["wobble"], out=state.wobble)
+    np.maximum(state.wobble, hurt * effect["wobble"], out=state.wobble)
     state.batch_loss += active * effect["batch_loss"] * state.healthy_loss
     state.gradient_factor *= gradient_factor(effect, elapsed, active, state.healing_rate)
     state.gradient_noise_factor *= np.where(active, effect["worker_spread"], 1.0)
@@ -97,8 +101,8 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
     collapses, breaks = effect["collapse_share"], effect["non_finite_share"]
     if collapses.any() or breaks.any():
         fate = rng.random("fate", size=())[:, None]
-        state.collapsed |= begun & (fate < collapses)
-        state.non_finite_weights |= first & (fate >= collapses) & (fate < collapses + breaks)
+        state.collapsed |= hurt & (fate < collapses)
+        state.non_finite_weights |= struck & (fate >= collapses) & (fate < collapses + breaks)
 
 
 def _delay_steps(effect: Mapping[str, FloatsR1], rng: RunStreams) -> FloatsR1:

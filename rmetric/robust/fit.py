@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import rmetric
 from rmetric.cli import Parser, script
 from rmetric.errors import UserError
-from rmetric.evaluation.calibration import BUDGET_PER_STEP, threshold_for_budget
+from rmetric.evaluation.calibration import BUDGET_PER_STEP, threshold_within_budget
 from rmetric.evaluation.curves import strict_curve
 from rmetric.evaluation.loading import Study, in_parallel, load_study
 from rmetric.evaluation.protocols import HEALTHY, REARM_STEPS, Timeline
@@ -63,7 +63,7 @@ def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDG
     statistics_NJ
         From :meth:`Statistics.of`, the runs one after the other, shape (records, statistics).
     budget_per_step
-        False alarms per healthy step that the threshold may give.
+        False alarms per healthy step that the threshold may give at most; within it, the one of highest F1 is taken.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def fit_or_none(timeline: Timeline, statistics_NJ: Floats, budget_per_step: floa
     for weights in weight_grid():
         r = weigh(weights, evidence_3N)
         curve = strict_curve(timeline, timeline.starts(r))
-        threshold = threshold_for_budget(curve, budget_per_step)
+        threshold = threshold_within_budget(curve, budget_per_step)
         if math.isnan(threshold):
             continue
         at = int(np.searchsorted(curve.threshold, threshold, side="right")) - 1

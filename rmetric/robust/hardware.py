@@ -15,6 +15,9 @@ STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
 """Incidents a step of a machine whose stray errors mean nothing, and of one that is about to be lost."""
 ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
 """A step; with it the CUSUM of the counts is the likelihood ratio of the two rates, up to a factor."""
+REPEATED = 1.0
+"""What an event counts more if its worker has just reported another. Of w healthy workers the same one is hit again with
+probability 1 / w, an ailing one for certain: ln w more, which is ln(rate / rate) = 2 once more at w = 8."""
 INCIDENTS_CEILING = 5.0
 """So that the evidence of a burst fades within some 200 quiet steps."""
 SLOW_WINDOW, SLOW_WARM_UP = 32, 24
@@ -28,16 +31,16 @@ STEP_TIME_FLOOR = 0.03
 class HardwareEvidence:
     """Statistics of λ: a CUSUM of incidents, and the factor of a slow-down.
 
-    An incident is a hardware event, or a slow step that stands alone. Where the log has no count of events
-    (``hardware_events``), a change of ``lambda`` means that there was one. One incident is everyday life; what tells an
-    ailing machine is that the next one follows soon. A change of pace counts as one slow step and no more: a shared
-    machine has those, and so has a run that is resumed.
+    An incident is a hardware event, or a slow step that stands alone; an event of a worker that has just reported another
+    counts twice. Where the log has no count of events (``hardware_events``), a change of ``lambda`` means that there was
+    one. One incident is everyday life; what tells an ailing machine is that the next one follows soon. A change of pace
+    counts as one slow step and no more: a shared machine has those, and so has a run that is resumed.
 
     **Source:** for counts, Lucas, "Counted data CUSUM's", Technometrics 27 (1985).
     """
 
     statistics = ("hardware_events.drift", "step_time_s.pace")
-    reads = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
+    reads = ("hardware_events", "repeated_events", "lambda", "step_time_s", "step_time_max_s")
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._incidents = Cusum(allowance=ALLOWANCE, cap=math.inf, ceiling=INCIDENTS_CEILING)
@@ -73,7 +76,8 @@ class HardwareEvidence:
         events = observation["hardware_events"]
         if events == events:
             self._counted = True
-            return events
+            repeated = observation["repeated_events"]
+            return events + (REPEATED * repeated if repeated == repeated else 0.0)
         if self._counted or rate != rate:
             return 0.0
         return 1.0 if rate != before and before == before else 0.0

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.calibration import threshold_for_budget
+from rmetric.evaluation.calibration import threshold_within_budget
 from rmetric.evaluation.curves import strict_curve
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import HEALTHY, Counts
@@ -145,7 +145,7 @@ def to_study(source: Evaluator, target: Evaluator, held_out: str) -> tuple[Trans
 def _with_threshold_of(known: Measured, fitted: Fit) -> Fit | None:
     ev = known.ev
     starts = ev.timeline.starts(known.r(fitted, ev.halves.fit))
-    threshold = threshold_for_budget(strict_curve(ev.timeline, starts, ev.halves.fit))
+    threshold = threshold_within_budget(strict_curve(ev.timeline, starts, ev.halves.fit))
     return None if np.isnan(threshold) else replace(fitted, threshold=threshold)
 
 

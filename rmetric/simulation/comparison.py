@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.evaluation.held_out import ORACLE, held_out
+from rmetric.evaluation.held_out import BOUNDS, held_out
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.split import halves
 from rmetric.faults import FAULTS, SEVERITIES
@@ -203,7 +203,7 @@ def compare_detectors(simulated: Evaluator, real: Evaluator) -> list[Compared]:
     """Strict F1 on each world's score half, at thresholds fitted to the budget on its fit half; best real one first."""
     ours = {found.name: found.scores["f1"] for found in held_out(simulated)}
     theirs = {found.name: found.scores["f1"] for found in held_out(real)}
-    names = [name for name in theirs if name in ours and name != ORACLE]
+    names = [name for name in theirs if name in ours and name not in BOUNDS]
     names.sort(key=lambda name: -theirs[name].value if theirs[name].defined else math.inf)
     return [Compared((name,), "F1", ours[name], theirs[name]) for name in names]
 

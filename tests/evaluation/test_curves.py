@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
-from rmetric.evaluation.calibration import threshold_for_budget, threshold_for_f1
+from rmetric.evaluation.calibration import threshold_for_budget, threshold_for_f1, threshold_within_budget
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scores import f1, totals
@@ -63,6 +63,20 @@ def test_the_budget_is_kept_where_the_threshold_was_fitted(scores):
 
 
 @given(SCORES)
+def test_within_the_budget_no_threshold_has_a_higher_f1(scores):
+    budget = 1 / 300
+    curve = strict_curve(TIMELINE, TIMELINE.starts(scores))
+    threshold = threshold_within_budget(curve, budget)
+    allowed = curve.fp <= budget * curve.healthy
+    if np.isnan(threshold):
+        assert not allowed.any()
+    else:
+        found = totals(TIMELINE.count("strict", scores, threshold))
+        assert found.fp <= budget * curve.healthy
+        assert f1(found) == pytest.approx(curve.f1[allowed].max())
+
+
+@given(SCORES)
 def test_frontiers_are_monotone_and_areas_lie_in_0_to_1(scores):
     curve = strict_curve(TIMELINE, TIMELINE.starts(scores))
     rate, best = curve.frontier()
@@ -99,4 +113,4 @@ def test_what_cannot_be_said_has_a_reason():
     curve = strict_curve(nobody, nobody.starts(np.zeros(len(STEPS))))
     assert np.isnan(curve.recall).all() and np.isnan(curve.f1).all()
     assert curve.average_precision().reason == "no run failed"
-    assert np.isnan(threshold_for_f1(curve)) and np.isnan(threshold_for_budget(curve))
+    assert np.isnan([fitted(curve) for fitted in (threshold_for_f1, threshold_for_budget, threshold_within_budget)]).all()

@@ -40,10 +40,11 @@ def test_a_step_with_a_broken_gradient_shows_and_the_loss_does_not() -> None:
 def test_one_flip_in_a_weight_ruins_the_model_at_once() -> None:
     state = disturbed(make_fault("SILENT_DATA_CORRUPTION", "high"), runs=200)
     fitted = response("SILENT_DATA_CORRUPTION", "high")
-    ruined = state.collapsed[:, ONSET] | state.non_finite_weights[:, ONSET]
+    after = ONSET + 1  # the loss of the next step shows it
+    ruined = state.collapsed[:, after] | state.non_finite_weights[:, after]
     assert ruined.mean() == pytest.approx(fitted.collapse_share + fitted.non_finite_share, abs=0.1)
-    assert not state.collapsed[:, :ONSET].any()
-    assert (state.collapsed[:, ONSET:] == state.collapsed[:, [ONSET]]).all()
+    assert not state.collapsed[:, :after].any()
+    assert (state.collapsed[:, after:] == state.collapsed[:, [after]]).all()
 
 
 def test_a_ruined_model_answers_every_token_alike() -> None:
@@ -51,10 +52,10 @@ def test_a_ruined_model_answers_every_token_alike() -> None:
     loss = runs.faulty.training_loss[:, 450]
     ruined = loss == math.log(32_000)
     assert ruined.sum() > 3
-    assert (runs.faulty.grad_norm[ruined, 399:] == 0.0).all()
-    assert (runs.faulty.sigma_sq[ruined, 399:] == 0.0).all()
+    assert (runs.faulty.grad_norm[ruined, 400:] == 0.0).all()
+    assert (runs.faulty.sigma_sq[ruined, 400:] == 0.0).all()
     failed = [runs.outcomes[row].failure_step for row in np.flatnonzero(ruined)]
-    assert failed == [400] * int(ruined.sum())
+    assert failed == [401] * int(ruined.sum())
 
 
 def test_nobody_is_told() -> None:

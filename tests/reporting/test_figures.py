@@ -551,10 +551,10 @@ def test_thresholds_of_the_lead_times_are_not_fitted_to_the_runs_shown(evaluator
     assert not (shown.runs & evaluator.halves.fit).any()
     other = lead_times.best_other(evaluator)
     assert other is not None
-    best = evaluator.budgeted(other)
+    best = evaluator.within_budget(other)
     assert best.counts is not None
     for name, detector in evaluator.detectors.items():
-        counts = evaluator.budgeted(name).counts
+        counts = evaluator.within_budget(name).counts
         if counts is not None and detector.causal and not name.startswith("r_metric"):
             fit = evaluator.halves.fit
             assert recall(totals(counts.of(fit))) <= recall(totals(best.counts.of(fit)))

@@ -198,7 +198,7 @@ def test_the_held_out_comparison_is_of_the_score_half(studies: dict[str, Evaluat
     values = [item.scores["f1"].value for item in list(found.values())[1:-1]]
     assert values == sorted(values, reverse=True)
     assert found["robust_z"].less_reference is None
-    item, fitted = found["grad_norm"], ev.budgeted("grad_norm")
+    item, fitted = found["grad_norm"], ev.within_budget("grad_norm")
     assert fitted.counts is not None
     assert item.scores["f1"] == ev.summary_of(fitted.counts, ev.halves.score)["f1"]
     assert item.false_alarms == int(fitted.counts.fp[ev.halves.score].sum())
@@ -221,7 +221,7 @@ def test_transfer_is_scored_with_the_thresholds_of_the_study(
     ev = studies["real"]
     for item in moved(ev, target):
         if item.name != ORACLE:
-            assert item.threshold.value == ev.budgeted(item.name).threshold
+            assert item.threshold.value == ev.within_budget(item.name).threshold
             assert item.counts is not None
             assert item.scores["f1"] == target.summary_of(item.counts)["f1"]
     table = tables["table_10_unseen"]

@@ -37,6 +37,15 @@ def test_two_events_are_more_than_twice_as_bad_if_they_come_together() -> None:
     assert together > 1.7
 
 
+def test_the_second_event_of_the_same_worker_counts_twice() -> None:
+    once, again = np.zeros(500), np.zeros(500)
+    once[[300, 310]], again[310] = 1.0, 1.0
+    same = disturbed({"hardware_events": (slice(None), once), "repeated_events": (slice(None), again)})
+    others = with_events(300, 310)
+    name = "hardware_events.drift"
+    assert highest(name, same) == pytest.approx(highest(name, others) + 1.0)
+
+
 def test_the_evidence_of_events_fades() -> None:
     assert statistic("hardware_events.drift", with_events(300, 310))[420] == 0.0
 

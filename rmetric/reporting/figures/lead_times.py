@@ -64,7 +64,7 @@ def select(ev: Evaluator) -> Shown:
     """The R-Metrics and the best other detector, at thresholds fitted to the budget, or published ones."""
     names = [name for name in (REFERENCE, CALIBRATED) if name in ev.detectors]
     other = best_other(ev)
-    fitted = {name: ev.budgeted(name) for name in (*names, *([other] if other else []))}
+    fitted = {name: ev.within_budget(name) for name in (*names, *([other] if other else []))}
     failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
     if other and failed.any() and all(item.counts is not None for item in fitted.values()):
         series = [
@@ -73,7 +73,7 @@ def select(ev: Evaluator) -> Shown:
             if item.counts is not None
         ]
         how = (
-            f"Thresholds: highest recall within {1000 * BUDGET_PER_STEP:g} false alarms per 1,000 healthy steps on the "
+            f"Thresholds: highest F1 within {1000 * BUDGET_PER_STEP:g} false alarms per 1,000 healthy steps on the "
             "fit half (odd repetition or seed); shown is the other half. The other detector is the causal one with the "
             "highest recall on the fit half."
         )
@@ -100,7 +100,7 @@ def best_other(ev: Evaluator) -> str | None:
     """The causal detector that is no R-Metric and warns most runs of the fit half within the budget."""
     best: tuple[int, str] | None = None
     for name, detector in ev.detectors.items():
-        found = ev.budgeted(name)
+        found = ev.within_budget(name)
         if name in (REFERENCE, CALIBRATED) or not detector.causal or found.counts is None:
             continue
         warned = int(found.counts.tp[ev.halves.fit].sum())

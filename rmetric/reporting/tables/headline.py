@@ -43,7 +43,7 @@ def tables(ev: Evaluator) -> list[Table]:
 
 def _held_out(ev: Evaluator) -> list[dict[str, Cell]]:
     """The calibrated R-Metric, strict, on the runs that nothing was fitted to; nothing without it."""
-    counts = ev.budgeted(CALIBRATED).counts if CALIBRATED in ev.detectors else None
+    counts = ev.within_budget(CALIBRATED).counts if CALIBRATED in ev.detectors else None
     if counts is None:
         return []
     summary = ev.summary_of(counts, ev.halves.score)

@@ -1,0 +1,84 @@
+"""Where a fault begins to show: the first record in which a run differs visibly from its fault-free twin.
+
+Nobody can have this in practice, for nobody trains the twin. It bounds how early a warning can be that rests on
+evidence: before this record the run is, up to its noise, the healthy one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.ground_truth import Truth
+from rmetric.evaluation.protocols import Timeline
+from rmetric.records import Observations, Run
+
+Floats = NDArray[np.float64]
+
+LOGARITHMIC = ("grad_norm", "update_rms", "sigma_sq", "learning_rate")
+"""Measurements that are scales: their logarithms are compared."""
+LINEAR = ("training_loss", "validation_loss", "non_finite_count")
+TWIN_LENGTH = 96
+"""Records before the onset that say how large a measurement's noise is."""
+NOISE_SCALES = 1.0
+"""A smaller difference to the twin is lost in the noise of one record."""
+SLOW_FACTOR = 1.5
+"""A step that takes longer than the twin's usual one by this factor shows; clocks differ by less."""
+
+
+def own_signal(timeline: Timeline, runs: Sequence[Run]) -> Floats:
+    """1 in the record where the fault of a failed run begins to show, 0 elsewhere; shape (records,).
+
+    Runs whose twin is not among them have no such record.
+    """
+    twins = {run.name: run for run in runs}
+    scores = np.zeros(len(timeline.step))
+    for index, (run, truth) in enumerate(zip(runs, timeline.truths, strict=True)):
+        twin = twins.get(str(run.config.get("twin")))
+        if truth.kind == "failed" and truth.onset is not None and twin is not None:
+            first = first_sign(run.observations, twin.observations, truth)
+            if first is not None:
+                scores[timeline.bounds[index] + first] = 1.0
+    return scores
+
+
+def first_sign(run: Observations, twin: Observations, truth: Truth) -> int | None:
+    """Index of the first record from the onset on that differs visibly from the twin's; ``None``: there is none."""
+    assert truth.onset is not None
+    length = min(len(run), len(twin))
+    begin = int(np.searchsorted(run.step, truth.onset))
+    shows = np.zeros(len(run), bool)
+    for name in (*LINEAR, *LOGARITHMIC):
+        own, other = run[name], twin[name]
+        if name in LOGARITHMIC:
+            own, other = _logarithm(own), _logarithm(other)
+        shows[begin:length] |= _differs(own[begin:length], other[begin:length], _noise(other[:begin]))
+    shows |= run["hardware_events"] > 0
+    usual = np.nanmedian(twin["step_time_s"][:begin][-TWIN_LENGTH:]) if begin else np.nan
+    shows |= run["step_time_s"] > SLOW_FACTOR * usual
+    shows[:begin] = False
+    return int(np.argmax(shows)) if shows.any() else None
+
+
+def _logarithm(values: Floats) -> Floats:
+    """Of a scale; 0, which none of them ever has, is minus infinity."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
+def _differs(own: Floats, other: Floats, noise: float) -> NDArray[np.bool_]:
+    """Where two differ by more than the noise; also where one alone is finite. What was not measured differs nowhere."""
+    known = ~np.isnan(own) & ~np.isnan(other)
+    both = np.isfinite(own) & np.isfinite(other)
+    distance = np.abs(np.subtract(own, other, out=np.zeros(len(own)), where=both))
+    return known & np.where(both, distance > NOISE_SCALES * noise, own != other)
+
+
+def _noise(values: Floats) -> float:
+    """Robust standard deviation of a record's noise, of the last differences of one record to the next."""
+    finite = values[np.isfinite(values)][-TWIN_LENGTH:]
+    steps = np.abs(np.diff(finite))
+    moved = steps[steps > 0]  # a validation loss is held from one evaluation to the next
+    return float(1.4826 * np.median(moved) / np.sqrt(2.0)) if len(moved) else 0.0

@@ -1,0 +1,73 @@
+"""Where a fault begins to show: in the record that first differs visibly from the twin's, and not before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmetric.evaluation.own_signal import own_signal
+from rmetric.evaluation.protocols import Timeline
+from rmetric.records import Run
+from tests.evaluation.builders import build_run
+
+STEPS, ONSET, FAILURE = range(1, 201), 120, 150
+NOISE = 0.01 * np.random.default_rng(0).normal(size=200)
+
+
+def columns(**changes: tuple[int, float]) -> dict[str, np.ndarray]:
+    """Healthy measurements, or ones that are something else from a step on."""
+    healthy = {
+        "training_loss": 2.0 + NOISE,
+        "grad_norm": 1.0 + NOISE,
+        "step_time_s": 0.02 + 0.1 * NOISE,
+        "hardware_events": np.zeros(200),
+    }
+    for name, (step, value) in changes.items():
+        healthy[name] = healthy[name].copy()
+        healthy[name][step - 1 :] = value
+    return healthy
+
+
+def runs(**changes: tuple[int, float]) -> list[Run]:
+    twin = build_run(STEPS, name="twin", columns=columns())
+    own = {name: values[:FAILURE] for name, values in columns(**changes).items()}
+    failed = build_run(
+        range(1, FAILURE + 1), name="failed", onset=ONSET, failure=FAILURE, columns=own, twin="twin"
+    )
+    return [twin, failed]
+
+
+def first(both: list[Run]) -> int | None:
+    """Step of the one record that shows the fault."""
+    timeline = Timeline.of(both)
+    found = np.flatnonzero(own_signal(timeline, both))
+    assert len(found) <= 1 and not (timeline.run[found] == 0).any()
+    return int(timeline.step[found[0]]) if len(found) else None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training_loss": (130, 2.5)},
+        {"training_loss": (130, np.inf)},
+        {"grad_norm": (130, 0.0)},
+        {"grad_norm": (130, np.inf)},
+        {"hardware_events": (130, 1.0)},
+        {"step_time_s": (130, 0.04)},
+    ],
+)
+def test_a_fault_shows_where_its_run_leaves_the_twin(change: dict[str, tuple[int, float]]) -> None:
+    assert first(runs(**change)) == 130
+
+
+def test_what_is_lost_in_the_noise_or_lies_before_the_onset_does_not_show() -> None:
+    assert first(runs()) is None
+    both = runs()
+    both[1].observations.columns["training_loss"][ONSET:] += 0.004
+    assert first(both) is None
+    both[1].observations.columns["hardware_events"][50] = 1.0
+    assert first(both) is None
+
+
+def test_without_a_twin_nothing_can_be_said() -> None:
+    assert first(runs(training_loss=(130, 2.5))[1:]) is None
