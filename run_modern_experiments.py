@@ -43,7 +43,7 @@ def parser() -> Parser:
         "--smoke", action="store_true", help="36 runs: each fault once, 12 controls (torch: 24 short runs)"
     )
     p.add_argument(
-        "--transfer", action="store_true", help="torch: 66 runs of a model, optimizers, a fault not seen yet"
+        "--transfer", action="store_true", help="torch: 132 runs of a model, optimizers, a fault not seen yet"
     )
     p.add_argument("--device", default="auto", help="torch: cpu, cuda, or auto")
     p.add_plugin("faults")

@@ -68,7 +68,7 @@ def test_forks_stay_in_one_half_of_the_seeds() -> None:
 def test_the_transfer_set_has_nothing_that_the_matrix_has() -> None:
     seen = {spec.group for spec in RealStudyPlan().specs()}
     specs = RealStudyPlan.transfer().specs()
-    assert len(specs) == 66
+    assert len(specs) == 132
     assert not seen & {spec.group for spec in specs}
     assert all((spec.model, spec.optimizer) not in {(cell.model, "adamw") for cell in MATRIX} for spec in specs)
     assert "LARGE_LR" in {spec.fault for spec in specs}
