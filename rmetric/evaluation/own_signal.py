@@ -69,7 +69,7 @@ def _logarithm(values: Floats) -> Floats:
 
 
 def _differs(own: Floats, other: Floats, noise: float) -> NDArray[np.bool_]:
-    """Where two differ by more than the noise; also where one alone is finite. What was not measured differs nowhere."""
+    """Where two differ by more than the noise, or one alone is finite. What was not measured differs nowhere."""
     known = ~np.isnan(own) & ~np.isnan(other)
     both = np.isfinite(own) & np.isfinite(other)
     distance = np.abs(np.subtract(own, other, out=np.zeros(len(own)), where=both))

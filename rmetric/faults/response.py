@@ -59,9 +59,9 @@ class Response:
     non_finite_gradient_share: float = 0.0
     """Share of runs whose gradient is not finite in the first step, while the loss is."""
     collapse_share: float = 0.0
-    """Share of runs that answer every token alike from the step after the onset on: the loss is ln(vocabulary), the gradient 0."""
+    """Share of runs that answer every token alike from then on: the loss is ln(vocabulary), the gradient 0."""
     non_finite_share: float = 0.0
-    """Share of runs whose loss is not finite from the step after the onset on."""
+    """Share of runs whose loss is not finite from then on."""
 
 
 FACTORS = ("grad_norm_onset", "grad_norm_lasting", "worker_spread", "update_rms")

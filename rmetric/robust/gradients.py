@@ -24,6 +24,10 @@ class GradientEvidence:
     ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update of
     exactly 0 is infinite too, but for the first records: a learning rate that warms up begins with an update of 0.
 
+    ``factor`` is the logarithm of the gradient norm over its expectation, and ``vanishing`` that of the expectation
+    over the norm: a bad batch raises the norm by much the same factor in every run, however quiet the run was before,
+    and a part of the model that is dead takes the norm down, which nothing healthy does.
+
     A monitor measures the update when it has been made. The learning rate of the next one is known before: an update
     is taken to be as many times larger than the last as the learning rate is, if that says more than its measurement.
     A step is a quarter of the warning time where a learning rate breaks a run.
@@ -32,6 +36,8 @@ class GradientEvidence:
     statistics = (
         "non_finite_count.jump",
         "grad_norm.jump",
+        "grad_norm.factor",
+        "grad_norm.vanishing",
         "grad_norm.lasting",
         "grad_norm.drift",
         "update_rms.jump",
@@ -52,6 +58,7 @@ class GradientEvidence:
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
         jump, lasting, drift = self._norm.update(logarithm(norm))
+        factor = self._norm.excess
         update_jump, next_jump = (
             self._update.update(logarithm(update)),
             self._next_update(update, observation["learning_rate"]),
@@ -68,6 +75,8 @@ class GradientEvidence:
         return (
             math.inf if broken > 0.0 else broken,
             jump,
+            factor,
+            -factor if factor < math.inf else math.nan,
             lasting,
             drift,
             update_jump,

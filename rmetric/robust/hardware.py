@@ -16,8 +16,8 @@ STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
 ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
 """A step; with it the CUSUM of the counts is the likelihood ratio of the two rates, up to a factor."""
 REPEATED = 1.0
-"""What an event counts more if its worker has just reported another. Of w healthy workers the same one is hit again with
-probability 1 / w, an ailing one for certain: ln w more, which is ln(rate / rate) = 2 once more at w = 8."""
+"""What an event counts more if its worker has just reported another. Of w healthy workers the same one is hit again
+with probability 1 / w, an ailing one for certain: ln w more, which is as much as the event itself at w = 8."""
 INCIDENTS_CEILING = 5.0
 """So that the evidence of a burst fades within some 200 quiet steps."""
 SLOW_WINDOW, SLOW_WARM_UP = 32, 24
@@ -28,13 +28,39 @@ STEP_TIME_FLOOR = 0.03
 """Of the logarithm: changes of 3 % are nobody's concern."""
 
 
+class Rarity:
+    """What an incident of a kind counts: the rarer it was in this run, the more.
+
+    .. math:: w = \\max(0, \\ln (p_1 / p_0)) / \\ln 7.5, \\qquad p_0 = (k + 1) / (t + 150)
+
+    with k incidents in the t steps before, and p₁ the rate of an ailing machine; 1 at the beginning of a run.
+
+    >>> rarity = Rarity()
+    >>> [round(rarity.weigh(steps, incidents), 2) for steps, incidents in ((1, 1), (300, 0), (1, 1), (10, 1), (1, 1))]
+    [1.0, 0.0, 1.2, 1.0, 0.87]
+    """
+
+    def __init__(self) -> None:
+        self._incidents = self._steps = 0.0
+
+    def weigh(self, steps: int, incidents: float) -> float:
+        """Weight of some incidents, so many steps after the last call; 0 for none."""
+        rate = (self._incidents + 1.0) / (self._steps + 1.0 / STRAY_PER_STEP)
+        self._steps += steps
+        if not 0.0 < incidents < math.inf:
+            return max(0.0, incidents)
+        self._incidents += incidents
+        return incidents * max(0.0, math.log(AILING_PER_STEP / rate)) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
+
+
 class HardwareEvidence:
     """Statistics of λ: a CUSUM of incidents, and the factor of a slow-down.
 
-    An incident is a hardware event, or a slow step that stands alone; an event of a worker that has just reported another
-    counts twice. Where the log has no count of events (``hardware_events``), a change of ``lambda`` means that there was
-    one. One incident is everyday life; what tells an ailing machine is that the next one follows soon. A change of pace
-    counts as one slow step and no more: a shared machine has those, and so has a run that is resumed.
+    An incident is a hardware event, or a slow step that stands alone; an event of a worker that has just reported
+    another counts more. Each kind counts the more, the rarer it was in this run (:class:`Rarity`). Where the log has no
+    count of events (``hardware_events``), a change of ``lambda`` means that there was one. One incident is everyday
+    life; what tells an ailing machine is that the next one follows soon. A change of pace counts as one slow step and
+    no more: a shared machine has those, and so has a run that is resumed.
 
     **Source:** for counts, Lucas, "Counted data CUSUM's", Technometrics 27 (1985).
     """
@@ -48,6 +74,7 @@ class HardwareEvidence:
         self._step_time = Pace(window=window, warm_up=warm_up)
         self._step: int | None = None
         self._rate = math.nan
+        self._event_rarity, self._slow_rarity = Rarity(), Rarity()
         self._counted = self._was_slow = False
 
     def update(self, observation: Observation) -> tuple[float, ...]:
@@ -56,7 +83,9 @@ class HardwareEvidence:
         self._step = observation.step
         longest = observation["step_time_max_s"]
         slow = self._is_slow(logarithm(longest if longest == longest else observation["step_time_s"]))
-        incidents = self._events_of(observation) + slow
+        events, repeated = self._events_of(observation)
+        incidents = self._event_rarity.weigh(steps, events) + REPEATED * repeated
+        incidents += self._slow_rarity.weigh(steps, slow)
         pace = self._step_time.update(logarithm(observation["step_time_s"]))
         return self._incidents.update(incidents, steps), pace
 
@@ -69,7 +98,8 @@ class HardwareEvidence:
         self._was_slow = score * self._pace.scale > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR))
         return self._was_slow and not before
 
-    def _events_of(self, observation: Observation) -> float:
+    def _events_of(self, observation: Observation) -> tuple[float, float]:
+        """Hardware events of a record, and how many of them are repeated ones."""
         rate, before = observation["lambda"], self._rate
         if rate == rate:
             self._rate = rate
@@ -77,7 +107,7 @@ class HardwareEvidence:
         if events == events:
             self._counted = True
             repeated = observation["repeated_events"]
-            return events + (REPEATED * repeated if repeated == repeated else 0.0)
+            return events, repeated if repeated == repeated else 0.0
         if self._counted or rate != rate:
-            return 0.0
-        return 1.0 if rate != before and before == before else 0.0
+            return 0.0, 0.0
+        return (1.0 if rate != before and before == before else 0.0), 0.0

@@ -52,6 +52,11 @@ class Signal:
         self._drift = Cusum(allowance=allowance, cap=CAP, ceiling=CEILING)
         self._before = math.nan
 
+    @property
+    def excess(self) -> float:
+        """How far the last value lay above its expectation, in units of the signal."""
+        return self._trend.excess
+
     def update(self, value: float) -> Suspicion:
         """Judge the next value."""
         jump = self._trend.update(value)

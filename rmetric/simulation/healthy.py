@@ -45,6 +45,10 @@ class HealthyParameters:
     """Standard deviation of the logarithm of the height."""
     benign_spike_held_out: float
     """Share of the height that the held-out loss sees, and that training has to heal; the rest is the batch's own."""
+    benign_spike_gradient: float
+    """g: a batch whose loss is 1 + h times as high has a gradient norm (1 + h)^g times as large."""
+    benign_spike_worker_spread: float
+    """b: the spread over workers of such a batch is 1 + b h times as large."""
     mix_shifts: float
     """Mean number of passing shifts of the data mix, a run."""
     mix_shift_size: float
@@ -92,6 +96,8 @@ class Healthy:
     """Expected loss, nats, (T,)."""
     minibatch: FloatsRT
     """Noise of the training loss, relative, with the batch's own part of benign spikes."""
+    bad_batch: FloatsRT
+    """Heights of benign spikes over the loss, in the one step that has the bad batch; 0 elsewhere."""
     mix_shift: FloatsRT
     """Shift of the training loss by the data mix, relative, at least 0."""
     kick: FloatsRT
@@ -130,6 +136,7 @@ def healthy_processes(architecture: Architecture, streams: RunStreams, parameter
         learning_rate_rel=rate,
         loss=loss,
         minibatch=parameters.minibatch_noise * streams.normal("minibatch") + (1.0 - share) * batches,
+        bad_batch=batches,
         mix_shift=_mix_shifts(streams, parameters),
         kick=jitter + share * spikes * loss,
         step_time_s=step_time_s,

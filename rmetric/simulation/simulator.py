@@ -192,11 +192,15 @@ class TrainingSimulator:
         thrown_off = np.minimum(excess.displacement / healthy.loss, OVERFLOW_NATS)
         size = base * np.sqrt(1.0 + p.gradient_per_excess * thrown_off) * processes.gradient_factor
         size[processes.collapsed] = 0.0
+        bad = healthy.bad_batch > 0.0
+        height = healthy.bad_batch[bad]
+        size[bad] *= (1.0 + height) ** p.benign_spike_gradient
         spread = (
             p.worker_spread
             * processes.gradient_noise_factor
             * (1.0 + p.mix_shift_worker_spread * np.abs(healthy.mix_shift))
         )
+        spread[bad] *= 1.0 + p.benign_spike_worker_spread * height
         z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
         # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
         norms = z * z

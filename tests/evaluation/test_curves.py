@@ -113,4 +113,5 @@ def test_what_cannot_be_said_has_a_reason():
     curve = strict_curve(nobody, nobody.starts(np.zeros(len(STEPS))))
     assert np.isnan(curve.recall).all() and np.isnan(curve.f1).all()
     assert curve.average_precision().reason == "no run failed"
-    assert np.isnan([fitted(curve) for fitted in (threshold_for_f1, threshold_for_budget, threshold_within_budget)]).all()
+    for fitted in (threshold_for_f1, threshold_for_budget, threshold_within_budget):
+        assert np.isnan(fitted(curve))

@@ -31,9 +31,7 @@ def columns(**changes: tuple[int, float]) -> dict[str, np.ndarray]:
 def runs(**changes: tuple[int, float]) -> list[Run]:
     twin = build_run(STEPS, name="twin", columns=columns())
     own = {name: values[:FAILURE] for name, values in columns(**changes).items()}
-    failed = build_run(
-        range(1, FAILURE + 1), name="failed", onset=ONSET, failure=FAILURE, columns=own, twin="twin"
-    )
+    failed = build_run(range(1, FAILURE + 1), name="failed", onset=ONSET, failure=FAILURE, columns=own, twin="twin")
     return [twin, failed]
 
 

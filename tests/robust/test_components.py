@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.records import Observations
+from rmetric.robust.hardware import ALLOWANCE
 from rmetric.robust.metric import STATISTICS, Statistics
 from tests.robust.runs import ONSET, columns, disturbed, healthy
 
@@ -29,12 +30,19 @@ def with_events(*steps: int) -> Observations:
     return disturbed({"hardware_events": (slice(None), count)})
 
 
-def test_two_events_are_more_than_twice_as_bad_if_they_come_together() -> None:
+def test_a_second_event_adds_up_if_it_comes_soon() -> None:
     alone, together = (highest("hardware_events.drift", with_events(*at)) for at in ((300,), (300, 310)))
     apart = highest("hardware_events.drift", with_events(300, 420))
-    assert alone == pytest.approx(1.0, abs=0.03)
+    # The first in 300 steps: ln(rate of an ailing machine / 1 in 450) over ln(7.5), less one allowance.
+    assert alone == pytest.approx(np.log(450 / 20) / np.log(7.5) - ALLOWANCE, abs=0.01)
     assert apart == pytest.approx(alone)
-    assert together > 1.7
+    assert together > 1.6 * alone
+
+
+def test_what_happens_often_counts_little() -> None:
+    often = with_events(*range(20, 480, 30))
+    first, last = (np.diff(statistic("hardware_events.drift", often))[at] for at in (19, 469))
+    assert last < 0.5 * first
 
 
 def test_the_second_event_of_the_same_worker_counts_twice() -> None:
@@ -47,7 +55,7 @@ def test_the_second_event_of_the_same_worker_counts_twice() -> None:
 
 
 def test_the_evidence_of_events_fades() -> None:
-    assert statistic("hardware_events.drift", with_events(300, 310))[420] == 0.0
+    assert statistic("hardware_events.drift", with_events(300, 310))[450] == 0.0
 
 
 def test_a_slow_step_that_stands_alone_counts_as_an_event() -> None:
@@ -57,7 +65,7 @@ def test_a_slow_step_that_stands_alone_counts_as_an_event() -> None:
 
 def test_a_change_of_pace_counts_once() -> None:
     slower = disturbed({"step_time_s": (LATER, columns()["step_time_s"][LATER] * 4.0)})
-    assert highest("hardware_events.drift", slower) == pytest.approx(1.0, abs=0.03)
+    assert highest("hardware_events.drift", slower) == highest("hardware_events.drift", with_events(ONSET))
     assert highest("step_time_s.pace", slower) == pytest.approx(np.log(4.0), abs=0.2)
 
 
@@ -79,10 +87,20 @@ def test_the_allowance_of_events_is_a_step_and_not_a_record() -> None:
     count[[300, 302]] = 1.0
     made = {**columns(), "hardware_events": count}
     a_step, ten_steps = (Observations(np.arange(1, 501) * every, made) for every in (1, 10))
-    assert highest("hardware_events.drift", ten_steps) < highest("hardware_events.drift", a_step)
+    name = "hardware_events.drift"
+    assert statistic(name, a_step)[325] > 1.0
+    assert statistic(name, ten_steps)[325] == 0.0
 
 
 # -- σ² ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_that_all_but_vanishes_is_seen_as_one_that_grows() -> None:
+    usual = columns()["grad_norm"][ONSET]
+    smaller, larger = (disturbed({"grad_norm": (slice(ONSET, ONSET + 1), usual * by)}) for by in (1e-3, 1e3))
+    for name, run in (("grad_norm.vanishing", smaller), ("grad_norm.factor", larger)):
+        assert statistic(name, run)[ONSET] == pytest.approx(np.log(1e3), abs=0.7)
+        assert highest(name, healthy()) < 1.0
 
 
 @pytest.mark.parametrize("name", ["grad_norm", "update_rms"])
@@ -133,6 +151,13 @@ def test_a_bad_batch_is_forgiven_and_a_broken_model_is_not() -> None:
     model = disturbed({"training_loss": (LATER, 6.0)})
     assert highest("training_loss.lasting", batch, LATER) < 5.0
     assert statistic("training_loss.lasting", model)[ONSET + 1] > 20.0
+
+
+def test_a_loss_that_leaps_without_its_gradient_is_no_bad_batch() -> None:
+    leap = {"training_loss": (slice(ONSET, ONSET + 1), 6.0)}
+    hard = {**leap, "grad_norm": (slice(ONSET, ONSET + 1), 5.0)}
+    assert statistic("training_loss.alone", disturbed(leap))[ONSET] > 20.0
+    assert np.isnan(statistic("training_loss.alone", disturbed(hard))[ONSET])
 
 
 def test_a_small_shift_of_the_loss_adds_up() -> None:

@@ -14,7 +14,7 @@ from rmetric.evaluation.loading import Study
 from rmetric.records import Observations, Run
 from rmetric.simulation import SimulationParameters
 from rmetric.simulation.calibrate import calibrate, render
-from rmetric.simulation.calibration.noise import benign_spikes, fit_noise, solve_workers
+from rmetric.simulation.calibration.noise import bad_batches, benign_spikes, fit_noise, solve_workers
 from rmetric.simulation.calibration.real_runs import Pair
 from rmetric.simulation.calibration.responses import Cell, Facts, fit_path, fit_response
 
@@ -62,6 +62,21 @@ def pair(seed: int, onset: int = 300, noise: float = 0.0, **path: float) -> Pair
     twin = run(f"twin{seed}", seed, seed, loss_noise=noise)
     faulty = run(f"f{seed}", seed, seed, onset=onset, loss_factor=excess(onset, **path), loss_noise=noise)
     return Pair(faulty, twin, onset, Truth("recovered", onset, None, STEPS))
+
+
+def test_what_a_bad_batch_does_to_the_gradient_is_found() -> None:
+    runs = []
+    for seed in range(5):
+        made = run(f"run{seed}", seed, seed, loss_noise=0.0)
+        made.config["disturbance"] = {"type": "bad_batch", "step": 300}
+        for name, factor in (("training_loss", 2.4), ("grad_norm", 2.4**1.5), ("sigma_sq", (2.4**1.5 * 2.4) ** 2)):
+            usual = np.median(made.observations[name][259:299])
+            made.observations.columns[name][299] = factor * usual
+        runs.append(made)
+    found = bad_batches(runs)
+    assert found["benign_spike_gradient"].value == pytest.approx(1.5, abs=0.05)  # type: ignore[union-attr]
+    assert found["benign_spike_worker_spread"].value == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
+    assert bad_batches(runs[:1]) == {}
 
 
 def test_the_path_of_the_excess_is_found() -> None:

@@ -156,6 +156,18 @@ def test_a_spike_shows_in_the_gradient(controls: Traces, smooth: Traces) -> None
     assert controls.grad_norm[at] > 1.2 * smooth.grad_norm[at]
 
 
+def test_a_bad_batch_raises_the_gradient_with_the_loss_and_is_gone_in_the_next_step() -> None:
+    only = {**SPIKY, "benign_spike_held_out": 0.0, "mix_shifts": 0.0, "benign_spike_size": 1.4}
+    calm = {"benign_spike_gradient": 0.0, "benign_spike_worker_spread": 0.0}
+    bad, plain = _controls(**only), _controls(**only, **calm)
+    ratio = bad.grad_norm / plain.grad_norm
+    there = bad.training_loss > 1.8 * bad.held_out
+    assert there.any()
+    assert np.median(ratio[there]) == pytest.approx(2.4**P.benign_spike_gradient, rel=0.35)
+    assert (ratio != 1.0).mean() < 0.01
+    assert np.array_equal(bad.held_out, plain.held_out)
+
+
 def test_spikes_are_poisson_with_more_of_them_in_the_warm_up() -> None:
     streams = RunStreams(tuple(range(400)), 1000)
     quiet = replace(P, jitter_nats=0.0, benign_spikes_per_1000_steps=4.0, benign_spike_held_out=1.0)

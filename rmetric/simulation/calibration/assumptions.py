@@ -71,6 +71,12 @@ UNSEEN: dict[str, Assumption] = {
     "benign_spike_held_out": Assumption(
         value=0.5, unit="share", what="", source="assumed; too few bad batches in these runs"
     ),
+    "benign_spike_gradient": Assumption(
+        value=1.0, unit="1", what="", source="assumed; too few bad batches in these runs"
+    ),
+    "benign_spike_worker_spread": Assumption(
+        value=1.0, unit="1", what="", source="assumed; too few bad batches in these runs"
+    ),
     "mix_shift_size": Assumption(value=0.02, unit="1", what="", source="assumed; too few changes of the data mix"),
     "mix_shift_held_out": Assumption(
         value=0.25, unit="share", what="", source="assumed; too few changes of the data mix"

@@ -44,6 +44,7 @@ def fit_noise(runs: Sequence[Run]) -> dict[str, Estimate]:
         "update_correlation_steps": _of_residuals(quiet, "update_rms", memory_steps),
         **worker_noise(quiet),
         **benign_spikes(runs),
+        **bad_batches(runs),
         **mix_shifts(runs),
     }
     return {name: estimate for name, estimate in found.items() if estimate is not None}
@@ -174,6 +175,32 @@ def benign_spikes(runs: Sequence[Run]) -> dict[str, Estimate | None]:
         if len(bad) >= FEWEST_RUNS
         else None,
     }
+
+
+def bad_batches(runs: Sequence[Run]) -> dict[str, Estimate | None]:
+    """What a bad batch does to the gradient norm, and to its spread over workers."""
+    seen = [batch for pair in disturbed(runs, "bad_batch") for batch in [_bad_batch(pair)] if batch is not None]
+    if len(seen) < FEWEST_RUNS:
+        return {}
+    height, norm, spread = (np.array(column) for column in zip(*seen, strict=True))
+    return {
+        "benign_spike_gradient": median_over_runs(np.maximum(np.log(norm) / np.log1p(height), 0.0).tolist(), len(seen)),
+        "benign_spike_worker_spread": median_over_runs(np.maximum((spread - 1.0) / height, 0.0).tolist(), len(seen)),
+    }
+
+
+def _bad_batch(pair: Pair) -> tuple[float, float, float] | None:
+    """Height of the loss, gradient norm and relative spread over workers, against the medians before."""
+    observations = pair.run.observations
+    before = (observations.step < pair.onset) & (observations.step >= pair.onset - MIXED_STEPS)
+    now = observations.step == pair.onset
+    if not now.any() or not before.any():
+        return None
+    loss, norm = observations["training_loss"], observations["grad_norm"]
+    spread = np.sqrt(observations["sigma_sq"]) / norm
+    ratios = [float(values[now][0] / np.nanmedian(values[before])) for values in (loss, norm, spread)]
+    height = ratios[0] - 1.0
+    return (height, ratios[1], ratios[2]) if height > 0.05 and np.isfinite(ratios).all() else None
 
 
 def events_per_1000_steps(counts: Sequence[int], steps: int) -> Estimate | None:
