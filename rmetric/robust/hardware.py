@@ -24,6 +24,8 @@ SLOW_WINDOW, SLOW_WARM_UP = 32, 24
 """Records: a shared machine changes its pace, and the level has to follow within half of this."""
 SLOW_SCALES, SLOW_FACTOR = 8.0, 1.5
 """How far above its level a slow step is: so many robust scales of the logarithm, and at least this factor."""
+SLOW_APART_STEPS = 10
+"""Slow steps that are no further apart are one incident: where a machine is shared they come in bursts."""
 STEP_TIME_FLOOR = 0.03
 """Of the logarithm: changes of 3 % are nobody's concern."""
 
@@ -56,7 +58,7 @@ class Rarity:
 class HardwareEvidence:
     """Statistics of λ: a CUSUM of incidents, and the factor of a slow-down.
 
-    An incident is a hardware event, or a slow step that stands alone; an event of a worker that has just reported
+    An incident is a hardware event, or a slow step after calm ones; an event of a worker that has just reported
     another counts more. Each kind counts the more, the rarer it was in this run (:class:`Rarity`). Where the log has no
     count of events (``hardware_events``), a change of ``lambda`` means that there was one. One incident is everyday
     life; what tells an ailing machine is that the next one follows soon. A change of pace counts as one slow step and
@@ -75,28 +77,28 @@ class HardwareEvidence:
         self._step: int | None = None
         self._rate = math.nan
         self._event_rarity, self._slow_rarity = Rarity(), Rarity()
-        self._counted = self._was_slow = False
+        self._last_slow: int | None = None
+        self._counted = False
 
     def update(self, observation: Observation) -> tuple[float, ...]:
         """The statistics of the next record."""
         steps = 1 if self._step is None else observation.step - self._step
         self._step = observation.step
         longest = observation["step_time_max_s"]
-        slow = self._is_slow(logarithm(longest if longest == longest else observation["step_time_s"]))
+        slow = self._is_slow(logarithm(longest if longest == longest else observation["step_time_s"]), observation.step)
         events, repeated = self._events_of(observation)
         incidents = self._event_rarity.weigh(steps, events) + REPEATED * repeated
         incidents += self._slow_rarity.weigh(steps, slow)
         pace = self._step_time.update(logarithm(observation["step_time_s"]))
         return self._incidents.update(incidents, steps), pace
 
-    def _is_slow(self, log_time: float) -> bool:
-        """Whether this is a slow step, and the one before was not."""
+    def _is_slow(self, log_time: float, step: int) -> bool:
+        """Whether this is a slow step, and none was for a while."""
         score = self._pace.update(log_time)
-        if math.isnan(score):
+        if not score * self._pace.scale > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR)):
             return False
-        before = self._was_slow
-        self._was_slow = score * self._pace.scale > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR))
-        return self._was_slow and not before
+        before, self._last_slow = self._last_slow, step
+        return before is None or step - before > SLOW_APART_STEPS
 
     def _events_of(self, observation: Observation) -> tuple[float, float]:
         """Hardware events of a record, and how many of them are repeated ones."""

@@ -58,9 +58,14 @@ def test_the_evidence_of_events_fades() -> None:
     assert statistic("hardware_events.drift", with_events(300, 310))[450] == 0.0
 
 
-def test_a_slow_step_that_stands_alone_counts_as_an_event() -> None:
-    at_once = disturbed({"step_time_s": ([300, 310], 0.2)})  # type: ignore[dict-item]
-    assert highest("hardware_events.drift", at_once) > 1.7
+def test_slow_steps_count_as_events_and_a_burst_of_them_as_one() -> None:
+    name = "hardware_events.drift"
+    one, two, burst = (
+        highest(name, disturbed({"step_time_s": (slow, 0.2)}))  # type: ignore[dict-item]
+        for slow in ([300], [300, 312], [300, 304, 308, 312])
+    )
+    assert one == highest(name, with_events(300)) == burst
+    assert two > 1.6 * one
 
 
 def test_a_change_of_pace_counts_once() -> None:
