@@ -15,15 +15,21 @@ STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
 """Incidents a step of a machine whose stray errors mean nothing, and of one that is about to be lost."""
 ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
 """A step; with it the CUSUM of the counts is the likelihood ratio of the two rates, up to a factor."""
-REPEATED = 1.0
+REPEATED = 0.7
 """What an event counts more if its worker has just reported another. Of w healthy workers the same one is hit again
-with probability 1 / w, an ailing one for certain: ln w more, which is as much as the event itself at w = 8."""
-INCIDENTS_CEILING = 5.0
-"""So that the evidence of a burst fades within some 200 quiet steps."""
+with probability 1 / w, an ailing one for certain: ln w more, in units of ln 7.5. Of four workers; with more it is more.
+"""
+INCIDENTS_CEILING = 10.0
+"""Well above what stray events of a healthy machine add up to, or both would end at the same height; the evidence of
+the worst burst fades within some 470 quiet steps."""
 SLOW_WINDOW, SLOW_WARM_UP = 32, 24
 """Records: a shared machine changes its pace, and the level has to follow within half of this."""
 SLOW_SCALES, SLOW_FACTOR = 8.0, 1.5
 """How far above its level a slow step is: so many robust scales of the logarithm, and at least this factor."""
+SLOW_EXCESS = 1.0
+"""What a slow step counts more at most: the logarithm of its factor beyond 1.5. Who shares a machine loses a half or
+two thirds of it; a stall has no such limit. Of healthy real steps 2.5 in 1,000 are slow and 0.1 in 1,000 take 4 times
+as long, of those of an ailing worker 72 and 19 (fit half of the real study)."""
 SLOW_APART_STEPS = 10
 """Slow steps that are no further apart are one incident: where a machine is shared they come in bursts."""
 STEP_TIME_FLOOR = 0.03
@@ -85,20 +91,24 @@ class HardwareEvidence:
         steps = 1 if self._step is None else observation.step - self._step
         self._step = observation.step
         longest = observation["step_time_max_s"]
-        slow = self._is_slow(logarithm(longest if longest == longest else observation["step_time_s"]), observation.step)
+        log_time = logarithm(longest if longest == longest else observation["step_time_s"])
+        excess = self._slow_excess(log_time, observation.step)
         events, repeated = self._events_of(observation)
         incidents = self._event_rarity.weigh(steps, events) + REPEATED * repeated
-        incidents += self._slow_rarity.weigh(steps, slow)
+        incidents += self._slow_rarity.weigh(steps, excess is not None) + (excess or 0.0)
         pace = self._step_time.update(logarithm(observation["step_time_s"]))
         return self._incidents.update(incidents, steps), pace
 
-    def _is_slow(self, log_time: float, step: int) -> bool:
-        """Whether this is a slow step, and none was for a while."""
+    def _slow_excess(self, log_time: float, step: int) -> float | None:
+        """How far beyond :data:`SLOW_FACTOR` a slow step is; ``None`` if it is none, or another has just been."""
         score = self._pace.update(log_time)
-        if not score * self._pace.scale > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR)):
-            return False
+        log_factor = score * self._pace.scale
+        if not log_factor > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR)):
+            return None
         before, self._last_slow = self._last_slow, step
-        return before is None or step - before > SLOW_APART_STEPS
+        if before is not None and step - before <= SLOW_APART_STEPS:
+            return None
+        return min(log_factor - math.log(SLOW_FACTOR), SLOW_EXCESS)
 
     def _events_of(self, observation: Observation) -> tuple[float, float]:
         """Hardware events of a record, and how many of them are repeated ones."""
