@@ -79,7 +79,7 @@ def at_thresholds(ev: Evaluator, thresholds: dict[str, Score], runs_R: NDArray[n
     }
     first = reference_of(ev)
     return [
-        _found(ev, name, limit, counts[name], counts.get(first) if first else None, runs_R)
+        scored(ev, name, limit, counts[name], counts.get(first) if first else None, runs_R)
         for name, limit in thresholds.items()
     ]
 
@@ -89,7 +89,7 @@ def _threshold(ev: Evaluator, name: str) -> Score:
     return Score.undefined(fitted.reason) if np.isnan(fitted.threshold) else Score(fitted.threshold)
 
 
-def _found(
+def scored(
     ev: Evaluator,
     name: str,
     threshold: Score,
@@ -97,6 +97,7 @@ def _found(
     reference: Counts | None,
     runs_R: NDArray[np.bool_] | None,
 ) -> HeldOut:
+    """All scores of some counts over some runs, and the difference of F1 to another's."""
     less = None
     if name != reference_of(ev):
         reason = threshold.reason or "the detector to compare with has no fitted threshold"
@@ -113,8 +114,8 @@ def _found(
 
 def _bounds(ev: Evaluator, runs_R: NDArray[np.bool_] | None) -> list[HeldOut]:
     signs = own_signals(ev)
-    found = [] if signs is None else [_found(ev, OWN_SIGNAL, Score.undefined("it knows the twin"), signs, None, runs_R)]
-    found.append(_found(ev, ORACLE, Score.undefined("it knows the onset"), oracle(ev), None, runs_R))
+    found = [] if signs is None else [scored(ev, OWN_SIGNAL, Score.undefined("it knows the twin"), signs, None, runs_R)]
+    found.append(scored(ev, ORACLE, Score.undefined("it knows the onset"), oracle(ev), None, runs_R))
     return [replace(item, less_reference=None) for item in found]
 
 
