@@ -22,6 +22,8 @@ with probability 1 / w, an ailing one for certain: ln w more, in units of ln 7.5
 INCIDENTS_CEILING = 10.0
 """Well above what stray events of a healthy machine add up to, or both would end at the same height; the evidence of
 the worst burst fades within some 470 quiet steps."""
+MOST_INCIDENTS = 1e6
+"""Of one record: beyond any machine's; keeps sums finite."""
 SLOW_WINDOW, SLOW_WARM_UP = 32, 24
 """Records: a shared machine changes its pace, and the level has to follow within half of this."""
 SLOW_SCALES, SLOW_FACTOR = 8.0, 1.5
@@ -55,8 +57,9 @@ class Rarity:
         """Weight of some incidents, so many steps after the last call; 0 for none."""
         rate = (self._incidents + 1.0) / (self._steps + 1.0 / STRAY_PER_STEP)
         self._steps += steps
-        if not 0.0 < incidents < math.inf:
-            return max(0.0, incidents)
+        if not incidents > 0.0:
+            return 0.0
+        incidents = min(incidents, MOST_INCIDENTS)
         self._incidents += incidents
         return incidents * max(0.0, math.log(AILING_PER_STEP / rate)) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
 

@@ -210,7 +210,7 @@ def test_a_damaged_or_foreign_file_is_one_line(harm: str, data_set: Path, tmp_pa
     elif harm == "foreign":
         rewritten(path, pa.table({"step": [1, 2]}))
     elif harm == "newer":
-        rewritten(path, table.replace_schema_metadata({"rmetric_data_set": "2"}))
+        rewritten(path, table.replace_schema_metadata({"rmetric_data_set": "3"}))
     elif harm == "no_twin":
         rewritten(path, table.filter(pa.compute.not_equal(table["run"], "m_twin")))
     elif harm == "no_config":
