@@ -80,9 +80,9 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
     those of the onset, the excess begins one step later.
     """
     elapsed: NDArray[np.int64] = np.cumsum(active, axis=1, dtype=np.int64)
-    hurt = np.zeros_like(active)
+    hurt, struck = np.zeros_like(active), np.zeros_like(active)
     hurt[:, 1:] = elapsed[:, :-1] > 0
-    struck = hurt & (np.cumsum(hurt, axis=1) == 1)
+    struck[:, 1:] = hurt[:, 1:] & ~hurt[:, :-1]
     strength = np.exp(effect["spread"] * rng.normal("strength", size=())[:, None])
     state.kick += struck * (effect["kick"] * strength) * state.healthy_loss
     state.jump += struck * (effect["jump"] * strength)
