@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +37,7 @@ def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP)
         The middle of the best stretch of thresholds, the highest stretch at a tie; NaN if the curve has no failed run
         or no healthy step, or no threshold keeps the budget.
     """
-    if not curve.failed or not curve.healthy:
-        return math.nan
-    within = curve.fp <= budget_per_step * curve.healthy
-    return _middle_of_best(curve, np.where(within, curve.tp, -1.0)) if within.any() else math.nan
+    return _best_within_budget(curve, curve.tp, budget_per_step)
 
 
 def threshold_within_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP) -> float:
@@ -48,10 +46,14 @@ def threshold_within_budget(curve: Curve, budget_per_step: float = BUDGET_PER_ST
     :func:`threshold_for_budget` spends the budget to the last false alarm wherever that warns one more run. Where
     healthy steps are many and failures few, most of those false alarms are not worth it; this one stops before.
     """
+    return _best_within_budget(curve, curve.f1, budget_per_step)
+
+
+def _best_within_budget(curve: Curve, merit: NDArray[Any], budget_per_step: float) -> float:
     if not curve.failed or not curve.healthy:
         return math.nan
     within = curve.fp <= budget_per_step * curve.healthy
-    return _middle_of_best(curve, np.where(within, curve.f1, -1.0)) if within.any() else math.nan
+    return _middle_of_best(curve, np.where(within, merit, -1.0)) if within.any() else math.nan
 
 
 def threshold_for_f1(curve: Curve) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import Timeline
 from rmetric.records import Observations, Run
+from rmetric.robust.reference import NORMAL
 
 Floats = NDArray[np.float64]
 
@@ -81,4 +82,4 @@ def _noise(values: Floats) -> float:
     finite = values[np.isfinite(values)][-TWIN_LENGTH:]
     steps = np.abs(np.diff(finite))
     moved = steps[steps > 0]  # a validation loss is held from one evaluation to the next
-    return float(1.4826 * np.median(moved) / np.sqrt(2.0)) if len(moved) else 0.0
+    return float(NORMAL * np.median(moved) / np.sqrt(2.0)) if len(moved) else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
+from rmetric.robust.gradients import GRADIENT_FLOOR
 from rmetric.robust.logarithm import logarithm
 from rmetric.robust.reference import RobustReference
 from rmetric.robust.signal import CLIP, Signal
@@ -13,9 +14,9 @@ from rmetric.robust.trend import RobustTrend
 LOSS_FLOOR_NATS, EVALUATION_FLOOR_NATS = 0.005, 0.02
 LOSS_ALLOWANCE = 0.5
 """Shifts of one scale are looked for: a batch's loss has hardly more tail than a normal distribution."""
-GRADIENT_FLOOR, CALM_SCALES = 0.02, 3.0
-"""Of the logarithm of the gradient norm: smallest scale, and how far above its level it is still the usual one. Bad
-batches raise it by a factor of 3 and more, which is 6 scales at least."""
+CALM_SCALES = 3.0
+"""How far above its level the logarithm of the gradient norm is still the usual one. Bad batches raise it by a factor
+of 3 and more, which is 6 scales at least."""
 EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
 """Evaluations are few: a shorter memory, and a judgement after eight of them."""
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5

@@ -13,7 +13,9 @@ from rmetric.robust.signal import CLIP
 
 STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
 """Incidents a step of a machine whose stray errors mean nothing, and of one that is about to be lost."""
-ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
+LOG_RATIO = math.log(AILING_PER_STEP / STRAY_PER_STEP)
+"""Evidence of one incident."""
+ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / LOG_RATIO
 """A step; with it the CUSUM of the counts is the likelihood ratio of the two rates, up to a factor."""
 REPEATED = 0.7
 """What an event counts more if its worker has just reported another. Of w healthy workers the same one is hit again
@@ -55,13 +57,14 @@ class Rarity:
 
     def weigh(self, steps: int, incidents: float) -> float:
         """Weight of some incidents, so many steps after the last call; 0 for none."""
-        rate = (self._incidents + 1.0) / (self._steps + 1.0 / STRAY_PER_STEP)
+        before = self._steps
         self._steps += steps
         if not incidents > 0.0:
             return 0.0
+        rate = (self._incidents + 1.0) / (before + 1.0 / STRAY_PER_STEP)
         incidents = min(incidents, MOST_INCIDENTS)
         self._incidents += incidents
-        return incidents * max(0.0, math.log(AILING_PER_STEP / rate)) / math.log(AILING_PER_STEP / STRAY_PER_STEP)
+        return incidents * max(0.0, math.log(AILING_PER_STEP / rate)) / LOG_RATIO
 
 
 class HardwareEvidence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
-from rmetric.evaluation.held_out import HeldOut, held_out, oracle, own_signals, reference_of, scored
+from rmetric.evaluation.held_out import OWN_SIGNAL, HeldOut, held_out, oracle, reference_of, scored
 from rmetric.evaluation.scores import Score
 from rmetric.reporting.formats import Cell, Column, Table, number
 from rmetric.reporting.tables import captions
@@ -38,18 +38,18 @@ OWN_SIGNAL_BOUND = (
 
 def tables(ev: Evaluator) -> list[Table]:
     """One row a detector, and one for an oracle."""
-    reference = reference_of(ev)
+    reference, found = reference_of(ev), held_out(ev)
+    own_signal = OWN_SIGNAL_BOUND if any(item.name == OWN_SIGNAL for item in found) else ""
     caption = (
         "Strict protocol at a budget of at most one false alarm per 10,000 healthy steps, causal detectors alone. The "
         "threshold with the highest F1 within the budget is fitted on the half of the runs with odd repetition (or "
         "seed) and "
         f"scored on the other half, where the budget may be missed. {FITTED_HERE}: its tails and weights are fitted on "
         f"that half as well; those that are shipped are fitted to the real study. {SHARE} Upper bound: exact one-sided "
-        f"95 % Poisson bound. {compared_with(ev, reference)} {bound(ev)} "
+        f"95 % Poisson bound. {compared_with(ev, reference)} {bound(ev)}{own_signal} "
         f"Score half: {captions.runs(ev, ev.halves.score)} {captions.interval(ev)}"
     )
     title = "Table 9: Held-out comparison at the budget"
-    found = held_out(ev)
     return [Table("table_9_held_out", title, caption, COLUMNS, rows_of([*found[:1], *_fitted_here(ev), *found[1:]]))]
 
 
@@ -95,9 +95,5 @@ def bound(ev: Evaluator) -> str:
         f"could "
         f"warn the others, so that no recall is above {number(warnable / failed, 3)}; the oracle alarms in the first "
         f"of "
-        f"these records and never else.{_own_signal(ev)}"
+        "these records and never else."
     )
-
-
-def _own_signal(ev: Evaluator) -> str:
-    return "" if own_signals(ev) is None else OWN_SIGNAL_BOUND

@@ -192,8 +192,7 @@ def bad_batches(runs: Sequence[Run]) -> dict[str, Estimate | None]:
 def _bad_batch(pair: Pair) -> tuple[float, float, float] | None:
     """Height of the loss, gradient norm and relative spread over workers, against the medians before."""
     observations = pair.run.observations
-    before = (observations.step < pair.onset) & (observations.step >= pair.onset - MIXED_STEPS)
-    now = observations.step == pair.onset
+    before, now = _before(pair), observations.step == pair.onset
     if not now.any() or not before.any():
         return None
     loss, norm = observations["training_loss"], observations["grad_norm"]
@@ -221,11 +220,17 @@ def events_per_1000_steps(counts: Sequence[int], steps: int) -> Estimate | None:
     return Estimate(rate, least, most, len(counts), steps)
 
 
+def _before(pair: Pair) -> NDArray[np.bool_]:
+    """The last steps before the onset."""
+    step = pair.run.observations.step
+    return (step < pair.onset) & (step >= pair.onset - MIXED_STEPS)
+
+
 def _healed_share(pair: Pair) -> float:
     """Excess of the held-out loss in the ten steps after a bad batch, over the height in the training loss."""
     lag, excess = pair.held_out
     observations = pair.run.observations
-    before = (observations.step < pair.onset) & (observations.step >= pair.onset - MIXED_STEPS)
+    before = _before(pair)
     now = observations["training_loss"][observations.step == pair.onset]
     height = float(now[0] / np.median(observations["training_loss"][before]) - 1.0) if len(now) else 0.0
     soon = excess[lag <= 10]
@@ -250,7 +255,7 @@ def mix_shifts(runs: Sequence[Run]) -> dict[str, Estimate | None]:
 
 def _mix_change(pair: Pair) -> tuple[float, float, float] | None:
     observations, onset = pair.run.observations, pair.onset
-    before = (observations.step < onset) & (observations.step >= onset - MIXED_STEPS)
+    before = _before(pair)
     after = (observations.step >= onset) & (observations.step < onset + MIXED_STEPS)
     lag, excess = pair.held_out
     seen = excess[(lag >= 20) & (lag <= 100)]
