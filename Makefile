@@ -70,7 +70,8 @@ corruption: $(VENV)/.live
 real-study: $(VENV)/.live
 	$(RUN) run_modern_experiments.py --backend torch --out logs_REAL --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --out logs_REAL_TRANSFER --resume
-	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER --out data/real_runs.parquet
+	$(RUN) run_modern_experiments.py --backend torch --seed 1 --repetitions 4 --out logs_REAL_FRESH --resume
+	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH --out data/real_runs.parquet
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .

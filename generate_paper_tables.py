@@ -43,14 +43,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.evaluation.live_results import (
         LiveResults,  # after the arguments are known to be good: --help is instant
     )
-    from rmetric.evaluation.studies import evaluators, load_studies, load_transfers
+    from rmetric.evaluation.studies import FRESH, TRANSFER, evaluators, load_beside, load_studies
     from rmetric.reporting.formats import SCREEN_WIDTH, latex_document, to_screen, write
     from rmetric.reporting.tables import build_tables
 
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))
-    transfers = load_transfers(sources, args.jobs) if not args.tables or "10" in args.tables else {}
-    for study in (*studies.values(), *transfers.values()):
+    transfers = load_beside(TRANSFER, sources, args.jobs) if not args.tables or "10" in args.tables else {}
+    fresh = load_beside(FRESH, sources, args.jobs) if not args.tables or "18" in args.tables else {}
+    for study in (*studies.values(), *transfers.values(), *fresh.values()):
         for warning in study.warnings():
             print(f"warning: {warning}", file=sys.stderr)
     cache = args.cache or out / "cache"
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.protocol,
         LiveResults.read(out.parent),
         evaluators(transfers, names, cache=cache / "transfer", **options),
+        evaluators(fresh, names, cache=cache / "fresh", **options),
         args.tables,
     )
     for table in tables:
@@ -70,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for study in studies.values():
         if study.note:
             print(study.note)
-    logs = sum(len(study.runs) for study in (*studies.values(), *transfers.values()))
+    logs = sum(len(study.runs) for study in (*studies.values(), *transfers.values(), *fresh.values()))
     print(f"{len(tables)} tables from {logs:,} logs written to {out}/ as .md, .csv and .tex")
 
 

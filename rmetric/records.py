@@ -51,7 +51,7 @@ MEASUREMENTS = (
     "uniform_gap",
     "attention_logit_max",
     "hardware_events",
-    "repeated_events",
+    "event_worker",
 )
 """What detectors may see of a METRICS record, by the names used in the log."""
 
@@ -142,8 +142,8 @@ class Observation:
     """Largest attention logit of the record."""
     hardware_events: float | None = None
     """Hardware events that were reported in the steps of the record; slow steps are none."""
-    repeated_events: float | None = None
-    """Those of ``hardware_events`` whose worker had reported another within the 100 steps before."""
+    event_worker: float | None = None
+    """Number of the worker that reported most of ``hardware_events``, from 0; not measured where there was none."""
     evaluated: bool = False
     """Whether ``validation_loss`` is new in this record."""
     mechanism: Mapping[str, float] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Observation:
         self.uniform_gap = measurement(self.uniform_gap)
         self.attention_logit_max = measurement(self.attention_logit_max)
         self.hardware_events = measurement(self.hardware_events)
-        self.repeated_events = measurement(self.repeated_events)
+        self.event_worker = measurement(self.event_worker)
         if self.mechanism:
             self.mechanism = {name: measurement(value) for name, value in self.mechanism.items()}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,34 +64,18 @@ class HardwareFailureRate:
         return len(self._times_s) * 3600.0 / span_s
 
 
-class RepeatedEvents:
-    """Which hardware events come from a worker that has just reported another: one is everyday life, two are a sign.
+def event_worker(workers: Sequence[int]) -> float:
+    """The worker that reported most of some hardware events; NaN if there were none.
 
     Parameters
     ----------
-    window_steps
-        Steps for which an event of a worker is remembered.
+    workers
+        Who reported each of them. Of several that reported as many, the first one counts.
 
-    >>> repeated = RepeatedEvents()
-    >>> repeated.update(10, [3]), repeated.update(40, [5]), repeated.update(60, [3, 3])
-    (0, 0, 2)
-    >>> repeated.update(161, [3])
-    0
+    >>> event_worker([3]), event_worker([5, 2, 2]), event_worker([])
+    (3.0, 2.0, nan)
     """
-
-    def __init__(self, window_steps: int = 100) -> None:
-        if window_steps < 1:
-            raise ValueError(f"window_steps must be at least 1, not {window_steps}")
-        self._window_steps = window_steps
-        self._last: dict[int, int] = {}
-
-    def update(self, step: int, workers: Iterable[int]) -> int:
-        """Number of repeated ones among the events of a step; ``workers``: who reported each of them."""
-        repeated = 0
-        for worker in workers:
-            repeated += step - self._last.get(worker, -self._window_steps - 1) <= self._window_steps
-            self._last[worker] = step
-        return repeated
+    return float(max(workers, key=workers.count)) if workers else math.nan
 
 
 def gradient_variance(worker_norms_RW: NDArray[np.floating]) -> NDArray[np.float64]:

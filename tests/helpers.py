@@ -101,7 +101,7 @@ def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
         "non_finite_count": np.zeros(length),
         "uniform_gap": np.full(length, -3.0),
         "hardware_events": np.zeros(length),
-        "repeated_events": np.zeros(length),
+        "event_worker": np.full(length, np.nan),
         **{name: 0.5 + 0.005 * rng.random(length) for name in MECHANISM},
     }
     return Observations(step, columns)

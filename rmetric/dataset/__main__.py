@@ -1,6 +1,6 @@
 """Folders of logs to one data set.
 
-python -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER --out data/real_runs.parquet
+python -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH --out data/real_runs.parquet
 python -m rmetric.dataset --from logs_FULL_METRIC/sample --out sample.parquet
 """
 
@@ -19,7 +19,7 @@ def parser() -> Parser:
     p = Parser("Write the runs of folders of logs into one Parquet file, with an index of the runs as CSV beside it.")
     p.add_argument(
         "--from", dest="folders", nargs="+", type=Path, default=[Path("logs_REAL")], metavar="FOLDER",
-        help="the study's logs; further folders are the transfer set",
+        help="logs of the study, of the transfer set, of the study with another seed",
     )  # fmt: skip
     p.add_argument("--out", type=parquet_file, default=Path("data/real_runs.parquet"), metavar="FILE", help="data set")
     p.add_jobs()

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from rmetric.records import MEASUREMENTS
 
-FORMAT_KEY, FORMAT = b"rmetric_data_set", b"2"
+FORMAT_KEY, FORMAT = b"rmetric_data_set", b"3"
 """Marks the file, in the metadata of its schema; another number is another layout."""
-MATRIX, TRANSFER = "matrix", "transfer"
-"""The sets of runs: the planned study, and what is kept for transfer (models, optimizers, faults not in the study)."""
+SETS = MATRIX, TRANSFER, FRESH = "matrix", "transfer", "fresh"
+"""The sets of runs: the planned study; what is kept for transfer (models, optimizers, faults not in the study); the
+study once more with another seed, for scoring alone."""
 
 RUN_COLUMNS = {
     "set": pa.string(),

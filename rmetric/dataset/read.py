@@ -67,7 +67,7 @@ def of_set(path: str | Path, part: str = "") -> list[StoredRun]:
     path
         Of the data set.
     part
-        ``matrix`` or ``transfer``; empty: ``matrix``, or the only set there is.
+        One of :data:`rmetric.dataset.layout.SETS`; empty: ``matrix``, or the only set there is.
 
     Raises
     ------

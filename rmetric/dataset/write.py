@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rmetric.cli import find_logs
-from rmetric.dataset.layout import MATRIX, ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, STEP, TRANSFER
+from rmetric.dataset.layout import ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, SETS, STEP
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.loading import in_parallel
@@ -24,7 +24,7 @@ from rmetric.records import MEASUREMENTS, Chunk, Run, assemble, chunks, read_eve
 
 DICTIONARY = (
     *RUN_COLUMNS, *ONCE_COLUMNS, "validation_loss", "learning_rate", "lambda", "delta_l", "non_finite_count",
-    "hardware_events", "repeated_events",
+    "hardware_events", "event_worker",
 )  # fmt: skip
 """Columns with few distinct values."""
 ZSTD_LEVEL = 19
@@ -35,7 +35,7 @@ class Log:
     """One log, read, with its place in the study."""
 
     part: str
-    """``matrix`` or ``transfer``."""
+    """One of :data:`rmetric.dataset.layout.SETS`."""
     run: Run
     chunk: Chunk
 
@@ -77,7 +77,7 @@ def write_data_set(folders: Sequence[str | Path], out: str | Path, jobs: int | N
     Parameters
     ----------
     folders
-        The study's logs first; all further folders are the transfer set.
+        One for each of :data:`rmetric.dataset.layout.SETS`, in this order; the last ones may be missing.
     out
         File to write, ending in ``.parquet``; the index lies beside it, ``_index.csv`` in place of the ending.
     jobs
@@ -86,11 +86,12 @@ def write_data_set(folders: Sequence[str | Path], out: str | Path, jobs: int | N
     Raises
     ------
     UserError
-        If a folder has no logs, a log is damaged, or two logs of one set have the same name.
+        If there are too many folders, one has no logs, or a log is damaged.
     """
     path = Path(out)
-    logs = [log for place, folder in enumerate(folders) for log in _logs(folder, TRANSFER if place else MATRIX, jobs)]
-    _no_name_twice(logs)
+    if len(folders) > len(SETS):
+        raise UserError(f"{len(folders)} folders, and a data set has {len(SETS)} sets: {', '.join(SETS)}")
+    logs = [log for part, folder in zip(SETS, folders, strict=False) for log in _logs(folder, part, jobs)]
     kept = [log for log in logs if len(log.chunk.step)]
     if not kept:
         raise UserError(f"no log in {', '.join(map(str, folders))} holds a record; there is nothing to write")
@@ -127,14 +128,6 @@ def _read(path: Path) -> tuple[Run, Chunk]:
     pieces = list(chunks(read_events(path, refuse), refuse, size=2**62))
     empty = Chunk(np.empty(0, np.int64), {}, [], {})
     return assemble(path.stem, pieces), pieces[0] if pieces else empty
-
-
-def _no_name_twice(logs: Iterable[Log]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for log in logs:
-        if (log.part, log.run.name) in seen:
-            raise UserError(f"two logs of the {log.part} set are named {log.run.name}; rename one of them")
-        seen.add((log.part, log.run.name))
 
 
 def _shared_records(log: Log, by_name: Mapping[tuple[str, str], Log]) -> int:

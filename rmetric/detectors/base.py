@@ -42,6 +42,10 @@ class Detector(ABC):
     """Extra of this package that it needs. Where that is installed the detector stands in the tables, but it is never
     the baseline of the headline, which is to be the same everywhere."""
 
+    calibrated_on: ClassVar[str] = ""
+    """``backend`` of the runs to whose fit half its threshold was fitted within the budget, by cross-fitting. On these
+    it stands: to scores that were fitted to the same runs, another one would be fitted too low."""
+
     threshold: float
     """An alert is due above it, in units of the score."""
 

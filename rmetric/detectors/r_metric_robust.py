@@ -26,6 +26,7 @@ class RobustRMetricDetector(StreamingDetector):
 
     title = "R-Metric (robust)"
     reads = READS
+    calibrated_on = "torch"
     source = "components: Fatima 2025; estimators and settings: this project, fitted on the fit half of its real study"
 
     threshold: float = field(default_factory=_threshold)

@@ -37,7 +37,7 @@ def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP)
         The middle of the best stretch of thresholds, the highest stretch at a tie; NaN if the curve has no failed run
         or no healthy step, or no threshold keeps the budget.
     """
-    return _best_within_budget(curve, curve.tp, budget_per_step)
+    return _middle_of_best(curve, _within(curve, curve.tp, budget_per_step))
 
 
 def threshold_within_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP) -> float:
@@ -45,15 +45,21 @@ def threshold_within_budget(curve: Curve, budget_per_step: float = BUDGET_PER_ST
 
     :func:`threshold_for_budget` spends the budget to the last false alarm wherever that warns one more run. Where
     healthy steps are many and failures few, most of those false alarms are not worth it; this one stops before.
+
+    Returns
+    -------
+    float
+        The lowest of the best: as many runs are warned by a higher one, but later. NaN as above.
     """
-    return _best_within_budget(curve, curve.f1, budget_per_step)
+    merit = _within(curve, curve.f1, budget_per_step)
+    return _finite(curve, int(np.argmax(merit))) if merit.max(initial=-1.0) >= 0.0 else math.nan
 
 
-def _best_within_budget(curve: Curve, merit: NDArray[Any], budget_per_step: float) -> float:
+def _within(curve: Curve, merit: NDArray[Any], budget_per_step: float) -> NDArray[np.float64]:
+    """The merit of each threshold; -1 where the budget is not kept, or nothing can be measured."""
     if not curve.failed or not curve.healthy:
-        return math.nan
-    within = curve.fp <= budget_per_step * curve.healthy
-    return _middle_of_best(curve, np.where(within, merit, -1.0)) if within.any() else math.nan
+        return np.full(len(merit), -1.0)
+    return np.where(curve.fp <= budget_per_step * curve.healthy, merit, -1.0)
 
 
 def threshold_for_f1(curve: Curve) -> float:
@@ -62,13 +68,21 @@ def threshold_for_f1(curve: Curve) -> float:
 
 
 def _middle_of_best(curve: Curve, merit: NDArray[np.float64]) -> float:
+    """NaN where no merit is at least 0."""
+    if merit.max(initial=-1.0) < 0.0:
+        return math.nan
     best = len(merit) - 1 - int(np.argmax(merit[::-1]))
-    low = float(curve.threshold[best])
+    low = _finite(curve, best)
     high = float(curve.threshold[best + 1]) if best + 1 < len(merit) else low
-    if math.isinf(low):  # an alert at every record; a finite threshold just below the smallest score does the same
-        return math.nextafter(high, -math.inf) if math.isfinite(high) else low
     middle = low + (high - low) / 2.0
-    return middle if low <= middle < high else low
+    return middle if math.isfinite(curve.threshold[best]) and low <= middle < high else low
+
+
+def _finite(curve: Curve, index: int) -> float:
+    """A threshold of a curve. For an alert at every record, a finite one just below the smallest score does as well."""
+    low = float(curve.threshold[index])
+    high = float(curve.threshold[index + 1]) if index + 1 < len(curve.threshold) else low
+    return math.nextafter(high, -math.inf) if math.isinf(low) and math.isfinite(high) else low
 
 
 def weight_grid(parts: int = GRID_PARTS, total: float = WEIGHT_SUM) -> list[Weights]:

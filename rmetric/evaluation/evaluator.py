@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -226,19 +226,29 @@ class Evaluator:
         return paper_curve(self.timeline, self.scores[name], runs_R)
 
     @cached_property
+    def _backends(self) -> set[str]:
+        return {str(run.config.get("backend")) for run in self.study.runs}
+
+    @cached_property
     def warnable(self) -> int:
         """Failed runs with a record in [onset, failure): nobody could warn the others (strict)."""
         return len(np.unique(self.timeline.run[self.timeline.zone == WARNING]))
 
     def budgeted(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
         """At the threshold of highest recall within a false-alarm budget on the fit half (strict)."""
-        return self._fitted(name, threshold_for_budget(self.curve(name, "strict", self.halves.fit), budget_per_step))
+        return self._fitted(name, threshold_for_budget, budget_per_step)
 
     def within_budget(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
         """At the threshold of highest F1 within a false-alarm budget on the fit half (strict)."""
-        return self._fitted(name, threshold_within_budget(self.curve(name, "strict", self.halves.fit), budget_per_step))
+        return self._fitted(name, threshold_within_budget, budget_per_step)
 
-    def _fitted(self, name: str, threshold: float) -> Budgeted:
+    def _fitted(self, name: str, rule: Callable[[Curve, float], float], budget_per_step: float) -> Budgeted:
+        """By a rule on the fit half; a detector that is calibrated on such runs keeps its threshold."""
+        detector = self.detectors[name]
+        if self._backends == {detector.calibrated_on} and budget_per_step == BUDGET_PER_STEP:
+            threshold = detector.threshold
+        else:
+            threshold = rule(self.curve(name, "strict", self.halves.fit), budget_per_step)
         if np.isnan(threshold):
             return Budgeted(threshold, None, "no run of the fit half failed, or no threshold keeps the budget on it")
         counts = self.counts(name, "strict", threshold)

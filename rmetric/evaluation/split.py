@@ -38,5 +38,15 @@ def halves(runs: Sequence[Run]) -> Halves:
     return Halves(np.array([half == 1 for half in odd], bool), np.array([half == 0 for half in odd], bool))
 
 
+def folds(runs: Sequence[Run], count: int) -> NDArray[np.int64]:
+    """Number of the fold of each run, shape (runs,): groups of runs that share a seed take turns.
+
+    A run without a seed is a group of its own.
+    """
+    numbers: dict[object, int] = {}
+    keys = [group_key(run) or id(run) for run in runs]
+    return np.array([numbers.setdefault(key, len(numbers)) % count for key in keys], dtype=np.int64)
+
+
 def _parity(number: object) -> int | None:
     return number % 2 if isinstance(number, int) and not isinstance(number, bool) else None

@@ -15,7 +15,8 @@ from rmetric.evaluation.loading import Study, load_study
 SIMULATED, REAL = "simulated", "real"
 WORLDS = {"simulator": SIMULATED, "torch": REAL}
 """``backend`` of a log's config → what its study is called."""
-TRANSFER_ENDING = "_TRANSFER"
+TRANSFER, FRESH = "transfer", "fresh"
+"""Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
 
 
 def world_of(study: Study) -> str:
@@ -42,26 +43,30 @@ def load_studies(sources: Sequence[str | Path], jobs: int | None = None) -> dict
     return dict(zip(names, studies, strict=True))
 
 
-def load_transfers(sources: Mapping[str, str | Path], jobs: int | None = None) -> dict[str, Study]:
-    """Transfer sets of those studies that have one, by the study's name: :func:`load_transfer`."""
-    found = {name: load_transfer(source, jobs) for name, source in sources.items()}
+def load_beside(part: str, sources: Mapping[str, str | Path], jobs: int | None = None) -> dict[str, Study]:
+    """Sets that belong to studies, by the study's name, of those that have one.
+
+    Parameters
+    ----------
+    part
+        :data:`TRANSFER` or :data:`FRESH`. Of ``FILE.parquet`` it is ``FILE.parquet:part``; of a folder the one of that
+        name with ``_PART``.
+    sources
+        Study → folder or file.
+    """
+    found = {name: _beside(part, source, jobs) for name, source in sources.items()}
     return {name: study for name, study in found.items() if study is not None}
 
 
-def load_transfer(source: str | Path, jobs: int | None = None) -> Study | None:
-    """The transfer set that belongs to a study; ``None`` if there is none.
-
-    Of ``FILE.parquet`` it is ``FILE.parquet:transfer``; of a folder the one of that name with ``_TRANSFER``.
-    """
+def _beside(part: str, source: str | Path, jobs: int | None) -> Study | None:
     place = split_part(source)
     if place is None:
-        folder = Path(f"{source}{TRANSFER_ENDING}")
+        folder = Path(f"{source}_{part.upper()}")
         return load_study(folder, jobs) if any(folder.glob("*.jsonl")) else None
-    from rmetric.dataset.layout import TRANSFER
     from rmetric.dataset.read import sets_of
 
-    file, part = place
-    return load_study(f"{file}:{TRANSFER}", jobs) if not part and TRANSFER in sets_of(file)[1:] else None
+    file, own = place
+    return load_study(f"{file}:{part}", jobs) if not own and part in sets_of(file)[1:] else None
 
 
 def evaluators(

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
-from rmetric.robust.gradients import GRADIENT_FLOOR
-from rmetric.robust.logarithm import logarithm
-from rmetric.robust.reference import RobustReference
-from rmetric.robust.signal import CLIP, Signal
+from rmetric.robust.cusum import Cusum
+from rmetric.robust.learning_curve import LearningCurve
+from rmetric.robust.schedule import Schedule
+from rmetric.robust.signal import CAP, CEILING, CLIP
 from rmetric.robust.trend import RobustTrend
 
 LOSS_FLOOR_NATS, EVALUATION_FLOOR_NATS = 0.005, 0.02
-LOSS_ALLOWANCE = 0.5
-"""Shifts of one scale are looked for: a batch's loss has hardly more tail than a normal distribution."""
-CALM_SCALES = 3.0
-"""How far above its level the logarithm of the gradient norm is still the usual one. Bad batches raise it by a factor
-of 3 and more, which is 6 scales at least."""
+LOSS_ALLOWANCE = 1.0
+"""Shifts of two scales are looked for: where the line goes on errs by a part of a scale itself."""
 EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
 """Evaluations are few: a shorter memory, and a judgement after eight of them."""
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
@@ -29,26 +26,24 @@ LARGEST_NATS = 1e6
 class LossEvidence:
     """Statistics of ΔL: training loss, validation loss, and a loss of exactly ln(vocabulary).
 
-    A training loss has to be high twice in a row: a bad batch raises it as far as a broken model does, for one step.
-    But what is hard to predict also has large gradients. A loss that leaps while its gradient stays is that of a model
-    which can no longer learn from it, and counts at once (``alone``).
+    Of the training loss only the drift counts, to which one record adds 3 at most: a bad batch raises the loss as far
+    as a broken model does, for one step.
 
     A model that answers every token alike has a loss of ln(vocabulary) to the last digit, and will not recover:
     ``uniform_gap`` is infinite then.
     """
 
     statistics = (
-        "training_loss.lasting",
-        "training_loss.alone",
         "training_loss.drift",
         "validation_loss.jump",
         "uniform_gap.jump",
     )
-    reads = ("training_loss", "grad_norm", "validation_loss", "uniform_gap")
+    reads = ("training_loss", "learning_rate", "validation_loss", "uniform_gap")
 
     def __init__(self, window: int, warm_up: int) -> None:
-        self._loss = Signal(floor=LOSS_FLOOR_NATS, allowance=LOSS_ALLOWANCE, window=window, warm_up=warm_up)
-        self._norm = RobustReference(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, clip=CLIP)
+        self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
+        self._drift = Cusum(allowance=LOSS_ALLOWANCE, cap=CAP, ceiling=CEILING)
+        self._schedule = Schedule(window)
         self._evaluation = RobustTrend(
             window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
         )
@@ -61,15 +56,10 @@ class LossEvidence:
             self._validation = self._evaluation.update(_bounded(observation["validation_loss"]))
         elif math.isnan(observation["validation_loss"]):
             self._validation = math.nan
-        jump, lasting, drift = self._loss.update(_bounded(observation["training_loss"]))
-        norm = self._norm.update(logarithm(observation["grad_norm"]))
-        return (
-            lasting,
-            jump if norm < CALM_SCALES else math.nan,
-            drift,
-            self._validation,
-            self._uniform(observation["uniform_gap"]),
-        )
+        excess = self._curve.update(observation.step, _bounded(observation["training_loss"]))
+        planned = self._schedule.raised(observation["learning_rate"])
+        drift = self._drift.update(math.nan if planned and excess < math.inf else excess)
+        return drift, self._validation, self._uniform(observation["uniform_gap"])
 
     def _uniform(self, gap: float) -> float:
         answers_alike = abs(gap) <= UNIFORM_NATS and self._lowest_gap < -LEARNED_NATS

@@ -26,7 +26,8 @@ from rmetric.evaluation.calibration import BUDGET_PER_STEP, threshold_within_bud
 from rmetric.evaluation.curves import strict_curve
 from rmetric.evaluation.loading import Study, in_parallel, load_study
 from rmetric.evaluation.protocols import HEALTHY, REARM_STEPS, Timeline
-from rmetric.evaluation.split import halves
+from rmetric.evaluation.scores import f1, mean_share, totals
+from rmetric.evaluation.split import folds, halves
 from rmetric.metric import Weights
 from rmetric.records import write_atomically
 from rmetric.robust.metric import AGREEMENT, COMPONENTS, STATISTICS, Statistics
@@ -34,10 +35,14 @@ from rmetric.robust.settings import VERSION
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
 
 Floats = NDArray[np.float64]
+Folds = NDArray[np.int64]
 
 KNOT_DECADES = 0.5
 """Distance of the knots of a tail, in decades of rarity."""
-WEIGHT_STEPS = (0.25, 0.5, 0.75, 1.0)
+FOLDS = 4
+"""Parts of the runs, each of which is judged by the tails of the others. By its own tails no healthy step exceeds the
+largest value that there was of any statistic: a threshold set there gave nine false alarms in as many fresh steps."""
+WEIGHT_STEPS = (0.6, 0.7, 0.8, 0.9, 1.0)
 NOTHING_TO_FIT = "no run of the fit half failed, or no threshold keeps the budget"
 SHIPPED = Path(__file__).with_name("settings.json")
 
@@ -50,11 +55,11 @@ class Fit:
     weights: Weights
     threshold: float
     f1: float
-    """Optimistic: of the runs that were fitted to."""
+    """Of the runs that were fitted to, each judged by the tails of the other folds."""
 
 
-def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDGET_PER_STEP) -> Fit:
-    """Tails, then weights and threshold.
+def fit(timeline: Timeline, statistics_NJ: Floats, folds_R: Folds, budget_per_step: float = BUDGET_PER_STEP) -> Fit:
+    """Weights and threshold by cross-fitting, then the tails of all.
 
     Parameters
     ----------
@@ -62,6 +67,8 @@ def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDG
         Of the runs to fit to, and no others.
     statistics_NJ
         From :meth:`Statistics.of`, the runs one after the other, shape (records, statistics).
+    folds_R
+        Number of each run's fold, from :func:`rmetric.evaluation.split.folds`; shape (runs,).
     budget_per_step
         False alarms per healthy step that the threshold may give at most; within it, the one of highest F1 is taken.
 
@@ -70,29 +77,38 @@ def fit(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDG
     UserError
         If :func:`fit_or_none` finds nothing.
     """
-    found = fit_or_none(timeline, statistics_NJ, budget_per_step)
+    found = fit_or_none(timeline, statistics_NJ, folds_R, budget_per_step)
     if found is None:
         raise UserError(f"{NOTHING_TO_FIT}; fit to a larger study")
     return found
 
 
-def fit_or_none(timeline: Timeline, statistics_NJ: Floats, budget_per_step: float = BUDGET_PER_STEP) -> Fit | None:
+def fit_or_none(
+    timeline: Timeline, statistics_NJ: Floats, folds_R: Folds, budget_per_step: float = BUDGET_PER_STEP
+) -> Fit | None:
     """As :func:`fit`; ``None`` if no run failed, no step was healthy, or no threshold keeps the budget."""
-    tails = fit_tails(timeline, statistics_NJ)
-    evidence_3N = evidence(tails, statistics_NJ)
-    best: tuple[float, float, Weights, float] | None = None
+    evidence_3N = cross_fitted(timeline, statistics_NJ, folds_R)
+    best: tuple[tuple[float, float, float], Weights, float] | None = None
     for weights in weight_grid():
         r = weigh(weights, evidence_3N)
-        curve = strict_curve(timeline, timeline.starts(r))
-        threshold = threshold_within_budget(curve, budget_per_step)
+        threshold = threshold_within_budget(strict_curve(timeline, timeline.starts(r)), budget_per_step)
         if math.isnan(threshold):
             continue
-        at = int(np.searchsorted(curve.threshold, threshold, side="right")) - 1
-        # At a tie the even weights: nothing has spoken against them.
-        merit = (float(curve.f1[at]), sum(weights))
-        if best is None or merit > best[:2]:
-            best = (*merit, weights, threshold)
-    return None if best is None else Fit(tails, best[2], best[3], best[0])
+        sums = totals(timeline.count("strict", r, threshold))
+        # At a tie of F1 the earlier warnings, then the even weights: nothing has spoken against them.
+        merit = (float(f1(sums)), float(np.nan_to_num(mean_share(sums))), sum(weights))
+        if best is None or merit > best[0]:
+            best = (merit, weights, threshold)
+    return None if best is None else Fit(fit_tails(timeline, statistics_NJ), best[1], best[2], best[0][0])
+
+
+def cross_fitted(timeline: Timeline, statistics_NJ: Floats, folds_R: Folds) -> Floats:
+    """Surprise of each component by the tails of the other folds, shape (3, records)."""
+    found = np.zeros((len(COMPONENTS), len(statistics_NJ)))
+    for fold in np.unique(folds_R).tolist():
+        others, rows = timeline.only(folds_R != fold)
+        found[:, ~rows] = evidence(fit_tails(others, statistics_NJ[rows]), statistics_NJ[~rows])
+    return found
 
 
 def fit_tails(timeline: Timeline, statistics_NJ: Floats) -> dict[str, Tail]:
@@ -167,11 +183,13 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
     if not runs_R.any():
         raise UserError(f"{study.folder} has no run in the fit half (odd repetitions); give a whole study")
     timeline, _ = Timeline.of(study.runs).only(runs_R)
-    fitted = fit(timeline, statistics_of(study, runs_R, jobs), budget_per_step)
+    chosen = [run for run, wanted in zip(study.runs, runs_R.tolist(), strict=True) if wanted]
+    fitted = fit(timeline, statistics_of(study, runs_R, jobs), folds(chosen, FOLDS), budget_per_step)
     return {
         "version": VERSION,
         "weights": dict(zip(("lambda", "sigma_sq", "delta_l"), fitted.weights, strict=True)),
-        "threshold": _rounded(fitted.threshold),
+        "threshold": math.ceil(1000.0 * fitted.threshold)
+        / 1000.0,  # rounded tails must not exceed it where exact do not
         "budget_per_step": budget_per_step,
         "tails": {
             name: {

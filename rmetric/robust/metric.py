@@ -25,10 +25,11 @@ READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in compone
 """Measurements that the metric sees."""
 
 
-AGREEMENT = 4.0
-"""Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, so that they
-are far from independent in healthy runs: with 1 (Fisher's sum) such everyday agreement set the threshold. With 4 the
-strongest decides, and two that are equally strong count for a fifth more than one."""
+AGREEMENT = 8.0
+"""Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, and so does
+a restart of the learning rate: they are far from independent in healthy runs, and with 1 (Fisher's sum) such everyday
+agreement set the threshold. With 8 the strongest decides, and two that are equally strong count for a tenth more than
+one."""
 
 
 class RobustRValue(NamedTuple):
@@ -63,9 +64,9 @@ class Statistics:
 
 
 class RobustRMetric:
-    """R = ‖(w_λ·s_λ, w_σ²·s_σ², w_ΔL·s_ΔL)‖₄, each s the surprise of the strongest statistic of its kind.
+    """R = ‖(w_λ·s_λ, w_σ²·s_σ², w_ΔL·s_ΔL)‖₈, each s the surprise of the strongest statistic of its kind.
 
-    .. math:: R = \\Big(\\sum_c (w_c s_c)^4\\Big)^{1/4}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01)
+    .. math:: R = \\Big(\\sum_c (w_c s_c)^8\\Big)^{1/8}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01)
 
     with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs. So
     all evidence is in one unit; one strong statistic alerts alone, and agreement of several adds up.

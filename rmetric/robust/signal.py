@@ -57,8 +57,14 @@ class Signal:
         """How far the last value lay above its expectation, in units of the signal."""
         return self._trend.excess
 
-    def update(self, value: float) -> Suspicion:
-        """Judge the next value."""
+    @property
+    def shortfall(self) -> float:
+        """How far the last value lay below its level, in units of the signal."""
+        return self._trend.shortfall
+
+    def update(self, value: float, *, planned: bool = False) -> Suspicion:
+        """Judge the next value; ``planned``: where a change is expected, it does not add to the drift."""
         jump = self._trend.update(value)
         before, self._before = self._before, jump
-        return Suspicion(jump, min(jump, before) if before == before else math.nan, self._drift.update(jump))
+        drift = self._drift.update(math.nan if planned and jump < math.inf else jump)
+        return Suspicion(jump, min(jump, before) if before == before else math.nan, drift)

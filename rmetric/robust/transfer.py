@@ -21,7 +21,8 @@ from rmetric.evaluation.calibration import threshold_within_budget
 from rmetric.evaluation.curves import strict_curve
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import HEALTHY, Counts
-from rmetric.robust.fit import Fit, Floats, evidence, fit_or_none, statistics_of, surprises, weigh
+from rmetric.evaluation.split import folds
+from rmetric.robust.fit import FOLDS, Fit, Floats, evidence, fit_or_none, statistics_of, surprises, weigh
 from rmetric.robust.metric import COMPONENTS, STATISTICS
 
 Runs = NDArray[np.bool_]
@@ -38,8 +39,10 @@ class Measured:
 
     def fit(self, runs_R: Runs) -> Fit | None:
         """Fitted to those of the runs that lie in the fit half; ``None`` if nothing can be fitted to them."""
-        timeline, rows = self.ev.timeline.only(runs_R & self.ev.halves.fit)
-        return fit_or_none(timeline, self.statistics_NJ[rows])
+        chosen = runs_R & self.ev.halves.fit
+        timeline, rows = self.ev.timeline.only(chosen)
+        folds_R = folds([run for run, wanted in zip(self.ev.study.runs, chosen.tolist(), strict=True) if wanted], FOLDS)
+        return fit_or_none(timeline, self.statistics_NJ[rows], folds_R)
 
     def r(self, fitted: Fit, runs_R: Runs) -> Floats:
         """R of all records of some runs, NaN in the others; shape (records,)."""

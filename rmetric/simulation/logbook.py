@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from rmetric.records import (
     terminal_event,
     to_log_precision,
 )
-from rmetric.signals import HardwareFailureRate, RepeatedEvents, ValidationDrift
+from rmetric.signals import HardwareFailureRate, ValidationDrift, event_worker
 from rmetric.simulation.simulator import Traces
 from rmetric.simulation.spec import RunSpec
 
@@ -132,7 +133,7 @@ def _log(
     times_s = [float(summary.time_s[row, event.step - 1]) for event in hardware]
     columns["lambda"] = _hardware_failure_rate(step, [event.step for event in hardware], times_s)
     columns["hardware_events"] = _events_reported(step, [event.step for event in hardware])
-    columns["repeated_events"] = _events_reported(step, _repeated(hardware))
+    columns["event_worker"] = _event_worker(step, hardware)
     observations = Observations(step, {**columns, "validation_loss": validation, "delta_l": drift})
     explained, alerts, alert_events = _consult(observations, detectors)
 
@@ -181,10 +182,15 @@ def _events_reported(step: NDArray[np.int64], at: list[int]) -> NDArray[np.float
     return np.where(count > 0, count, np.nan)
 
 
-def _repeated(hardware: Sequence[HardwareEvent]) -> list[int]:
-    """Steps of the events whose worker had reported another shortly before."""
-    known = RepeatedEvents()
-    return [event.step for event in hardware if known.update(event.step, [event.worker])]
+def _event_worker(step: NDArray[np.int64], hardware: Sequence[HardwareEvent]) -> NDArray[np.float64]:
+    """Who reported most events of each record, (n,); NaN where there was none."""
+    found = np.full(len(step), np.nan)
+    workers: dict[int, list[int]] = defaultdict(list)
+    for event, record in zip(hardware, np.searchsorted(step, [event.step for event in hardware]).tolist(), strict=True):
+        workers[record].append(event.worker)
+    for record, reporting in workers.items():
+        found[record] = event_worker(reporting)
+    return found
 
 
 def _consult(
@@ -217,7 +223,7 @@ def _floats(observations: Observations, explained: RValue) -> dict[str, NDArray[
     count = observations["non_finite_count"]
     if count.any():
         floats["non_finite_count"] = np.where(count > 0, count, np.nan)
-    for name in ("hardware_events", "repeated_events"):
+    for name in ("hardware_events", "event_worker"):
         if not np.isnan(observations[name]).all():
             floats[name] = observations[name]
     floats |= {

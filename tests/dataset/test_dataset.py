@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,12 @@ from rmetric.evaluation.loading import load_study, score_study
 from rmetric.evaluation.protocols import Timeline
 from rmetric.records import Run, read_run
 from rmetric.replay import replay_log
+from rmetric.signals import event_worker
 from tests.dataset.logs import ONSET, STEPS, write_log, write_study
 from tests.helpers import bits
 
+SLOW_STEPS = ("straggler", "stall")
+"""Components of events that λ counts and ``hardware_events`` does not."""
 ROOT = Path(__file__).resolve().parents[2]
 REAL_RUNS = ROOT / "tests" / "data" / "real_runs"
 PUBLISHED = ROOT / "data" / "real_runs.parquet"
@@ -128,6 +132,26 @@ def test_published_runs_are_those_of_their_index() -> None:
     assert PUBLISHED.stat().st_size <= 40e6
 
 
+def test_published_records_name_the_worker_whose_event_was_reported() -> None:
+    """Of two sets the column was made afterwards, from the events that stand in the logs; of one while it trained."""
+    if not PUBLISHED.is_file():
+        pytest.skip("the data set is not there yet")
+    seen = 0
+    for stored in read_stored(PUBLISHED):
+        workers: dict[int, list[int]] = defaultdict(list)
+        for event in stored.run().events:
+            if event["event"] == "HARDWARE_EVENT" and event["component"] not in SLOW_STEPS:
+                workers[event["step"]].append(event["worker"])
+        observations = stored.run().observations
+        wanted = [event_worker(workers[step]) for step in observations.step.tolist()]
+        assert np.array_equal(observations["event_worker"], wanted, equal_nan=True), stored.name
+        assert np.array_equal(
+            observations["hardware_events"], [len(workers[step]) for step in observations.step.tolist()]
+        )
+        seen += len(workers)
+    assert seen > 1000
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # As a study
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,6 +182,13 @@ def test_the_transfer_set_is_apart(study: Path, tmp_path: Path) -> None:
     assert len(load_study(path).checksums + moved.checksums) == len({*load_study(path).checksums, *moved.checksums})
     with pytest.raises(UserError, match="no set named 'test'; it has matrix, transfer"):
         load_study(f"{path}:test")
+
+
+def test_a_data_set_has_three_sets_at_most(study: Path, tmp_path: Path) -> None:
+    path = write_data_set([study] * 3, tmp_path / "three.parquet", jobs=1).path
+    assert len(load_study(f"{path}:fresh").runs) == 7
+    with pytest.raises(UserError, match="4 folders, and a data set has 3 sets: matrix, transfer, fresh"):
+        write_data_set([study] * 4, tmp_path / "four.parquet", jobs=1)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +241,7 @@ def test_a_damaged_or_foreign_file_is_one_line(harm: str, data_set: Path, tmp_pa
     elif harm == "foreign":
         rewritten(path, pa.table({"step": [1, 2]}))
     elif harm == "newer":
-        rewritten(path, table.replace_schema_metadata({"rmetric_data_set": "3"}))
+        rewritten(path, table.replace_schema_metadata({"rmetric_data_set": "4"}))
     elif harm == "no_twin":
         rewritten(path, table.filter(pa.compute.not_equal(table["run"], "m_twin")))
     elif harm == "no_config":
@@ -234,8 +265,6 @@ def test_logs_that_cannot_be_written(study: Path, tmp_path: Path) -> None:
     (study / "zz_empty.jsonl").write_bytes(b"")
     written = write_data_set([study], tmp_path / "runs.parquet", jobs=1)
     assert (written.empty, written.runs) == (["zz_empty"], 7)
-    with pytest.raises(UserError, match="two logs of the transfer set are named a_fork"):
-        write_data_set([REAL_RUNS, study, study], tmp_path / "runs.parquet", jobs=1)
     with open(study / "a_fork.jsonl", "ab") as log:
         log.write(b"{broken\n")
     with pytest.raises(UserError, match=r"a_fork\.jsonl, line \d+: "):

@@ -74,6 +74,8 @@ def test_within_the_budget_no_threshold_has_a_higher_f1(scores):
         found = totals(TIMELINE.count("strict", scores, threshold))
         assert found.fp <= budget * curve.healthy
         assert f1(found) == pytest.approx(curve.f1[allowed].max())
+        lower = allowed & (curve.threshold < threshold) & np.isfinite(curve.threshold)
+        assert not lower.any() or curve.f1[lower].max() < curve.f1[allowed].max()
 
 
 @given(SCORES)

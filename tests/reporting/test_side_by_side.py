@@ -13,7 +13,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
-from rmetric.evaluation.studies import evaluators, load_studies, load_transfer
+from rmetric.evaluation.studies import FRESH, TRANSFER, evaluators, load_beside, load_studies
 from rmetric.reporting.figures import (
     BOTH,
     FIGURES,
@@ -39,13 +39,14 @@ REAL = {"models": TINY, "backend": "torch", "optimizer": "adamw", "step_time_s":
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A simulated study, and a real one with a transfer set, as a data set."""
+    """A simulated study, and a real one with the sets beside it, as a data set."""
     folder = tmp_path_factory.mktemp("studies")
     simulated, real = build_logs(folder / "logs"), build_logs(folder / "logs_REAL", seed=50, **REAL)
     transfer = build_logs(folder / "logs_REAL_TRANSFER", seed=100, **{**REAL, "optimizer": "sgd"})
     for log in transfer.glob("*.jsonl"):
         log.write_text(log.read_text(encoding="utf-8").replace("LR_SPIKE", "LARGE_LR"), encoding="utf-8")
-    return [simulated, write_data_set([real, transfer], folder / "real.parquet", jobs=1).path]
+    fresh = build_logs(folder / "logs_REAL_FRESH", seed=150, **REAL)
+    return [simulated, write_data_set([real, transfer, fresh], folder / "real.parquet", jobs=1).path]
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +56,19 @@ def studies(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> di
 
 @pytest.fixture(scope="module")
 def target(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
-    found = load_transfer(sources[1], 1)
-    assert found is not None
-    return evaluators({"real": found}, DETECTORS, cache=tmp_path_factory.mktemp("c"), jobs=1, draws=50)["real"]
+    found = load_beside(TRANSFER, {"real": sources[1]}, 1)
+    return evaluators(found, DETECTORS, cache=tmp_path_factory.mktemp("c"), jobs=1, draws=50)["real"]
 
 
 @pytest.fixture(scope="module")
-def tables(studies: dict[str, Evaluator], target: Evaluator) -> dict[str, Table]:
-    return {table.name: table for table in build_tables(studies, transfers={"real": target})}
+def fresh(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
+    found = load_beside(FRESH, {"real": sources[1]}, 1)
+    return evaluators(found, DETECTORS, cache=tmp_path_factory.mktemp("c"), jobs=1, draws=50)["real"]
+
+
+@pytest.fixture(scope="module")
+def tables(studies: dict[str, Evaluator], target: Evaluator, fresh: Evaluator) -> dict[str, Table]:
+    return {table.name: table for table in build_tables(studies, transfers={"real": target}, fresh={"real": fresh})}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,14 +85,15 @@ def test_studies_are_called_by_their_backend(sources: list[Path], tmp_path: Path
         load_studies([sources[0], sources[0]], 1)
 
 
-def test_the_transfer_set_is_found_beside_its_study(sources: list[Path]) -> None:
-    assert load_transfer(sources[0], 1) is None
-    beside = load_transfer(sources[0].with_name("logs_REAL"), 1)
-    inside = load_transfer(sources[1], 1)
-    assert beside is not None and inside is not None
-    assert [run.name for run in beside.runs] == [run.name for run in inside.runs]
-    assert {run.fault for run in inside.runs} == {"NONE", "LARGE_LR"}
-    assert load_transfer(f"{sources[1]}:transfer", 1) is None
+@pytest.mark.parametrize(("part", "fault", "seed"), [(TRANSFER, "LARGE_LR", 100), (FRESH, "LR_SPIKE", 150)])
+def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: str, seed: int) -> None:
+    folder = sources[0].with_name("logs_REAL")
+    found = load_beside(part, {"simulated": sources[0], "folder": folder, "file": sources[1]}, 1)
+    assert set(found) == {"folder", "file"}
+    assert [run.name for run in found["folder"].runs] == [run.name for run in found["file"].runs]
+    assert {run.fault for run in found["file"].runs} == {"NONE", fault}
+    assert min(run.config["seed"] for run in found["file"].runs) >= seed
+    assert not load_beside(part, {"file": f"{sources[1]}:{part}"}, 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,7 +171,7 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
     names, own = list(tables), ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_confusion"]
     pair = [name for name in names if name.startswith("table_15")]
     ratio = ["table_17_overhead_ratio", "table_17b_overhead_assumptions"]
-    assert names[names.index("table_11_weights") + 1 :] == [*own, *pair, *ratio, "headline"]
+    assert names[names.index("table_11_weights") + 1 :] == [*own, *pair, *ratio, "table_18_fresh", "headline"]
     assert len(pair) == 3
     for name in (*own, *ratio):
         assert "study" not in {column.key for column in tables[name].columns}  # of the real one alone
@@ -230,6 +237,18 @@ def test_transfer_is_scored_with_the_thresholds_of_the_study(
     rows = {row["detector"]: row for row in table.rows}
     assert list(rows)[-2:] == ["r_metric, fitted weights", "oracle"]
     assert rows["grad_norm"]["recall_unseen"] == Score(1.0, *_ends(rows["grad_norm"]["recall_unseen"]))
+
+
+def test_fresh_seeds_are_scored_with_the_thresholds_of_the_study(
+    studies: dict[str, Evaluator], fresh: Evaluator, tables: dict[str, Table]
+) -> None:
+    ev = studies["real"]
+    rows = {row["detector"]: row for row in tables["table_18_fresh"].rows}
+    for item in moved(ev, fresh):
+        if item.name != ORACLE:
+            assert rows[item.name]["threshold"] == Score(ev.within_budget(item.name).threshold)
+            assert rows[item.name]["f1"] == fresh.summary_of(item.counts)["f1"]  # type: ignore[arg-type]
+    assert "Recall, " not in {column.title for column in tables["table_18_fresh"].columns}
 
 
 def _ends(score: object) -> tuple[float, float]:

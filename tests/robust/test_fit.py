@@ -11,14 +11,16 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.evaluation.loading import Study
 from rmetric.evaluation.protocols import Timeline
-from rmetric.evaluation.split import halves
+from rmetric.evaluation.split import folds, halves
 from rmetric.metric import Weights
 from rmetric.records import Observations, Run
 from rmetric.robust.fit import (
+    cross_fitted,
     evidence,
     fit,
     fit_study,
     fit_tail,
+    fit_tails,
     main,
     statistics_of,
     weigh,
@@ -86,9 +88,27 @@ def test_the_fit_finds_the_fault_within_the_budget() -> None:
     made = study()
     chosen = halves(made.runs).fit
     timeline, _ = Timeline.of(made.runs).only(chosen)
-    fitted = fit(timeline, statistics_of(made, chosen, jobs=1))
+    fitted = fit(timeline, statistics_of(made, chosen, jobs=1), np.arange(4))
     assert fitted.f1 == 1.0
     assert max(fitted.weights) == 1.0
+
+
+def test_a_fold_is_judged_by_the_others() -> None:
+    controls = [run(number, healthy(seed=number)) for number in (1, 3, 5)]
+    timeline = Timeline.of(controls)
+    statistics = statistics_of(Study(Path("controls"), controls, checksums=["1", "2", "3"]), np.ones(3, bool), jobs=1)
+    found = cross_fitted(timeline, statistics, np.array([0, 1, 1]))
+    others, rows = timeline.only(np.array([False, True, True]))
+    assert np.array_equal(found[:, ~rows], evidence(fit_tails(others, statistics[rows]), statistics[~rows]))
+
+
+def test_a_fold_that_is_louder_than_all_others_stands_out() -> None:
+    loud = disturbed({"grad_norm": ([200, 350], 30.0)}, seed=1)  # type: ignore[dict-item]
+    runs = [run(1, loud), *(run(number, healthy(seed=number)) for number in (3, 5, 7))]
+    timeline = Timeline.of(runs)
+    statistics = statistics_of(Study(Path("loud"), runs, checksums=list("1357")), np.ones(4, bool), jobs=1)
+    crossed = cross_fitted(timeline, statistics, folds(runs, 4))
+    assert crossed.max() > evidence(fit_tails(timeline, statistics), statistics).max() + 1.0
 
 
 def test_r_of_the_fit_is_r_of_the_metric() -> None:
@@ -117,7 +137,7 @@ def test_a_smaller_budget_gives_no_lower_threshold() -> None:
     chosen = halves(made.runs).fit
     timeline, _ = Timeline.of(made.runs).only(chosen)
     statistics = statistics_of(made, chosen, jobs=1)
-    r = [fit(timeline, statistics, budget).threshold for budget in (1e-2, 1e-4)]
+    r = [fit(timeline, statistics, np.arange(4), budget).threshold for budget in (1e-2, 1e-4)]
     assert r[0] <= r[1]
 
 

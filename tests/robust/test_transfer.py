@@ -54,7 +54,7 @@ def fitted(item: Transfer) -> Fit:
 def test_nothing_held_out_is_the_fit_that_is_shipped(ev: Evaluator) -> None:
     home, content = measured(ev).home, fit_study(ev.study, jobs=1)
     assert home is not None
-    assert content["threshold"] == pytest.approx(home.threshold, rel=1e-5)
+    assert home.threshold <= content["threshold"] < home.threshold + 0.001  # rounded up
     assert tuple(content["weights"].values()) == home.weights
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_fitted_has_no_counts(ev: Evaluator) -> None:
 
 
 def test_a_false_alarm_is_put_down_to_what_raised_it(ev: Evaluator) -> None:
-    bad = {"grad_norm": (slice(150, 151), 1e6), "training_loss": (slice(220, 222), 9.0)}
+    bad = {"grad_norm": (slice(150, 151), 1e6), "training_loss": (slice(220, 230), 9.0)}
     runs = [replace(run, observations=disturbed(bad)) if run.fault == "NONE" else run for run in ev.study.runs]
     other = evaluated(Study(ev.study.folder, runs, checksums=ev.study.checksums))
     home = measured(ev).home
@@ -138,7 +138,7 @@ def test_a_false_alarm_is_put_down_to_what_raised_it(ev: Evaluator) -> None:
     controls_R = other.runs_where(fault="NONE") & other.halves.score
     counts = measured(other).counts(home, controls_R)
     causes = measured(other).causes(home, controls_R)
-    assert causes == {"grad_norm.factor": 2, "training_loss.alone": 2}
+    assert causes == {"grad_norm.factor": 2, "training_loss.drift": 2}
     assert causes.total() == counts.fp[controls_R].sum()
 
 

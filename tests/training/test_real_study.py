@@ -117,7 +117,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 def test_a_fork_that_nothing_happens_to_is_its_twin(group: dict[str, Run]) -> None:
     twin, fork = group["twin"].observations, group["stray"].observations
-    for name in {*MEASUREMENTS} - {*CLOCK, "hardware_events", "repeated_events"}:
+    for name in {*MEASUREMENTS} - {*CLOCK, "hardware_events", "event_worker"}:
         np.testing.assert_array_equal(fork[name], twin[name], err_msg=name)
     assert fork["hardware_events"][22] == 1.0
     assert not twin["hardware_events"].any()

@@ -46,7 +46,7 @@ TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
     "16": robust_transfer.tables,
     "headline": headline.tables,
 }
-"""What each is made from is one study; Table 10 needs a transfer set as well (:mod:`.unseen`)."""
+"""What each is made from is one study; Tables 10 and 18 need a set beside it as well (:mod:`.unseen`)."""
 
 REAL_TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
     "12": risk.tables,
@@ -54,8 +54,9 @@ REAL_TABLES: dict[str, Callable[[Evaluator], list[Table]]] = {
 }
 """Made from a real study alone, on whose kind of runs the risk model is fitted; 12 has Table 13 as well."""
 
-NUMBERS = (*(str(number) for number in range(1, 13)), "14", "15", "16", "17", "headline")
-"""All, in order. 15 and 16c need a simulated and a real study, 17 a real one, and takes the repair from live runs."""
+NUMBERS = (*(str(number) for number in range(1, 13)), "14", "15", "16", "17", "18", "headline")
+"""All, in order. 10 and 18 need a set beside the study; 15 and 16c a simulated and a real study; 17 a real one, and it
+takes the repair from live runs."""
 
 
 def build_tables(
@@ -63,6 +64,7 @@ def build_tables(
     protocol: str = "both",
     live: LiveResults | None = None,
     transfers: Mapping[str, Evaluator] | None = None,
+    fresh: Mapping[str, Evaluator] | None = None,
     numbers: Sequence[str] = (),
 ) -> list[Table]:
     """The tables, in order.
@@ -77,11 +79,12 @@ def build_tables(
         What real runs gave, for the ledger and for Table 17.
     transfers
         Study → its evaluated transfer set; studies that have none are left out.
+    fresh
+        The same of the sets with fresh seeds.
     numbers
         Of the tables, from :data:`NUMBERS`; none: all that these studies have.
     """
     named = {"": studies} if isinstance(studies, Evaluator) else dict(studies)
-    pairs = {study: (named[study], target) for study, target in (transfers or {}).items()}
     found: list[Table] = []
     for number in NUMBERS:
         if numbers and number not in numbers:
@@ -89,13 +92,15 @@ def build_tables(
         if number == "8":
             found += _ledger(named, live)
         elif number == "10":
-            found += _of_all(pairs, lambda pair: unseen.tables(*pair), side_by_side)
+            found += _beside(named, transfers or {}, unseen.of_transfer)
         elif number == "15":
             found += _simulated_vs_real(named)
         elif number == "16":
             found += _robust_transfer(named)
         elif number == "17":
             found += _of_all(_real(named), lambda ev: overhead_ratio.tables(ev, live), side_by_side)
+        elif number == "18":
+            found += _beside(named, fresh or {}, unseen.of_fresh)
         elif number in REAL_TABLES:
             found += _of_all(_real(named), REAL_TABLES[number], side_by_side)
         else:
@@ -107,6 +112,15 @@ def _ledger(named: Mapping[str, Evaluator], live: LiveResults | None) -> list[Ta
     if len(named) == 1:
         return claims_ledger.tables(next(iter(named.values())), live)
     return claims_ledger.of_several(named, live)
+
+
+def _beside(
+    named: Mapping[str, Evaluator],
+    targets: Mapping[str, Evaluator],
+    build: Callable[[Evaluator, Evaluator], list[Table]],
+) -> list[Table]:
+    pairs = {study: (named[study], target) for study, target in targets.items()}
+    return _of_all(pairs, lambda pair: build(*pair), side_by_side)
 
 
 def _real(named: Mapping[str, Evaluator]) -> dict[str, Evaluator]:

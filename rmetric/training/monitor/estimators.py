@@ -10,7 +10,7 @@ import numpy as np
 
 from rmetric.noise_scale import GradientNoiseScale
 from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
-from rmetric.signals import HardwareFailureRate, RepeatedEvents, gradient_variance
+from rmetric.signals import HardwareFailureRate, event_worker, gradient_variance
 from rmetric.training.monitor.drift import LossDrift
 from rmetric.training.monitor.readout import Readout
 
@@ -38,7 +38,6 @@ class Estimators:
         self._patience = SCALER_PATIENCE if scaled else 0
         self._non_finite_run = 0
         self._rate = HardwareFailureRate(start_s=0.0)
-        self._repeated = RepeatedEvents()
         self._drift = LossDrift()
         self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._noise = GradientNoiseScale()
@@ -112,7 +111,7 @@ class Estimators:
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": _measured({**mechanism, **readout.scalars}, "attention_logit_max"),
             "hardware_events": float(len(workers_with_events)),
-            "repeated_events": float(self._repeated.update(step, workers_with_events)),
+            "event_worker": event_worker(workers_with_events),
         }
         self.sources["delta_l"] = self._drift.source
         known = {name: None if math.isnan(value) else _at_log_precision(value) for name, value in values.items()}

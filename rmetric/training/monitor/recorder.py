@@ -23,7 +23,7 @@ TENSOR_NORMS_EVERY = 100
 LOGGED = (
     "training_loss", "validation_loss", "learning_rate", "grad_norm", "update_rms", "step_time_s", "lambda",
     "sigma_sq", "delta_l", "non_finite_count", "uniform_gap", "attention_logit_max",
-    "hardware_events", "repeated_events",
+    "hardware_events", "event_worker",
 )  # fmt: skip
 """Measurements that a record of a live run holds, where they were measured."""
 
@@ -65,7 +65,7 @@ class Recorder:
         {"event":"METRICS","step":212,"training_loss":2.412345,"validation_loss":2.401234,"learning_rate":0.001,
          "grad_norm":0.8123456,"update_rms":0.0004123456,"step_time_s":0.01812345,"lambda":0.0,
          "sigma_sq":0.001412345,"delta_l":-0.3123456,"non_finite_count":0.0,"uniform_gap":-3.132832,"hardware_events":0.0,
-         "repeated_events":0.0,"noise_scale":6.412345,"lambda_norm":0.0,"sigma_sq_norm":0.01212345,"delta_l_norm":1.0,
+         "noise_scale":6.412345,"lambda_norm":0.0,"sigma_sq_norm":0.01212345,"delta_l_norm":1.0,
          "r_metric":0.7054556,"alerts":{},"active_workers":[0,1,2,3],"is_nan":false,"is_crashed":false}
 
     Parameters

@@ -1,0 +1,111 @@
+"""Where the training loss should be by now: a learning curve is a power law, and over a while a line in log(step)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from rmetric.robust.reference import RobustReference
+
+FIRST_LINE = 32
+"""Losses before the first line is drawn."""
+RANGE = math.log(4.0)
+"""Of log(step) in one line: with the steep beginning in it, healthy drifts were three times as high."""
+
+
+class LearningCurve:
+    r"""A line in log(step) through the last losses, and how far above it the next one lies.
+
+    .. math:: \hat{x}_t = \bar{x} + \min(0, b) (\ln t - \overline{\ln t}), \qquad
+        z_t = (e_t - \max(0, \tilde{e})) / \max(1.4826 \, MAD(e), floor), \qquad e = x - \hat{x}
+
+    with the least-squares slope b of the last losses. A line that rises is not drawn on: a loss that rises is what is
+    looked for. A curve that bends more than a line in log(step) lies above it for long: the median error ẽ of a window
+    is taken out, where it is positive.
+
+    Against a median (:class:`rmetric.robust.trend.RobustTrend`) a loss that stops falling looks healthy until half a
+    window has gone by; a line says where the model should have come by then.
+
+    Parameters
+    ----------
+    window, warm_up
+        Errors that make the scale, and losses that must be there before the first score, more than :data:`FIRST_LINE`.
+        The line goes through ``window`` to twice as many losses, and begins at a quarter of the present step if it can:
+        only over a while is the curve a line in log(step).
+    floor
+        Smallest scale.
+    clip
+        A loss enters at most this many scales away from the line, so that an outlier never raises its own bar.
+
+    **Source:** power laws of training: Hestness et al., arXiv 1712.00409; Kaplan et al., arXiv 2001.08361.
+
+    >>> curve = LearningCurve(window=32, warm_up=40, floor=0.01, clip=5.0)
+    >>> scores = [curve.update(t, 5.0 - 0.5 * math.log(t) + 0.02 * (-1) ** t) for t in range(1, 100)]
+    >>> [round(score, 1) for score in scores[38:42]], round(curve.update(100, 2.9), 1)
+    ([nan, nan, -0.7, 2.2], 6.6)
+    """
+
+    def __init__(self, *, window: int, warm_up: int, floor: float, clip: float) -> None:
+        self._window, self._clip = window, clip
+        self._points: deque[tuple[float, float]] = deque()
+        self._sums = _Sums(0.0)
+        self._until_renewed = window
+        self._errors = RobustReference(window=window, warm_up=max(1, warm_up - FIRST_LINE), floor=floor, clip=clip)
+
+    def update(self, step: int, value: float) -> float:
+        """z of the next loss; NaN for one that was not measured and during the warm-up, infinity for infinity."""
+        if not math.isfinite(value):
+            return value
+        place = math.log(max(step, 1))
+        if len(self._points) < FIRST_LINE:
+            self._add(place, value)
+            return math.nan
+        expected = self._sums.line(place)
+        error = value - expected
+        z = self._errors.update(error)
+        if not math.isnan(z):
+            scale = self._errors.scale
+            value = expected + min(max(error, -self._clip * scale), self._clip * scale)
+            z = (error - max(0.0, self._errors.middle)) / scale
+        self._add(place, value)
+        return z
+
+    def _add(self, place: float, value: float) -> None:
+        """Remember a point. The sums are made anew once a window, or rounding errors would add up in a long run."""
+        self._points.append((place, value))
+        self._sums.add(place, value, 1)
+        while len(self._points) > 2 * self._window or (
+            len(self._points) > self._window and self._points[0][0] < place - RANGE
+        ):
+            self._sums.add(*self._points.popleft(), -1)
+        self._until_renewed -= 1
+        if self._until_renewed == 0:
+            self._until_renewed = self._window
+            self._sums = _Sums(place)
+            for point in self._points:
+                self._sums.add(*point, 1)
+
+
+class _Sums:
+    """What a least-squares line is made of, with places counted from an origin near them: their squares stay exact."""
+
+    def __init__(self, origin: float) -> None:
+        self.origin = origin
+        self.count = 0
+        self.x = self.y = self.xx = self.xy = 0.0
+
+    def add(self, place: float, value: float, times: int) -> None:
+        """A point, once more (1) or once less (-1)."""
+        x = place - self.origin
+        self.count += times
+        self.x += times * x
+        self.y += times * value
+        self.xx += times * x * x
+        self.xy += times * x * value
+
+    def line(self, place: float) -> float:
+        """The line at a place; level if it rises."""
+        x, y = self.x / self.count, self.y / self.count
+        spread = self.xx / self.count - x * x
+        slope = (self.xy / self.count - x * y) / spread if spread > 0.0 else 0.0
+        return y + min(0.0, slope) * (place - self.origin - x)

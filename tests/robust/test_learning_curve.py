@@ -1,0 +1,73 @@
+"""The line in log(step): it follows a power law, and what lies above it for once or for good."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rmetric.robust.learning_curve import LearningCurve
+
+
+def scores(losses: np.ndarray, first_step: int = 1, every: int = 1) -> np.ndarray:
+    curve = LearningCurve(window=96, warm_up=72, floor=0.005, clip=5.0)
+    return np.array([curve.update(first_step + every * place, loss) for place, loss in enumerate(losses.tolist())])
+
+
+def falling(length: int = 600, seed: int = 0) -> np.ndarray:
+    """A power law and a batch's noise."""
+    step = np.arange(1, length + 1)
+    return 1.5 + 4.0 * step**-0.3 + np.random.default_rng(seed).normal(0.0, 0.1, length)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_law_stays_near_its_line(seed: int) -> None:
+    z = scores(falling(seed=seed))[72:]
+    assert abs(np.mean(z)) < 0.35
+    assert 0.7 < np.std(z) < 1.3
+
+
+def test_the_first_score_comes_after_the_warm_up() -> None:
+    assert np.flatnonzero(~np.isnan(scores(falling())))[0] == 72
+
+
+def test_a_loss_that_stops_falling_lies_above_its_line_at_once() -> None:
+    stopped = falling()
+    stopped[300:] += 0.2  # two scales, and no more than the loss had fallen by in the last 200 steps
+    z = scores(stopped)
+    assert np.mean(z[300:330]) > 1.2
+
+
+def test_one_outlier_moves_the_next_scores_by_less_than_a_fifth() -> None:
+    spoiled = falling()
+    spoiled[300] = 50.0
+    assert np.abs(scores(spoiled)[301:320] - scores(falling())[301:320]).max() < 0.2
+
+
+def test_a_curve_that_bends_more_becomes_usual() -> None:
+    step = np.arange(1, 601)
+    bent = np.maximum(5.0 - 0.025 * step, 2.5) + np.random.default_rng(1).normal(0.0, 0.1, 600)
+    assert np.mean(scores(bent)[200:]) < 0.6
+
+
+def test_a_rising_line_is_not_drawn_on() -> None:
+    rising = 2.0 + 0.01 * np.arange(400.0) + np.random.default_rng(2).normal(0.0, 0.02, 400)
+    assert np.mean(scores(rising)[100:]) > 1.0
+
+
+def test_a_run_that_began_long_ago_is_judged_as_well() -> None:
+    losses = 2.0 + np.random.default_rng(3).normal(0.0, 0.1, 1000)
+    z = scores(losses, first_step=10**9, every=10)[100:]
+    assert np.isfinite(z).all()
+    assert abs(np.mean(z)) < 0.2
+
+
+def test_what_was_not_measured_leaves_no_trace() -> None:
+    losses = falling(200)
+    gaps = np.insert(losses, 150, math.nan)
+    curve, other = (LearningCurve(window=96, warm_up=72, floor=0.005, clip=5.0) for _ in range(2))
+    steps = np.insert(np.arange(1, 201), 150, 150)
+    with_gap = [curve.update(int(step), loss) for step, loss in zip(steps, gaps.tolist(), strict=True)]
+    without = [other.update(step, loss) for step, loss in enumerate(losses.tolist(), start=1)]
+    assert math.isnan(with_gap[150])
+    assert with_gap[151:] == without[150:]
+    assert curve.update(201, math.inf) == math.inf
