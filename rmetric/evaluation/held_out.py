@@ -19,7 +19,9 @@ ORACLE = "oracle"
 """It knows the onset."""
 OWN_SIGNAL = "own_signal"
 """It knows the twin, and alarms where the fault begins to show."""
-BOUNDS = (OWN_SIGNAL, ORACLE)
+CORROBORATED = "own_signal, second incident"
+"""The same, and one hardware event or slow step, such as healthy machines have, is no sign yet."""
+BOUNDS = (CORROBORATED, OWN_SIGNAL, ORACLE)
 SCORES = ("f1", "recall", "precision", "mean_share", "mean_share_warned", "mean_lead", "false_alarms_per_1000")
 
 
@@ -54,14 +56,17 @@ def oracle(ev: Evaluator) -> Counts:
     return ev.timeline.count("strict", np.where(ev.timeline.zone == WARNING, 1.0, 0.0), 0.5)
 
 
-def own_signals(ev: Evaluator) -> Counts | None:
-    """One alarm where a fault begins to show, in failed runs alone; ``None`` if no failed run's twin is there."""
-    scores = own_signal(ev.timeline, ev.study.runs)
+def own_signals(ev: Evaluator, incidents: int = 1) -> Counts | None:
+    """One alarm where a fault begins to show, in failed runs alone; ``None`` if no failed run's twin is there.
+
+    ``incidents``: as for :func:`rmetric.evaluation.own_signal.own_signal`.
+    """
+    scores = own_signal(ev.timeline, ev.study.runs, incidents)
     return ev.timeline.count("strict", scores, 0.5) if scores.any() else None
 
 
 def held_out(ev: Evaluator) -> list[HeldOut]:
-    """Causal detectors on the score half, the reference first, then by F1; last the two that know too much."""
+    """Causal detectors on the score half, the reference first, then by F1; last those that know too much."""
     thresholds = {name: _threshold(ev, name) for name in causal(ev)}
     return [*_ranked(ev, at_thresholds(ev, thresholds, ev.halves.score)), *_bounds(ev, ev.halves.score)]
 
@@ -113,8 +118,12 @@ def scored(
 
 
 def _bounds(ev: Evaluator, runs_R: NDArray[np.bool_] | None) -> list[HeldOut]:
-    signs = own_signals(ev)
-    found = [] if signs is None else [scored(ev, OWN_SIGNAL, Score.undefined("it knows the twin"), signs, None, runs_R)]
+    known = {CORROBORATED: own_signals(ev, incidents=2), OWN_SIGNAL: own_signals(ev)}
+    found = [
+        scored(ev, name, Score.undefined("it knows the twin"), signs, None, runs_R)
+        for name, signs in known.items()
+        if signs is not None
+    ]
     found.append(scored(ev, ORACLE, Score.undefined("it knows the onset"), oracle(ev), None, runs_R))
     return [replace(item, less_reference=None) for item in found]
 

@@ -35,10 +35,10 @@ def runs(**changes: tuple[int, float]) -> list[Run]:
     return [twin, failed]
 
 
-def first(both: list[Run]) -> int | None:
+def first(both: list[Run], incidents: int = 1) -> int | None:
     """Step of the one record that shows the fault."""
     timeline = Timeline.of(both)
-    found = np.flatnonzero(own_signal(timeline, both))
+    found = np.flatnonzero(own_signal(timeline, both, incidents))
     assert len(found) <= 1 and not (timeline.run[found] == 0).any()
     return int(timeline.step[found[0]]) if len(found) else None
 
@@ -65,6 +65,20 @@ def test_what_is_lost_in_the_noise_or_lies_before_the_onset_does_not_show() -> N
     assert first(both) is None
     both[1].observations.columns["hardware_events"][50] = 1.0
     assert first(both) is None
+
+
+def test_one_incident_may_be_any_machine_s_and_the_second_is_not() -> None:
+    both = runs()
+    both[1].observations.columns["hardware_events"][[50, 124, 134]] = 1.0
+    assert (first(both), first(both, incidents=2)) == (125, 135)
+    both[1].observations.columns["step_time_s"][129] = 0.04
+    assert first(both, incidents=2) == 130
+    both[1].observations.columns["step_time_s"][127] = 0.2
+    assert first(both, incidents=2) == 128
+
+
+def test_what_no_machine_does_needs_no_second_sign() -> None:
+    assert first(runs(training_loss=(130, 2.5)), incidents=2) == 130
 
 
 def test_without_a_twin_nothing_can_be_said() -> None:

@@ -1,8 +1,8 @@
-"""Halves by seed, forks never torn apart."""
+"""Halves and folds by seed, forks never torn apart."""
 
 from __future__ import annotations
 
-from rmetric.evaluation.split import halves
+from rmetric.evaluation.split import folds, halves
 
 
 def test_repetition_decides_where_there_is_one(make_run):
@@ -21,3 +21,12 @@ def test_otherwise_the_seed_decides(make_run):
 def test_forks_of_one_run_stay_together(make_run):
     both = halves([make_run([1], seed=4, repetition=1), make_run([1], seed=4, repetition=2)])
     assert both.score.tolist() == [True, True]
+
+
+def test_groups_take_turns_in_the_folds(make_run):
+    seeds = (5, 6, 5, 7, 8, 7)
+    assert folds([make_run([1], seed=seed) for seed in seeds], 3).tolist() == [0, 1, 0, 2, 0, 2]
+
+
+def test_a_run_without_a_seed_is_a_group_of_its_own(make_run):
+    assert folds([make_run([1]), make_run([1]), make_run([1])], 2).tolist() == [0, 1, 0]

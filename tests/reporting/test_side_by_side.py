@@ -350,12 +350,12 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert main(["--logs", *map(str, sources), *out]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "from 36 logs" in shown.out  # the transfer set's as well
+    assert "from 48 logs" in shown.out  # those of the sets beside the study as well
     ledger = pd.read_csv(tmp_path / "tables" / "table_8_claims.csv")
     assert {"ours_simulated", "ours_real"} <= {*ledger.columns}
     assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()
     kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npz")}
-    assert kept == {"simulated", "real", "transfer"}
+    assert kept == {"simulated", "real", "transfer", "fresh"}
 
 
 def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch) -> None:  # type: ignore[no-untyped-def]

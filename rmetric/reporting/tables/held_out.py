@@ -32,7 +32,9 @@ SHARE = (
 )
 OWN_SIGNAL_BOUND = (
     " own_signal knows the fault-free twin of every failed run and alarms in the first record that differs from the "
-    "twin's by more than one scale of the noise, in a hardware event or in a slow step: where the fault begins to show."
+    "twin's by more than one scale of the noise, in a hardware event or in a slow step: where the fault begins to "
+    "show. Healthy machines have such events and slow steps as well, and more of them than the budget allows false "
+    "alarms; own_signal, second incident, waits for the second one, unless a step takes 4.5 times as long as usual."
 )
 
 
