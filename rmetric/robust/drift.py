@@ -26,14 +26,15 @@ LARGEST_NATS = 1e6
 class LossEvidence:
     """Statistics of ΔL: training loss, validation loss, and a loss of exactly ln(vocabulary).
 
-    Of the training loss only the drift counts, to which one record adds 3 at most: a bad batch raises the loss as far
-    as a broken model does, for one step.
+    A training loss has to be high twice in a row, or to drift, to which one record adds 3 at most: a bad batch raises
+    the loss as far as a broken model does, for one step.
 
     A model that answers every token alike has a loss of ln(vocabulary) to the last digit, and will not recover:
     ``uniform_gap`` is infinite then.
     """
 
     statistics = (
+        "training_loss.lasting",
         "training_loss.drift",
         "validation_loss.jump",
         "uniform_gap.jump",
@@ -44,6 +45,7 @@ class LossEvidence:
         self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
         self._drift = Cusum(allowance=LOSS_ALLOWANCE, cap=CAP, ceiling=CEILING)
         self._schedule = Schedule(window)
+        self._excess = math.nan
         self._evaluation = RobustTrend(
             window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
         )
@@ -56,10 +58,14 @@ class LossEvidence:
             self._validation = self._evaluation.update(_bounded(observation["validation_loss"]))
         elif math.isnan(observation["validation_loss"]):
             self._validation = math.nan
-        excess = self._curve.update(observation.step, _bounded(observation["training_loss"]))
+        before, self._excess = (
+            self._excess,
+            self._curve.update(observation.step, _bounded(observation["training_loss"])),
+        )
         planned = self._schedule.raised(observation["learning_rate"])
-        drift = self._drift.update(math.nan if planned and excess < math.inf else excess)
-        return drift, self._validation, self._uniform(observation["uniform_gap"])
+        drift = self._drift.update(math.nan if planned and self._excess < math.inf else self._excess)
+        lasting = min(before, self._excess) if before == before else math.nan
+        return lasting, drift, self._validation, self._uniform(observation["uniform_gap"])
 
     def _uniform(self, gap: float) -> float:
         answers_alike = abs(gap) <= UNIFORM_NATS and self._lowest_gap < -LEARNED_NATS

@@ -195,6 +195,8 @@ def test_a_bad_batch_is_forgiven_and_a_broken_model_is_not() -> None:
     model = disturbed({"training_loss": (LATER, 6.0)})
     assert highest("training_loss.drift", batch, LATER) < 3.0
     assert statistic("training_loss.drift", model)[ONSET + 4] == pytest.approx(10.0, abs=0.1)
+    assert highest("training_loss.lasting", batch, LATER) < 5.0
+    assert statistic("training_loss.lasting", model)[ONSET + 1] > 20.0
 
 
 def test_what_a_planned_learning_rate_does_to_loss_and_gradients_does_not_add_up() -> None:
@@ -240,5 +242,6 @@ def test_the_first_judgements_come_with_the_end_of_the_warm_up() -> None:
     statistics = Statistics.of(healthy())
     first = {name: int(np.flatnonzero(~np.isnan(statistics[:, j]))[0]) for j, name in enumerate(STATISTICS)}
     assert first["training_loss.drift"] == 0  # nothing has added up
+    assert first["training_loss.lasting"] == 73
     assert first["grad_norm.jump"] == 72
     assert first["validation_loss.jump"] == 8 * 20 + 19
