@@ -58,13 +58,11 @@ class LossEvidence:
             self._validation = self._evaluation.update(_bounded(observation["validation_loss"]))
         elif math.isnan(observation["validation_loss"]):
             self._validation = math.nan
-        before, self._excess = (
-            self._excess,
-            self._curve.update(observation.step, _bounded(observation["training_loss"])),
-        )
+        excess = self._curve.update(observation.step, _bounded(observation["training_loss"]))
+        before, self._excess = self._excess, excess
+        lasting = min(before, excess) if before == before else math.nan
         planned = self._schedule.raised(observation["learning_rate"])
-        drift = self._drift.update(math.nan if planned and self._excess < math.inf else self._excess)
-        lasting = min(before, self._excess) if before == before else math.nan
+        drift = self._drift.update(math.nan if planned and excess < math.inf else excess)
         return lasting, drift, self._validation, self._uniform(observation["uniform_gap"])
 
     def _uniform(self, gap: float) -> float:
