@@ -188,8 +188,7 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
     return {
         "version": VERSION,
         "weights": dict(zip(("lambda", "sigma_sq", "delta_l"), fitted.weights, strict=True)),
-        "threshold": math.ceil(1000.0 * fitted.threshold)
-        / 1000.0,  # rounded tails must not exceed it where exact do not
+        "threshold": _rounded_up(fitted.threshold),
         "budget_per_step": budget_per_step,
         "tails": {
             name: {
@@ -212,6 +211,11 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+def _rounded_up(threshold: float) -> float:
+    """To a thousandth: no step that is below by exact tails may exceed it by rounded ones."""
+    return math.ceil(1000.0 * threshold) / 1000.0
 
 
 def parser() -> Parser:

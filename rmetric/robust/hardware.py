@@ -37,8 +37,8 @@ class HardwareEvidence:
     An incident is a hardware event, or a slow step after calm ones. Each kind counts the more, the rarer it was in this
     run (:class:`rmetric.robust.incidents.Rarity`). A slow step may be that of any worker, and so may an event without
     ``event_worker``. Where the log has no count of events (``hardware_events``), a change of ``lambda`` means that
-    there was one. A change of pace counts as one slow step and no more: a shared machine has those, and so has a run
-    that is resumed.
+    there was one. A change of pace counts as one slow step and no more, unless it is sixfold: a shared machine has
+    those, and so has a run that is resumed.
     """
 
     statistics = ("hardware_events.drift", "step_time_s.pace")
@@ -61,11 +61,15 @@ class HardwareEvidence:
         longest = observation["step_time_max_s"]
         log_time = logarithm(longest if longest == longest else observation["step_time_s"])
         excess = self._slow_excess(log_time, observation.step)
-        anybody = max(0.0, self._slow_rarity.weigh(steps, excess is not None) + (excess or 0.0))
+        slow = max(0.0, self._slow_rarity.weigh(steps, excess is not None) + (excess or 0.0))
         events, worker = self._events_of(observation), observation["event_worker"]
         weight = self._event_rarity.weigh(steps, events)
-        known = {worker: weight + OF_ONE_WORKER * events} if events and worker == worker else {}
-        incidents = self._incidents.update(steps, anybody + (0.0 if known else weight), known)
+        if events and worker == worker:
+            incidents = self._incidents.update(
+                steps, of_anybody=slow, of_worker=weight + OF_ONE_WORKER * events, worker=worker
+            )
+        else:
+            incidents = self._incidents.update(steps, of_anybody=slow + weight)
         return incidents, self._step_time.update(logarithm(observation["step_time_s"]))
 
     def _slow_excess(self, log_time: float, step: int) -> float | None:

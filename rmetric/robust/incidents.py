@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-
-from rmetric.robust.cusum import Cusum
 
 STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
 """Incidents a step of a machine whose stray errors mean nothing, and of one that is about to be lost."""
@@ -56,28 +53,29 @@ class WorkerIncidents:
     **Source:** for counts, Lucas, "Counted data CUSUM's", Technometrics 27 (1985).
 
     >>> incidents = WorkerIncidents()
-    >>> [round(incidents.update(10, 0.0, {worker: 2.0}), 2) for worker in (3, 5, 3)]
+    >>> [round(incidents.update(10, of_worker=2.0, worker=worker), 2) for worker in (3.0, 5.0, 3.0)]
     [1.78, 1.78, 3.35]
-    >>> round(incidents.update(10, 1.0, {}), 2)
+    >>> round(incidents.update(10, of_anybody=1.0), 2)
     4.14
     """
 
     def __init__(self) -> None:
-        self._anybody = _cusum()
-        self._of_worker: dict[float, Cusum] = {}
+        self._of_anybody = 0.0
+        self._of_worker: dict[str, float] = {}
+        """Of those that have more than anybody; by text, as a checkpoint holds it."""
 
-    def update(self, steps: int, anybody: float, of_worker: Mapping[float, float]) -> float:
-        """The largest sum after so many steps, with the weights of what happened in them: of anybody, of a worker."""
-        for worker in of_worker:
-            if worker not in self._of_worker:
-                self._of_worker[worker] = fresh = _cusum()
-                fresh.value = self._anybody.value
-        floor = self._anybody.update(anybody, steps)
-        for worker, cusum in list(self._of_worker.items()):
-            if cusum.update(anybody + of_worker.get(worker, 0.0), steps) <= floor:
-                del self._of_worker[worker]  # nothing of its own is left
-        return max((cusum.value for cusum in self._of_worker.values()), default=floor)
+    def update(self, steps: int, *, of_anybody: float = 0.0, of_worker: float = 0.0, worker: float = math.nan) -> float:
+        """The largest sum after so many steps, with the weight of what happened in them."""
+        hit = str(worker)
+        if of_worker > 0.0:
+            self._of_worker.setdefault(hit, self._of_anybody)
+        self._of_anybody = _risen(self._of_anybody, of_anybody, steps)
+        for name, value in list(self._of_worker.items()):
+            self._of_worker[name] = _risen(value, of_anybody + (of_worker if name == hit else 0.0), steps)
+            if self._of_worker[name] <= self._of_anybody:
+                del self._of_worker[name]  # nothing of its own is left
+        return max(self._of_worker.values(), default=self._of_anybody)
 
 
-def _cusum() -> Cusum:
-    return Cusum(allowance=ALLOWANCE, cap=math.inf, ceiling=CEILING)
+def _risen(value: float, weight: float, steps: int) -> float:
+    return min(max(0.0, value + weight - ALLOWANCE * steps), CEILING)

@@ -76,9 +76,9 @@ def test_an_event_of_an_unknown_worker_may_be_that_of_any() -> None:
 def test_workers_without_evidence_of_their_own_are_forgotten() -> None:
     incidents = WorkerIncidents()
     for worker in range(1000):
-        incidents.update(50, 0.0, {float(worker): 1.0})
+        incidents.update(50, of_worker=1.0, worker=float(worker))
     assert len(incidents._of_worker) == 0
-    assert incidents.update(1, 2.0, {7.0: 1.0}) == pytest.approx(3.0 - ALLOWANCE)
+    assert incidents.update(1, of_anybody=2.0, of_worker=1.0, worker=7.0) == pytest.approx(3.0 - ALLOWANCE)
 
 
 def test_the_evidence_of_events_fades() -> None:

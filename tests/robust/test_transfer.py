@@ -138,7 +138,7 @@ def test_a_false_alarm_is_put_down_to_what_raised_it(ev: Evaluator) -> None:
     controls_R = other.runs_where(fault="NONE") & other.halves.score
     counts = measured(other).counts(home, controls_R)
     causes = measured(other).causes(home, controls_R)
-    assert causes == {"grad_norm.factor": 2, "training_loss.drift": 2}
+    assert causes == {"grad_norm.factor": 2, "training_loss.lasting": 2}
     assert causes.total() == counts.fp[controls_R].sum()
 
 

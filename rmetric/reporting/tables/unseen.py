@@ -38,7 +38,7 @@ def of_fresh(ev: Evaluator, target: Evaluator) -> list[Table]:
     """Table 18: the study once more with another seed; parameters as for :func:`_table`."""
     what = (
         "All runs of the fresh set are scored: the study once more, with other seeds for weights, batches, onsets and "
-        "faults, recorded after the detectors had been chosen."
+        "faults. Nothing was fitted to them or chosen by them."
     )
     return [_table("table_18_fresh", "Table 18: Fresh seeds without refitting", what, "fresh set", ev, target)]
 

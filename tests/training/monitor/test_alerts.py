@@ -67,14 +67,14 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
     assert isinstance(detector, StreamingDetector)
     for step in range(1, 90):
         observation = Observation(
-            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.2, "hardware_events": 0.0}
+            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.1, "hardware_events": 0.0}
         )
         score = detector.update(observation)
         if score > detector.threshold:
             break
     assert detector.cause == "step_time_s"
     message = compose(detector, observation, score, Suspects(), 256)
-    assert "step time 0.2 s" in message and "mostly for step_time_s" in message and "the machine" in message
+    assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
     assert "learning rate" not in message
 
 
