@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from rmetric.evaluation.studies import FRESH, TRANSFER
 from rmetric.records import MEASUREMENTS
 
 FORMAT_KEY, FORMAT = b"rmetric_data_set", b"3"
 """Marks the file, in the metadata of its schema; another number is another layout."""
-SETS = MATRIX, TRANSFER, FRESH = "matrix", "transfer", "fresh"
+MATRIX = "matrix"
+SETS = (MATRIX, TRANSFER, FRESH)
 """The sets of runs: the planned study; what is kept for transfer (models, optimizers, faults not in the study); the
 study once more with another seed, for scoring alone."""
 

@@ -27,8 +27,6 @@ NOISE_SCALES = 1.0
 """A smaller difference to the twin is lost in the noise of one record."""
 SLOW_FACTOR = 1.5
 """A step that takes longer than the twin's usual one by this factor shows; clocks differ by less."""
-
-
 STALL_FACTOR = 4.5
 """No step of the healthy real runs takes as long: one such step is a sign by itself."""
 

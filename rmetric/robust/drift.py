@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
-from rmetric.robust.cusum import Cusum
 from rmetric.robust.learning_curve import LearningCurve
 from rmetric.robust.schedule import Schedule
-from rmetric.robust.signal import CAP, CEILING, CLIP
+from rmetric.robust.signal import CLIP, Shifts
 from rmetric.robust.trend import RobustTrend
 
 LOSS_FLOOR_NATS, EVALUATION_FLOOR_NATS = 0.005, 0.02
@@ -43,9 +42,8 @@ class LossEvidence:
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
-        self._drift = Cusum(allowance=LOSS_ALLOWANCE, cap=CAP, ceiling=CEILING)
+        self._shifts = Shifts(allowance=LOSS_ALLOWANCE)
         self._schedule = Schedule(window)
-        self._excess = math.nan
         self._evaluation = RobustTrend(
             window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
         )
@@ -59,10 +57,8 @@ class LossEvidence:
         elif math.isnan(observation["validation_loss"]):
             self._validation = math.nan
         excess = self._curve.update(observation.step, _bounded(observation["training_loss"]))
-        before, self._excess = self._excess, excess
-        lasting = min(before, excess) if before == before else math.nan
         planned = self._schedule.raised(observation["learning_rate"])
-        drift = self._drift.update(math.nan if planned and excess < math.inf else excess)
+        _, lasting, drift = self._shifts.update(excess, planned=planned)
         return lasting, drift, self._validation, self._uniform(observation["uniform_gap"])
 
     def _uniform(self, gap: float) -> float:

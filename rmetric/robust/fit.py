@@ -172,7 +172,7 @@ def weight_grid() -> list[Weights]:
 
 def statistics_of(study: Study, runs_R: NDArray[np.bool_], jobs: int | None = None) -> Floats:
     """Statistics of some of the runs, one after the other, shape (records, statistics)."""
-    chosen = [run.observations for run, wanted in zip(study.runs, runs_R.tolist(), strict=True) if wanted]
+    chosen = [run.observations for run in itertools.compress(study.runs, runs_R)]
     found = in_parallel(Statistics.of, chosen, jobs, "statistics of the robust metric", "run")
     return np.concatenate([np.empty((0, len(STATISTICS))), *found])
 
@@ -183,7 +183,7 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
     if not runs_R.any():
         raise UserError(f"{study.folder} has no run in the fit half (odd repetitions); give a whole study")
     timeline, _ = Timeline.of(study.runs).only(runs_R)
-    chosen = [run for run, wanted in zip(study.runs, runs_R.tolist(), strict=True) if wanted]
+    chosen = list(itertools.compress(study.runs, runs_R))
     fitted = fit(timeline, statistics_of(study, runs_R, jobs), folds(chosen, FOLDS), budget_per_step)
     return {
         "version": VERSION,

@@ -28,17 +28,41 @@ class Suspicion(NamedTuple):
     """CUSUM of the z's."""
 
 
+class Shifts:
+    """What a sequence of robust z's shows: a jump, a jump that stays, a drift; upward only.
+
+    Parameters
+    ----------
+    allowance
+        Of the drift's CUSUM, in scales: half the smallest shift that is looked for (Page's optimum).
+
+    A value that was not measured is no evidence: it leaves the drift where it was, and the other two are NaN.
+
+    >>> shifts = Shifts(allowance=0.5)
+    >>> [tuple(shifts.update(z)) for z in (1.0, 9.0, -2.0)]
+    [(1.0, nan, 0.5), (9.0, 1.0, 3.0), (-2.0, -2.0, 0.5)]
+    """
+
+    def __init__(self, *, allowance: float) -> None:
+        self._drift = Cusum(allowance=allowance, cap=CAP, ceiling=CEILING)
+        self._before = math.nan
+
+    def update(self, jump: float, *, planned: bool = False) -> Suspicion:
+        """Judge the next z; ``planned``: where a change is expected, it does not add to the drift."""
+        before, self._before = self._before, jump
+        drift = self._drift.update(math.nan if planned and jump < math.inf else jump)
+        return Suspicion(jump, min(jump, before) if before == before else math.nan, drift)
+
+
 class Signal:
-    """A signal against what its own past makes one expect, upward only.
+    """A signal against what its own past makes one expect.
 
     Parameters
     ----------
     floor
         Smallest scale, in units of the signal.
     allowance
-        Of the drift's CUSUM, in scales: half the smallest shift that is looked for (Page's optimum).
-
-    A value that was not measured is no evidence: it leaves the drift where it was, and the other two are NaN.
+        As for :class:`Shifts`.
 
     >>> signal = Signal(floor=0.01, allowance=0.5)
     >>> for t in range(80):
@@ -49,8 +73,7 @@ class Signal:
 
     def __init__(self, *, floor: float, allowance: float, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
         self._trend = RobustTrend(window=window, warm_up=warm_up, floor=floor, clip=CLIP)
-        self._drift = Cusum(allowance=allowance, cap=CAP, ceiling=CEILING)
-        self._before = math.nan
+        self._shifts = Shifts(allowance=allowance)
 
     @property
     def excess(self) -> float:
@@ -63,8 +86,5 @@ class Signal:
         return self._trend.shortfall
 
     def update(self, value: float, *, planned: bool = False) -> Suspicion:
-        """Judge the next value; ``planned``: where a change is expected, it does not add to the drift."""
-        jump = self._trend.update(value)
-        before, self._before = self._before, jump
-        drift = self._drift.update(math.nan if planned and jump < math.inf else jump)
-        return Suspicion(jump, min(jump, before) if before == before else math.nan, drift)
+        """Judge the next value; ``planned``: as for :meth:`Shifts.update`."""
+        return self._shifts.update(self._trend.update(value), planned=planned)

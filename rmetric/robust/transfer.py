@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class Measured:
         """Fitted to those of the runs that lie in the fit half; ``None`` if nothing can be fitted to them."""
         chosen = runs_R & self.ev.halves.fit
         timeline, rows = self.ev.timeline.only(chosen)
-        folds_R = folds([run for run, wanted in zip(self.ev.study.runs, chosen.tolist(), strict=True) if wanted], FOLDS)
+        folds_R = folds(list(compress(self.ev.study.runs, chosen)), FOLDS)
         return fit_or_none(timeline, self.statistics_NJ[rows], folds_R)
 
     def r(self, fitted: Fit, runs_R: Runs) -> Floats:
