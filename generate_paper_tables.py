@@ -43,15 +43,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.evaluation.live_results import (
         LiveResults,  # after the arguments are known to be good: --help is instant
     )
-    from rmetric.evaluation.studies import FRESH, TRANSFER, evaluators, load_beside, load_studies
+    from rmetric.evaluation.studies import evaluators, load_beside, load_studies
     from rmetric.reporting.formats import SCREEN_WIDTH, latex_document, to_screen, write
-    from rmetric.reporting.tables import build_tables
+    from rmetric.reporting.tables import build_tables, sets_beside
 
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))
-    transfers = load_beside(TRANSFER, sources, args.jobs) if not args.tables or "10" in args.tables else {}
-    fresh = load_beside(FRESH, sources, args.jobs) if not args.tables or "18" in args.tables else {}
-    for study in (*studies.values(), *transfers.values(), *fresh.values()):
+    beside = {part: load_beside(part, sources, args.jobs) for part in sets_beside(args.tables)}
+    every = [*studies.values(), *(study for found in beside.values() for study in found.values())]
+    for study in every:
         for warning in study.warnings():
             print(f"warning: {warning}", file=sys.stderr)
     cache = args.cache or out / "cache"
@@ -61,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         evaluators(studies, names, cache=cache, **options),
         args.protocol,
         LiveResults.read(out.parent),
-        evaluators(transfers, names, cache=cache / "transfer", **options),
-        evaluators(fresh, names, cache=cache / "fresh", **options),
+        {part: evaluators(found, names, cache=cache / part, **options) for part, found in beside.items()},
         args.tables,
     )
     for table in tables:
@@ -72,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for study in studies.values():
         if study.note:
             print(study.note)
-    logs = sum(len(study.runs) for study in (*studies.values(), *transfers.values(), *fresh.values()))
+    logs = sum(len(study.runs) for study in every)
     print(f"{len(tables)} tables from {logs:,} logs written to {out}/ as .md, .csv and .tex")
 
 

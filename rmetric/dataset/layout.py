@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rmetric.evaluation.studies import FRESH, TRANSFER
+from rmetric.evaluation.studies import BESIDE
 from rmetric.records import MEASUREMENTS
 
 FORMAT_KEY, FORMAT = b"rmetric_data_set", b"3"
 """Marks the file, in the metadata of its schema; another number is another layout."""
 MATRIX = "matrix"
-SETS = (MATRIX, TRANSFER, FRESH)
+SETS = (MATRIX, *BESIDE)
 """The sets of runs: the planned study; what is kept for transfer (models, optimizers, faults not in the study); the
-study once more with another seed, for scoring alone."""
+study once more with another seed, for scoring alone; both of these with a third seed, recorded when the metric stood
+as it is."""
 
 RUN_COLUMNS = {
     "set": pa.string(),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.records import Observation
 from rmetric.robust.metric import READS, RobustRMetric, RobustRValue
+from rmetric.robust.reference import WARM_UP, WINDOW
 from rmetric.robust.settings import RobustSettings
-from rmetric.robust.signal import WARM_UP, WINDOW
 
 
 def _threshold() -> float:

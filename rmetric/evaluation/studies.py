@@ -15,7 +15,7 @@ from rmetric.evaluation.loading import Study, load_study
 SIMULATED, REAL = "simulated", "real"
 WORLDS = {"simulator": SIMULATED, "torch": REAL}
 """``backend`` of a log's config → what its study is called."""
-TRANSFER, FRESH = "transfer", "fresh"
+TRANSFER, FRESH, TRANSFER_2, FRESH_2 = BESIDE = ("transfer", "fresh", "transfer_2", "fresh_2")
 """Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
 
 
@@ -49,7 +49,7 @@ def load_beside(part: str, sources: Mapping[str, str | Path], jobs: int | None =
     Parameters
     ----------
     part
-        :data:`TRANSFER` or :data:`FRESH`. Of ``FILE.parquet`` it is ``FILE.parquet:part``; of a folder the one of that
+        One of :data:`BESIDE`. Of ``FILE.parquet`` it is ``FILE.parquet:part``; of a folder the one of that
         name with ``_PART``.
     sources
         Study → folder or file.

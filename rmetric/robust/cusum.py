@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+CAP, CEILING = 3.0, 60.0
+"""What one record counts at most, so that it takes several to raise an alert, and the sum at most."""
+
 
 class Cusum:
     """One-sided CUSUM of standardised values, each of which counts only up to a cap.
@@ -13,7 +16,7 @@ class Cusum:
     Parameters
     ----------
     allowance
-        k: what a healthy value may exceed its expectation by; half the smallest shift that matters.
+        k: what a healthy value may exceed its expectation by; half the smallest shift that matters (Page's optimum).
     cap
         Largest value that counts: one outlier, however large, is not a drift.
     ceiling
@@ -29,13 +32,14 @@ class Cusum:
     [0.0, 1.0, 4.5, 4.5, 3.0]
     """
 
-    def __init__(self, *, allowance: float, cap: float, ceiling: float) -> None:
+    def __init__(self, *, allowance: float, cap: float = CAP, ceiling: float = CEILING) -> None:
         self.allowance, self.cap, self.ceiling = allowance, cap, ceiling
         self.value = 0.0
 
-    def update(self, z: float, records: float = 1.0) -> float:
-        """The sum with the next value, which summarises ``records`` allowances."""
-        if not math.isnan(z):
-            risen = self.value + min(z, self.cap) - self.allowance * records if z < math.inf else self.ceiling
-            self.value = min(max(0.0, risen), self.ceiling)
+    def update(self, z: float, *, planned: bool = False) -> float:
+        """The sum with the next value; where a change is ``planned``, a finite one is not added."""
+        if z == math.inf:
+            self.value = self.ceiling
+        elif not planned and not math.isnan(z):
+            self.value = min(max(0.0, self.value + min(z, self.cap) - self.allowance), self.ceiling)
         return self.value

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
-from rmetric.robust.learning_curve import LearningCurve
+from rmetric.robust.cusum import Cusum
+from rmetric.robust.learning_curve import LOSS_FLOOR_NATS, LearningCurve, bounded
+from rmetric.robust.reference import CLIP
 from rmetric.robust.schedule import Schedule
-from rmetric.robust.signal import CLIP, Shifts
 from rmetric.robust.trend import RobustTrend
 
-LOSS_FLOOR_NATS, EVALUATION_FLOOR_NATS = 0.005, 0.02
+EVALUATION_FLOOR_NATS = 0.02
 LOSS_ALLOWANCE = 1.0
 """Shifts of two scales are looked for: where the line goes on errs by a part of a scale itself."""
 EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
@@ -18,8 +19,6 @@ EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 """A model that has come 0.1 nats below ln(vocabulary) does not return to it by itself; 2e-5 is the rounding of a mean
 of logarithms in single precision."""
-LARGEST_NATS = 1e6
-"""Beyond any loss; keeps differences finite."""
 
 
 class LossEvidence:
@@ -42,7 +41,8 @@ class LossEvidence:
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
-        self._shifts = Shifts(allowance=LOSS_ALLOWANCE)
+        self._drift = Cusum(allowance=LOSS_ALLOWANCE)
+        self._before = math.nan
         self._schedule = Schedule(window)
         self._evaluation = RobustTrend(
             window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
@@ -53,12 +53,12 @@ class LossEvidence:
     def update(self, observation: Observation) -> tuple[float, ...]:
         """The statistics of the next record."""
         if observation.evaluated or math.isinf(observation["validation_loss"]):
-            self._validation = self._evaluation.update(_bounded(observation["validation_loss"]))
+            self._validation = self._evaluation.update(bounded(observation["validation_loss"]))
         elif math.isnan(observation["validation_loss"]):
             self._validation = math.nan
-        excess = self._curve.update(observation.step, _bounded(observation["training_loss"]))
-        planned = self._schedule.raised(observation["learning_rate"])
-        _, lasting, drift = self._shifts.update(excess, planned=planned)
+        z = self._curve.update(observation.step, bounded(observation["training_loss"]))
+        lasting, self._before = min(z, self._before) if self._before == self._before else math.nan, z
+        drift = self._drift.update(z, planned=self._schedule.raised(observation["learning_rate"]))
         return lasting, drift, self._validation, self._uniform(observation["uniform_gap"])
 
     def _uniform(self, gap: float) -> float:
@@ -66,7 +66,3 @@ class LossEvidence:
         if gap < self._lowest_gap:
             self._lowest_gap = gap
         return math.inf if answers_alike or math.isinf(gap) else 0.0 if gap == gap else math.nan
-
-
-def _bounded(loss: float) -> float:
-    return min(max(loss, -LARGEST_NATS), LARGEST_NATS) if math.isfinite(loss) else loss

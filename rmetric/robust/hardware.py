@@ -8,8 +8,7 @@ from rmetric.records import Observation
 from rmetric.robust.incidents import Rarity, WorkerIncidents
 from rmetric.robust.logarithm import logarithm
 from rmetric.robust.pace import Pace
-from rmetric.robust.reference import RobustReference
-from rmetric.robust.signal import CLIP
+from rmetric.robust.reference import CLIP, RobustReference
 
 OF_ONE_WORKER = 0.7
 """What an event counts more where its worker is known. Of w healthy workers the same one is hit again with probability

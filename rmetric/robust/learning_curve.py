@@ -7,10 +7,19 @@ from collections import deque
 
 from rmetric.robust.reference import RobustReference
 
+LOSS_FLOOR_NATS = 0.005
+"""Smallest scale of a training loss that matters."""
+LARGEST_NATS = 1e6
+"""Beyond any loss; keeps differences finite."""
 FIRST_LINE = 32
 """Losses before the first line is drawn."""
 RANGE = math.log(4.0)
 """Of log(step) in one line: with the steep beginning in it, healthy drifts were three times as high."""
+
+
+def bounded(loss: float) -> float:
+    """A finite loss within ± :data:`LARGEST_NATS`; others as they are."""
+    return min(max(loss, -LARGEST_NATS), LARGEST_NATS) if math.isfinite(loss) else loss
 
 
 class LearningCurve:
@@ -46,6 +55,8 @@ class LearningCurve:
     """
 
     def __init__(self, *, window: int, warm_up: int, floor: float, clip: float) -> None:
+        self.excess = math.nan
+        """The last z in units of the loss: how far it lay above its expectation."""
         self._window, self._clip = window, clip
         self._points: deque[tuple[float, float]] = deque()
         self._sums = _Sums(0.0)
@@ -54,6 +65,7 @@ class LearningCurve:
 
     def update(self, step: int, value: float) -> float:
         """z of the next loss; NaN for one that was not measured and during the warm-up, infinity for infinity."""
+        self.excess = value if not math.isfinite(value) else math.nan
         if not math.isfinite(value):
             return value
         place = math.log(max(step, 1))
@@ -66,7 +78,8 @@ class LearningCurve:
         if not math.isnan(z):
             scale = self._errors.scale
             value = expected + min(max(error, -self._clip * scale), self._clip * scale)
-            z = (error - max(0.0, self._errors.middle)) / scale
+            self.excess = error - max(0.0, self._errors.middle)
+            z = self.excess / scale
         self._add(place, value)
         return z
 

@@ -13,8 +13,8 @@ from rmetric.records import Observation, Observations
 from rmetric.robust.drift import LossEvidence
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
+from rmetric.robust.reference import WARM_UP, WINDOW
 from rmetric.robust.settings import RobustSettings
-from rmetric.robust.signal import WARM_UP, WINDOW
 from rmetric.robust.surprise import Tail
 
 COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)

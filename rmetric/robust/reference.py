@@ -6,6 +6,11 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 
+WINDOW, WARM_UP = 96, 72
+"""Records that make level and scale, and that must have been there before the first score. They are records and not
+steps, because a record is one draw of the noise however many steps it summarises."""
+CLIP = 5.0
+"""Scales from its level at which a value enters the window: beyond nearly all noise, below what harms."""
 NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 

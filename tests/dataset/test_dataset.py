@@ -184,11 +184,12 @@ def test_the_transfer_set_is_apart(study: Path, tmp_path: Path) -> None:
         load_study(f"{path}:test")
 
 
-def test_a_data_set_has_three_sets_at_most(study: Path, tmp_path: Path) -> None:
-    path = write_data_set([study] * 3, tmp_path / "three.parquet", jobs=1).path
-    assert len(load_study(f"{path}:fresh").runs) == 7
-    with pytest.raises(UserError, match="4 folders, and a data set has 3 sets: matrix, transfer, fresh"):
-        write_data_set([study] * 4, tmp_path / "four.parquet", jobs=1)
+def test_a_data_set_has_five_sets_at_most(study: Path, tmp_path: Path) -> None:
+    path = write_data_set([study] * 5, tmp_path / "five.parquet", jobs=1).path
+    for part in ("fresh", "fresh_2"):
+        assert len(load_study(f"{path}:{part}").runs) == 7
+    with pytest.raises(UserError, match="6 folders, and a data set has 5 sets: matrix, transfer, fresh, transfer_2"):
+        write_data_set([study] * 6, tmp_path / "six.parquet", jobs=1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,16 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
-from rmetric.evaluation.studies import FRESH, TRANSFER, evaluators, load_beside, load_studies
+from rmetric.evaluation.studies import (
+    BESIDE,
+    FRESH,
+    FRESH_2,
+    TRANSFER,
+    TRANSFER_2,
+    evaluators,
+    load_beside,
+    load_studies,
+)
 from rmetric.reporting.figures import (
     BOTH,
     FIGURES,
@@ -46,7 +55,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for log in transfer.glob("*.jsonl"):
         log.write_text(log.read_text(encoding="utf-8").replace("LR_SPIKE", "LARGE_LR"), encoding="utf-8")
     fresh = build_logs(folder / "logs_REAL_FRESH", seed=150, **REAL)
-    return [simulated, write_data_set([real, transfer, fresh], folder / "real.parquet", jobs=1).path]
+    again = build_logs(folder / "logs_REAL_TRANSFER_2", seed=200, **{**REAL, "optimizer": "sgd"})
+    later = build_logs(folder / "logs_REAL_FRESH_2", seed=250, **REAL)
+    sets = [real, transfer, fresh, again, later]
+    return [simulated, write_data_set(sets, folder / "real.parquet", jobs=1).path]
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +67,24 @@ def studies(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.fixture(scope="module")
-def target(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
-    found = load_beside(TRANSFER, {"real": sources[1]}, 1)
-    return evaluators(found, DETECTORS, cache=tmp_path_factory.mktemp("c"), jobs=1, draws=50)["real"]
+def beside(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Evaluator]]:
+    """The sets beside the real study."""
+    found = {part: load_beside(part, {"real": sources[1]}, 1) for part in BESIDE}
+    options = {"jobs": 1, "draws": 50}
+    return {
+        part: evaluators(study, DETECTORS, cache=tmp_path_factory.mktemp("c"), **options)
+        for part, study in found.items()
+    }
 
 
 @pytest.fixture(scope="module")
-def fresh(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
-    found = load_beside(FRESH, {"real": sources[1]}, 1)
-    return evaluators(found, DETECTORS, cache=tmp_path_factory.mktemp("c"), jobs=1, draws=50)["real"]
+def target(beside: dict[str, dict[str, Evaluator]]) -> Evaluator:
+    return beside[TRANSFER]["real"]
 
 
 @pytest.fixture(scope="module")
-def tables(studies: dict[str, Evaluator], target: Evaluator, fresh: Evaluator) -> dict[str, Table]:
-    return {table.name: table for table in build_tables(studies, transfers={"real": target}, fresh={"real": fresh})}
+def tables(studies: dict[str, Evaluator], beside: dict[str, dict[str, Evaluator]]) -> dict[str, Table]:
+    return {table.name: table for table in build_tables(studies, beside=beside)}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -85,7 +101,9 @@ def test_studies_are_called_by_their_backend(sources: list[Path], tmp_path: Path
         load_studies([sources[0], sources[0]], 1)
 
 
-@pytest.mark.parametrize(("part", "fault", "seed"), [(TRANSFER, "LARGE_LR", 100), (FRESH, "LR_SPIKE", 150)])
+@pytest.mark.parametrize(
+    ("part", "fault", "seed"), [(TRANSFER, "LARGE_LR", 100), (FRESH, "LR_SPIKE", 150), (FRESH_2, "LR_SPIKE", 250)]
+)
 def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: str, seed: int) -> None:
     folder = sources[0].with_name("logs_REAL")
     found = load_beside(part, {"simulated": sources[0], "folder": folder, "file": sources[1]}, 1)
@@ -171,7 +189,14 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
     names, own = list(tables), ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_confusion"]
     pair = [name for name in names if name.startswith("table_15")]
     ratio = ["table_17_overhead_ratio", "table_17b_overhead_assumptions"]
-    assert names[names.index("table_11_weights") + 1 :] == [*own, *pair, *ratio, "table_18_fresh", "headline"]
+    assert names[names.index("table_11_weights") + 1 :] == [
+        *own,
+        *pair,
+        *ratio,
+        "table_18_fresh",
+        "table_18b_fresh_2",
+        "headline",
+    ]
     assert len(pair) == 3
     for name in (*own, *ratio):
         assert "study" not in {column.key for column in tables[name].columns}  # of the real one alone
@@ -239,16 +264,25 @@ def test_transfer_is_scored_with_the_thresholds_of_the_study(
     assert rows["grad_norm"]["recall_unseen"] == Score(1.0, *_ends(rows["grad_norm"]["recall_unseen"]))
 
 
-def test_fresh_seeds_are_scored_with_the_thresholds_of_the_study(
-    studies: dict[str, Evaluator], fresh: Evaluator, tables: dict[str, Table]
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [(FRESH, "table_18_fresh"), (TRANSFER_2, "table_10b_unseen_2"), (FRESH_2, "table_18b_fresh_2")],
+)
+def test_other_seeds_are_scored_with_the_thresholds_of_the_study(
+    part: str,
+    name: str,
+    studies: dict[str, Evaluator],
+    beside: dict[str, dict[str, Evaluator]],
+    tables: dict[str, Table],
 ) -> None:
-    ev = studies["real"]
-    rows = {row["detector"]: row for row in tables["table_18_fresh"].rows}
-    for item in moved(ev, fresh):
+    ev, seeds = studies["real"], beside[part]["real"]
+    rows = {row["detector"]: row for row in tables[name].rows}
+    for item in moved(ev, seeds):
         if item.name != ORACLE:
             assert rows[item.name]["threshold"] == Score(ev.within_budget(item.name).threshold)
-            assert rows[item.name]["f1"] == fresh.summary_of(item.counts)["f1"]  # type: ignore[arg-type]
-    assert "Recall, " not in {column.title for column in tables["table_18_fresh"].columns}
+            assert rows[item.name]["f1"] == seeds.summary_of(item.counts)["f1"]  # type: ignore[arg-type]
+    assert not any(column.title.startswith("Recall, ") for column in tables[name].columns)
+    assert ("recorded when all detectors stood" in tables[name].caption) == part.endswith("_2")
 
 
 def _ends(score: object) -> tuple[float, float]:
@@ -350,12 +384,12 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert main(["--logs", *map(str, sources), *out]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "from 48 logs" in shown.out  # those of the sets beside the study as well
+    assert "from 72 logs" in shown.out  # those of the sets beside the study as well
     ledger = pd.read_csv(tmp_path / "tables" / "table_8_claims.csv")
     assert {"ours_simulated", "ours_real"} <= {*ledger.columns}
     assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()
     kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npz")}
-    assert kept == {"simulated", "real", "transfer", "fresh"}
+    assert kept == {"simulated", "real", *BESIDE}
 
 
 def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch) -> None:  # type: ignore[no-untyped-def]

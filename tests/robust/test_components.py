@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.records import Observations
+from rmetric.robust.gradients import EXPLAINED_PER_NAT
 from rmetric.robust.hardware import OF_ONE_WORKER, SLOW_MOST
 from rmetric.robust.incidents import ALLOWANCE, WorkerIncidents
 from rmetric.robust.metric import STATISTICS, Statistics
@@ -147,10 +148,33 @@ def test_a_gradient_that_all_but_vanishes_is_seen_as_one_that_grows() -> None:
         assert highest(name, healthy()) < 1.0
 
 
-@pytest.mark.parametrize("name", ["grad_norm", "update_rms"])
-def test_a_jump_of_a_scale_is_seen_in_its_record(name: str) -> None:
-    jumped = disturbed({name: (LATER, columns()[name][LATER] * 15.0)})
-    z = statistic(f"{name}.jump", jumped)
+def both(loss_nats: float, gradient_log: float) -> Observations:
+    """One record in which the loss is so much higher, and the log gradient norm."""
+    made, here = columns(), slice(ONSET, ONSET + 1)
+    return disturbed(
+        {
+            "training_loss": (here, made["training_loss"][ONSET] + loss_nats),
+            "grad_norm": (here, made["grad_norm"][ONSET] * np.exp(gradient_log)),
+        }
+    )
+
+
+def test_one_record_of_a_broken_model_is_told_from_a_bad_batch() -> None:
+    name = "grad_norm.unexplained"
+    usual = highest(name, healthy())
+    assert highest(name, both(3.0, 1.3), LATER) < usual + 0.3  # a bad batch: no more gradient than its loss explains
+    assert highest(name, both(0.0, 3.0), LATER) < usual + 0.3  # a gradient that stands out, and no loss with it
+    assert statistic(name, both(1.5, 3.0))[ONSET] == pytest.approx(1.5, abs=0.3)
+    assert statistic(name, both(1.5, 2.0))[ONSET] == pytest.approx(2.0 - EXPLAINED_PER_NAT * 1.5, abs=0.5)
+
+
+@pytest.mark.parametrize("name", ["training_loss", "grad_norm"])
+def test_what_a_loss_explains_is_not_known_where_one_of_both_is_missing(name: str) -> None:
+    assert math.isnan(statistic("grad_norm.unexplained", disturbed({name: (LATER, math.nan)}))[ONSET])
+
+
+def test_a_jump_of_the_update_is_seen_in_its_record() -> None:
+    z = statistic("update_rms.jump", disturbed({"update_rms": (LATER, columns()["update_rms"][LATER] * 15.0)}))
     assert z[ONSET] > 10.0 > 5.0 > np.nanmax(z[:ONSET])
 
 
@@ -172,14 +196,18 @@ def test_a_learning_rate_that_falls_is_no_evidence() -> None:
     assert highest("update_rms.jump", lowered, LATER) < 1.0
 
 
-@pytest.mark.parametrize(("name", "value"), [("grad_norm", 0.0), ("update_rms", 0.0), ("non_finite_count", 1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("grad_norm.factor", 0.0), ("update_rms.jump", 0.0), ("non_finite_count.jump", 1.0)]
+)
 def test_what_no_healthy_step_has_is_certain(name: str, value: float) -> None:
-    assert statistic(f"{name}.jump", disturbed({name: (LATER, value)}))[ONSET] == math.inf
+    changes = {name.partition(".")[0]: (LATER, value)}
+    assert statistic(name, disturbed(changes))[ONSET] == math.inf
 
 
-@pytest.mark.parametrize("name", ["grad_norm", "update_rms"])
+@pytest.mark.parametrize("name", ["grad_norm.factor", "update_rms.jump"])
 def test_a_zero_at_the_very_beginning_is_a_warm_up(name: str) -> None:
-    assert not np.isinf(statistic(f"{name}.jump", disturbed({name: (slice(0, 5), 0.0)}))).any()
+    changes = {name.partition(".")[0]: (slice(0, 5), 0.0)}
+    assert not np.isposinf(statistic(name, disturbed(changes))).any()
 
 
 def test_a_gradient_norm_that_creeps_up_adds_up() -> None:
@@ -243,5 +271,5 @@ def test_the_first_judgements_come_with_the_end_of_the_warm_up() -> None:
     first = {name: int(np.flatnonzero(~np.isnan(statistics[:, j]))[0]) for j, name in enumerate(STATISTICS)}
     assert first["training_loss.drift"] == 0  # nothing has added up
     assert first["training_loss.lasting"] == 73
-    assert first["grad_norm.jump"] == 72
+    assert first["grad_norm.factor"] == 72
     assert first["validation_loss.jump"] == 8 * 20 + 19

@@ -38,7 +38,8 @@ def test_the_evidence_fades_from_the_ceiling() -> None:
     assert [ours.update(0.0) for _ in range(120)][-1] == 0.0
 
 
-def test_a_value_may_summarise_many_allowances() -> None:
-    ours = cusum(allowance=0.02)
-    ours.update(1.0)
-    assert ours.update(0.0, 20) == pytest.approx(0.58)
+def test_a_planned_change_leaves_it_unless_it_is_infinite() -> None:
+    ours = cusum()
+    ours.update(2.0)
+    assert ours.update(2.0, planned=True) == 1.5
+    assert ours.update(math.inf, planned=True) == 60.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from rmetric.evaluation.evaluator import Evaluator
@@ -63,8 +64,7 @@ def build_tables(
     studies: Evaluator | Mapping[str, Evaluator],
     protocol: str = "both",
     live: LiveResults | None = None,
-    transfers: Mapping[str, Evaluator] | None = None,
-    fresh: Mapping[str, Evaluator] | None = None,
+    beside: Mapping[str, Mapping[str, Evaluator]] | None = None,
     numbers: Sequence[str] = (),
 ) -> list[Table]:
     """The tables, in order.
@@ -77,10 +77,9 @@ def build_tables(
         ``paper`` or ``strict``: without the columns and rows of the other one.
     live
         What real runs gave, for the ledger and for Table 17.
-    transfers
-        Study → its evaluated transfer set; studies that have none are left out.
-    fresh
-        The same of the sets with fresh seeds.
+    beside
+        Name of a set (:data:`rmetric.evaluation.studies.BESIDE`) → study → its evaluated set; studies that have none
+        are left out.
     numbers
         Of the tables, from :data:`NUMBERS`; none: all that these studies have.
     """
@@ -91,21 +90,24 @@ def build_tables(
             continue
         if number == "8":
             found += _ledger(named, live)
-        elif number == "10":
-            found += _beside(named, transfers or {}, unseen.of_transfer)
+        elif number in unseen.PARTS:
+            found += _unseen(named, beside or {}, unseen.PARTS[number])
         elif number == "15":
             found += _simulated_vs_real(named)
         elif number == "16":
             found += _robust_transfer(named)
         elif number == "17":
             found += _of_all(_real(named), lambda ev: overhead_ratio.tables(ev, live), side_by_side)
-        elif number == "18":
-            found += _beside(named, fresh or {}, unseen.of_fresh)
         elif number in REAL_TABLES:
             found += _of_all(_real(named), REAL_TABLES[number], side_by_side)
         else:
             found += _of_all(named, TABLES[number], same_for_all if number == "1" else side_by_side)
     return [table.limited_to(protocol) for table in found]
+
+
+def sets_beside(numbers: Sequence[str] = ()) -> list[str]:
+    """Sets beside a study that tables of these numbers are made of; all of them if there is no number."""
+    return [part for number, parts in unseen.PARTS.items() if not numbers or number in numbers for part in parts]
 
 
 def _ledger(named: Mapping[str, Evaluator], live: LiveResults | None) -> list[Table]:
@@ -114,13 +116,18 @@ def _ledger(named: Mapping[str, Evaluator], live: LiveResults | None) -> list[Ta
     return claims_ledger.of_several(named, live)
 
 
-def _beside(
-    named: Mapping[str, Evaluator],
-    targets: Mapping[str, Evaluator],
-    build: Callable[[Evaluator, Evaluator], list[Table]],
+def _unseen(
+    named: Mapping[str, Evaluator], beside: Mapping[str, Mapping[str, Evaluator]], parts: Sequence[str]
 ) -> list[Table]:
-    pairs = {study: (named[study], target) for study, target in targets.items()}
-    return _of_all(pairs, lambda pair: build(*pair), side_by_side)
+    found: list[Table] = []
+    for part in parts:
+        pairs = {study: (named[study], target) for study, target in beside.get(part, {}).items()}
+        found += _of_all(pairs, partial(_of_set, part), side_by_side)
+    return found
+
+
+def _of_set(part: str, pair: tuple[Evaluator, Evaluator]) -> list[Table]:
+    return unseen.tables(part, *pair)
 
 
 def _real(named: Mapping[str, Evaluator]) -> dict[str, Evaluator]:

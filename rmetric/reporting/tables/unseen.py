@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ from rmetric.evaluation.held_out import (
 )
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
+from rmetric.evaluation.studies import FRESH, FRESH_2, TRANSFER, TRANSFER_2
 from rmetric.reporting.formats import Cell, Column, Table
 from rmetric.reporting.tables import captions
 from rmetric.reporting.tables.held_out import SHARE, compared_with
@@ -24,38 +27,45 @@ from rmetric.reporting.tables.held_out import SHARE, compared_with
 FITTED_WEIGHTS = "r_metric, fitted weights"
 
 
-def of_transfer(ev: Evaluator, target: Evaluator) -> list[Table]:
-    """Table 10: models, optimizers and faults that the study does not have; parameters as for :func:`_table`."""
-    unseen = unseen_faults(ev, target)
-    what = (
-        "All runs of the transfer set are scored: models, optimizers and faults that no run of the study has"
-        f"{' (faults: ' + ', '.join(unseen) + ')' if unseen else ''}."
-    )
-    return [_table("table_10_unseen", "Table 10: Transfer without refitting", what, "transfer set", ev, target)]
+PARTS = {"10": (TRANSFER, TRANSFER_2), "18": (FRESH, FRESH_2)}
+"""Number of a table → the sets that it is made for."""
+LATER = "They were recorded when all detectors stood as they are: nothing was chosen in view of them."
 
 
-def of_fresh(ev: Evaluator, target: Evaluator) -> list[Table]:
-    """Table 18: the study once more with another seed; parameters as for :func:`_table`."""
-    what = (
-        "All runs of the fresh set are scored: the study once more, with other seeds for weights, batches, onsets and "
-        "faults. Nothing was fitted to them or chosen by them."
-    )
-    return [_table("table_18_fresh", "Table 18: Fresh seeds without refitting", what, "fresh set", ev, target)]
+class _Words(NamedTuple):
+    """What the table of a set is called, and what it says of its runs."""
+
+    name: str
+    title: str
+    called: str
+    runs: str
 
 
-def _table(name: str, title: str, what: str, called: str, ev: Evaluator, target: Evaluator) -> Table:
-    """One row a causal detector, one for the R-Metric with weights fitted on the study, one for an oracle.
+_OTHERS = "models, optimizers and faults that no run of the study has"
+_AGAIN = "the study once more, with other seeds for weights, batches, onsets and faults"
+WORDS = {
+    TRANSFER: _Words("table_10_unseen", "Table 10: Transfer without refitting", "transfer set", _OTHERS),
+    TRANSFER_2: _Words(
+        "table_10b_unseen_2", "Table 10b: Transfer without refitting, other seeds", "second transfer set", _OTHERS
+    ),
+    FRESH: _Words("table_18_fresh", "Table 18: Fresh seeds without refitting", "fresh set", _AGAIN),
+    FRESH_2: _Words("table_18b_fresh_2", "Table 18b: Fresh seeds without refitting, later", "second fresh set", _AGAIN),
+}
+
+
+def tables(part: str, ev: Evaluator, target: Evaluator) -> list[Table]:
+    """Tables 10, 10b, 18 or 18b: a row a causal detector, one for fitted weights of the R-Metric, one for an oracle.
 
     Parameters
     ----------
-    name, title, what, called
-        Of the table; which runs are scored, and what they are called.
+    part
+        One of :data:`WORDS`.
     ev
         The study on whose fit half thresholds and weights are fitted.
     target
         The set, all of whose runs are scored.
     """
-    kinds, unseen = kinds_of(target), unseen_faults(ev, target)
+    words, kinds, unseen = WORDS[part], kinds_of(target), unseen_faults(ev, target)
     rows = [_row(ev, target, item, kinds, unseen) for item in moved(ev, target)]
     weighted = _fitted_weights(ev, target, kinds, unseen)
     rows[-1:-1] = [weighted] if weighted else []
@@ -63,7 +73,7 @@ def _table(name: str, title: str, what: str, called: str, ev: Evaluator, target:
         Column("detector", "Detector"),
         Column("threshold", "Threshold", 3, "strict"),
         Column("f1_home", "F1, score half of the study", 3, "strict"),
-        Column("f1", f"F1, {called}", 3, "strict"),
+        Column("f1", f"F1, {words.called}", 3, "strict"),
         Column("recall", "Recall", 3, "strict"),
         Column("false_alarms_per_1000", "FP per 1,000 healthy steps", 3, "strict", interval=False),
         Column("upper_bound", "Upper bound", 3, "strict"),
@@ -76,11 +86,13 @@ def _table(name: str, title: str, what: str, called: str, ev: Evaluator, target:
         "Nothing is refitted; strict protocol. Thresholds are those of Table 9, fitted on the study's fit half "
         "at "
         "one false alarm per 10,000 healthy steps; weights (R-Metric) are those of highest F1 there. "
-        f"{what} {SHARE} "
+        f"All runs of the {words.called} are scored: {words.runs}"
+        f"{' (faults: ' + ', '.join(unseen) + ')' if unseen else ''}. "
+        f"{LATER + ' ' if part in (TRANSFER_2, FRESH_2) else ''}{SHARE} "
         f"{compared_with(target, reference_of(target))} "
         f"{captions.runs(target)} {captions.interval(target)}"
     )
-    return Table(name, title, caption, columns, rows)
+    return [Table(words.name, words.title, caption, columns, rows)]
 
 
 def _row(
