@@ -71,7 +71,11 @@ real-study: $(VENV)/.live
 	$(RUN) run_modern_experiments.py --backend torch --out logs_REAL --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --out logs_REAL_TRANSFER --resume
 	$(RUN) run_modern_experiments.py --backend torch --seed 1 --repetitions 4 --out logs_REAL_FRESH --resume
-	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH --out data/real_runs.parquet
+	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 2 --out logs_REAL_TRANSFER_2 --resume
+	$(RUN) run_modern_experiments.py --backend torch --seed 2 --repetitions 4 --out logs_REAL_FRESH_2 --resume
+	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 3 --out logs_REAL_TRANSFER_3 --resume
+	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH \
+	  logs_REAL_TRANSFER_2 logs_REAL_FRESH_2 logs_REAL_TRANSFER_3 --out data/real_runs.parquet
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .

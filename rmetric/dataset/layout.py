@@ -19,8 +19,7 @@ FORMAT_KEY, FORMAT = b"rmetric_data_set", b"3"
 MATRIX = "matrix"
 SETS = (MATRIX, *BESIDE)
 """The sets of runs: the planned study; what is kept for transfer (models, optimizers, faults not in the study); the
-study once more with another seed, for scoring alone; both of these with a third seed, recorded when the metric stood
-as it is."""
+study once more with another seed, for scoring alone; both of these with further seeds."""
 
 RUN_COLUMNS = {
     "set": pa.string(),

@@ -15,7 +15,9 @@ from rmetric.evaluation.loading import Study, load_study
 SIMULATED, REAL = "simulated", "real"
 WORLDS = {"simulator": SIMULATED, "torch": REAL}
 """``backend`` of a log's config → what its study is called."""
-TRANSFER, FRESH, TRANSFER_2, FRESH_2 = BESIDE = ("transfer", "fresh", "transfer_2", "fresh_2")
+TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3 = BESIDE = (
+    "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3",
+)  # fmt: skip
 """Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
 
 

@@ -19,9 +19,9 @@ GRADIENT_ALLOWANCE = 1.5
 UPDATE_FLOOR = 0.1
 """As above. An optimizer that averages gradients makes updates so smooth, and so slowly wandering, that their own MAD
 would take every change of the schedule for a shock: it is the factor that counts, in steps of 10 %."""
-EXPLAINED_PER_NAT = 0.5
-"""Of the log gradient norm: bad batches of the fit half (uniformly drawn tokens) raised it by 0.36 to 0.62 for each nat
-that they raised the loss."""
+EXPLAINED_PER_NAT = 0.6
+"""Of the log gradient norm, at most: the bad batches of the fit half (half of their rows are random bytes) raised it by
+0.36 to 0.62 for each nat that they raised the loss."""
 
 
 class GradientEvidence:

@@ -19,7 +19,7 @@ from rmetric.evaluation.held_out import (
 )
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
-from rmetric.evaluation.studies import FRESH, FRESH_2, TRANSFER, TRANSFER_2
+from rmetric.evaluation.studies import FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3
 from rmetric.reporting.formats import Cell, Column, Table
 from rmetric.reporting.tables import captions
 from rmetric.reporting.tables.held_out import SHARE, compared_with
@@ -27,9 +27,8 @@ from rmetric.reporting.tables.held_out import SHARE, compared_with
 FITTED_WEIGHTS = "r_metric, fitted weights"
 
 
-PARTS = {"10": (TRANSFER, TRANSFER_2), "18": (FRESH, FRESH_2)}
+PARTS = {"10": (TRANSFER, TRANSFER_2, TRANSFER_3), "18": (FRESH, FRESH_2)}
 """Number of a table → the sets that it is made for."""
-LATER = "They were recorded when all detectors stood as they are: nothing was chosen in view of them."
 
 
 class _Words(NamedTuple):
@@ -48,13 +47,16 @@ WORDS = {
     TRANSFER_2: _Words(
         "table_10b_unseen_2", "Table 10b: Transfer without refitting, other seeds", "second transfer set", _OTHERS
     ),
+    TRANSFER_3: _Words(
+        "table_10c_unseen_3", "Table 10c: Transfer without refitting, other seeds", "third transfer set", _OTHERS
+    ),
     FRESH: _Words("table_18_fresh", "Table 18: Fresh seeds without refitting", "fresh set", _AGAIN),
-    FRESH_2: _Words("table_18b_fresh_2", "Table 18b: Fresh seeds without refitting, later", "second fresh set", _AGAIN),
+    FRESH_2: _Words("table_18b_fresh_2", "Table 18b: Other fresh seeds without refitting", "second fresh set", _AGAIN),
 }
 
 
 def tables(part: str, ev: Evaluator, target: Evaluator) -> list[Table]:
-    """Tables 10, 10b, 18 or 18b: a row a causal detector, one for fitted weights of the R-Metric, one for an oracle.
+    """Tables 10 to 10c, 18 or 18b: a row a causal detector, one for fitted weights of the R-Metric, one for an oracle.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ def tables(part: str, ev: Evaluator, target: Evaluator) -> list[Table]:
         "one false alarm per 10,000 healthy steps; weights (R-Metric) are those of highest F1 there. "
         f"All runs of the {words.called} are scored: {words.runs}"
         f"{' (faults: ' + ', '.join(unseen) + ')' if unseen else ''}. "
-        f"{LATER + ' ' if part in (TRANSFER_2, FRESH_2) else ''}{SHARE} "
+        f"{SHARE} "
         f"{compared_with(target, reference_of(target))} "
         f"{captions.runs(target)} {captions.interval(target)}"
     )
