@@ -6,11 +6,9 @@ python -m rmetric.risk.fit --from data/real_runs.parquet --out mine.json
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ import rmetric
 from rmetric.cli import Parser, script, whole_number
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
+from rmetric.evaluation.digest import digest
 from rmetric.evaluation.loading import Study, load_study
 from rmetric.evaluation.split import halves
-from rmetric.records import MEASUREMENTS, Run
+from rmetric.records import Run
 from rmetric.risk.families import FAMILIES
 from rmetric.risk.learning import (
     LinearRecipe,
@@ -229,18 +228,6 @@ def provenance(half: Study, detector: Detector) -> dict[str, Any]:
 def _cadence(run: Run) -> int:
     steps = np.diff(run.observations.step)
     return int(np.median(steps)) if len(steps) else 0
-
-
-def digest(runs: Sequence[Run]) -> str:
-    """SHA-256 of what the runs say, whatever file they were read from."""
-    whole = hashlib.sha256()
-    for run in sorted(runs, key=lambda item: item.name):
-        facts: Mapping[str, Any] = {"name": run.name, "config": run.config, "terminal": run.terminal}
-        whole.update(json.dumps(facts, sort_keys=True, default=str).encode())
-        whole.update(run.observations.step.tobytes())
-        for name in MEASUREMENTS:
-            whole.update(run.observations[name].tobytes())
-    return whole.hexdigest()
 
 
 def parser() -> Parser:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
+from rmetric.robust.context import Context
 from rmetric.robust.cusum import Cusum
-from rmetric.robust.learning_curve import LOSS_FLOOR_NATS, LearningCurve, bounded
+from rmetric.robust.learning_curve import bounded
 from rmetric.robust.reference import CLIP
-from rmetric.robust.schedule import Schedule
 from rmetric.robust.trend import RobustTrend
 
 EVALUATION_FLOOR_NATS = 0.02
@@ -39,27 +39,30 @@ class LossEvidence:
     )
     reads = ("training_loss", "learning_rate", "validation_loss", "uniform_gap")
 
-    def __init__(self, window: int, warm_up: int) -> None:
-        self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
+    def __init__(self, _window: int, _warm_up: int) -> None:
         self._drift = Cusum(allowance=LOSS_ALLOWANCE)
         self._before = math.nan
-        self._schedule = Schedule(window)
         self._evaluation = RobustTrend(
             window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
         )
         self._validation = math.nan
         self._lowest_gap = math.inf
 
-    def update(self, observation: Observation) -> tuple[float, ...]:
+    def update(self, observation: Observation, context: Context) -> tuple[float, ...]:
         """The statistics of the next record."""
         if observation.evaluated or math.isinf(observation["validation_loss"]):
             self._validation = self._evaluation.update(bounded(observation["validation_loss"]))
         elif math.isnan(observation["validation_loss"]):
             self._validation = math.nan
-        z = self._curve.update(observation.step, bounded(observation["training_loss"]))
-        lasting, self._before = min(z, self._before) if self._before == self._before else math.nan, z
-        drift = self._drift.update(z, planned=self._schedule.raised(observation["learning_rate"]))
-        return lasting, drift, self._validation, self._uniform(observation["uniform_gap"])
+        z, before = context.loss_z, self._before
+        self._before = z
+        lasting = min(z, before) if before == before else math.nan
+        return (
+            lasting,
+            self._drift.update(z, planned=context.planned),
+            self._validation,
+            self._uniform(observation["uniform_gap"]),
+        )
 
     def _uniform(self, gap: float) -> float:
         answers_alike = abs(gap) <= UNIFORM_NATS and self._lowest_gap < -LEARNED_NATS

@@ -6,7 +6,6 @@ python -m rmetric.robust.fit --from logs_REAL --out mine.json --budget 5e-5
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -24,6 +23,7 @@ from rmetric.cli import Parser, script
 from rmetric.errors import UserError
 from rmetric.evaluation.calibration import BUDGET_PER_STEP, threshold_within_budget
 from rmetric.evaluation.curves import strict_curve
+from rmetric.evaluation.digest import digest
 from rmetric.evaluation.loading import Study, in_parallel, load_study
 from rmetric.evaluation.protocols import HEALTHY, REARM_STEPS, Timeline
 from rmetric.evaluation.scores import f1, mean_share, totals
@@ -203,7 +203,7 @@ def fit_study(study: Study, budget_per_step: float = BUDGET_PER_STEP, jobs: int 
             "failed": int(timeline.failed.sum()),
             "healthy_steps": int(timeline.healthy_steps.sum()),
             "f1_on_these_runs": _rounded(fitted.f1),
-            "data_sha256": hashlib.sha256("".join(sorted(study.checksums)).encode()).hexdigest(),
+            "data_sha256": digest(chosen),
             "package_version": rmetric.__version__,
         },
     }

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
+from rmetric.robust.context import Context
 from rmetric.robust.cusum import Cusum
-from rmetric.robust.learning_curve import LOSS_FLOOR_NATS, LearningCurve, bounded
 from rmetric.robust.logarithm import logarithm
 from rmetric.robust.reference import CLIP, WARM_UP, RobustReference
-from rmetric.robust.schedule import Schedule
 from rmetric.robust.trend import RobustTrend
 
 GRADIENT_FLOOR, SPREAD_FLOOR = 0.02, 0.1
@@ -58,22 +57,18 @@ class GradientEvidence:
     def __init__(self, window: int, warm_up: int) -> None:
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, clip=CLIP)
         self._norm_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
-        self._loss = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
         self._update = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
         self._spread = RobustTrend(window=window, warm_up=warm_up, floor=SPREAD_FLOOR, clip=CLIP)
         self._spread_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
-        self._schedule = Schedule(window)
         self._norms = self._updates = 0
         self._rate = math.nan
 
-    def update(self, observation: Observation) -> tuple[float, ...]:
+    def update(self, observation: Observation, context: Context) -> tuple[float, ...]:
         """The statistics of the next record."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
-        planned = self._schedule.raised(observation["learning_rate"])
         norm_z = self._norm.update(logarithm(norm))
         spread_z = self._spread.update(logarithm(observation["sigma_sq"]))
-        self._loss.update(observation.step, bounded(observation["training_loss"]))
         factor, update_jump = self._norm.excess, self._update_jump(update, observation["learning_rate"])
         if norm == 0.0 and self._norms >= WARM_UP:
             factor = math.inf
@@ -84,19 +79,12 @@ class GradientEvidence:
         return (
             math.inf if broken > 0.0 else broken,
             factor,
-            self._unexplained(),
+            _unexplained(context.loss_excess_nats, self._norm.excess),
             self._norm.shortfall,
-            self._norm_drift.update(norm_z, planned=planned),
+            self._norm_drift.update(norm_z, planned=context.planned),
             update_jump,
-            self._spread_drift.update(spread_z, planned=planned),
+            self._spread_drift.update(spread_z, planned=context.planned),
         )
-
-    def _unexplained(self) -> float:
-        """What the last record has of both; NaN where one of them cannot be judged."""
-        loss, norm = self._loss.excess, self._norm.excess
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            return math.nan
-        return min(loss, norm - EXPLAINED_PER_NAT * loss)
 
     def _update_jump(self, update: float, rate: float) -> float:
         """z of the update, or of the next one that this record's learning rate announces, if that is larger."""
@@ -105,3 +93,9 @@ class GradientEvidence:
         growth, self._rate = logarithm(rate) - logarithm(self._rate), rate
         announced = (size + growth - self._update.middle) / self._update.scale if growth > 0.0 else math.nan
         return announced if announced > z else z
+
+
+def _unexplained(loss_nats: float, log_norm: float) -> float:
+    """Of the excess of both; NaN where one of them cannot be judged."""
+    known = math.isfinite(loss_nats) and math.isfinite(log_norm)
+    return min(loss_nats, log_norm - EXPLAINED_PER_NAT * loss_nats) if known else math.nan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
+from rmetric.robust.context import Context
 from rmetric.robust.incidents import Rarity, WorkerIncidents
 from rmetric.robust.logarithm import logarithm
 from rmetric.robust.pace import Pace
@@ -55,7 +56,7 @@ class HardwareEvidence:
         self._last_slow: int | None = None
         self._counted = False
 
-    def update(self, observation: Observation) -> tuple[float, ...]:
+    def update(self, observation: Observation, _context: Context) -> tuple[float, ...]:
         """The statistics of the next record."""
         steps = 1 if self._step is None else observation.step - self._step
         self._step = observation.step

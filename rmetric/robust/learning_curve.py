@@ -7,8 +7,6 @@ from collections import deque
 
 from rmetric.robust.reference import RobustReference
 
-LOSS_FLOOR_NATS = 0.005
-"""Smallest scale of a training loss that matters."""
 LARGEST_NATS = 1e6
 """Beyond any loss; keeps differences finite."""
 FIRST_LINE = 32

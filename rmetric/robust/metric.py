@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rmetric.metric import Weights
 from rmetric.records import Observation, Observations
+from rmetric.robust.context import RunSoFar
 from rmetric.robust.drift import LossEvidence
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
@@ -49,11 +50,13 @@ class Statistics:
     """Everything that is computed of a run before anything fitted comes in; streams."""
 
     def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
+        self._so_far = RunSoFar(window, warm_up)
         self._components = [component(window, warm_up) for component in COMPONENTS]
 
     def update(self, observation: Observation) -> list[tuple[float, ...]]:
         """One tuple a component, NaN where a statistic cannot be judged."""
-        return [component.update(observation) for component in self._components]
+        context = self._so_far.update(observation)
+        return [component.update(observation, context) for component in self._components]
 
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ python -m rmetric.simulation.calibrate --from logs_REAL --out mine.json
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import platform
@@ -20,6 +19,7 @@ from typing import Any
 import rmetric
 from rmetric.cli import Parser, script
 from rmetric.errors import UserError
+from rmetric.evaluation.digest import digest
 from rmetric.evaluation.loading import Study, load_study
 from rmetric.evaluation.split import halves
 from rmetric.faults import SEVERITIES
@@ -76,7 +76,7 @@ def calibrate(study: Study) -> dict[str, Any]:
         "provenance": {
             "source": study.folder.name,
             "half": "fit (odd repetitions)",
-            "source_sha256": _digest(study, chosen),
+            "source_sha256": digest(runs),
             "runs": len(runs),
             "records": sum(len(run.observations) for run in runs),
             "package_version": rmetric.__version__,
@@ -154,14 +154,6 @@ def _described(kind: type, name: str) -> str:
             assert isinstance(after.value, ast.Constant)
             return " ".join(str(after.value.value).split())
     raise KeyError(name)
-
-
-def _digest(study: Study, chosen: Sequence[bool]) -> str:
-    """Of the logs of the fit half; of a data set, of the file."""
-    used = study.checksums
-    if len(used) == len(chosen):
-        used = sorted(checksum for checksum, wanted in zip(used, chosen, strict=True) if wanted)
-    return hashlib.sha256("".join(used).encode()).hexdigest()
 
 
 def _rounded(value: float) -> float | None:

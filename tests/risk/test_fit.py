@@ -8,11 +8,12 @@ import pytest
 
 from rmetric.detectors import make_detector
 from rmetric.errors import UserError
+from rmetric.evaluation.digest import digest
 from rmetric.evaluation.loading import Study
 from rmetric.evaluation.split import halves
 from rmetric.records import Observations
 from rmetric.risk import fit as fitting
-from rmetric.risk.fit import HORIZONS, base_rates, digest, fit_half, main, naming_bar
+from rmetric.risk.fit import HORIZONS, base_rates, fit_half, main, naming_bar
 from rmetric.risk.model import RiskModel, to_json
 from rmetric.risk.moments import alert_records, all_records, feature_tables
 from tests.evaluation.builders import build_run
