@@ -28,7 +28,7 @@ NOISE_SCALES = 1.0
 SLOW_FACTOR = 1.5
 """A step that takes longer than the twin's usual one by this factor shows; clocks differ by less."""
 STALL_FACTOR = 4.5
-"""No step of the healthy real runs takes as long: one such step is a sign by itself."""
+"""Of the healthy runs of the study no step takes as long, and of all sets two do: such a step is a sign by itself."""
 
 
 def own_signal(timeline: Timeline, runs: Sequence[Run], incidents: int = 1) -> Floats:

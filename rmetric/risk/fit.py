@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,7 @@ def fit(study: Study, detector: Detector, jobs: int | None = 1) -> RiskModel:
 
 def fit_half(study: Study) -> Study:
     """The runs of the fit half, as a study."""
-    chosen = halves(study.runs).fit.tolist()
-    return Study(study.folder, [run for run, taken in zip(study.runs, chosen, strict=True) if taken], study.note)
+    return Study(study.folder, list(compress(study.runs, halves(study.runs).fit)), study.note)
 
 
 def fit_hazards(records: Records) -> tuple[tuple[Calibrated, ...], dict[str, Any]]:

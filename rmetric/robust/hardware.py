@@ -28,7 +28,7 @@ a stall is to be no alert by itself, unless a run has had some 1,500 calm steps.
 SLOW_APART_STEPS = 10
 """Slow steps that are no further apart are one incident: where a machine is shared they come in bursts."""
 STALL_FACTOR = 6.0
-"""A step that takes as long counts in a burst too: on a shared machine none took 4.5 times as long."""
+"""A step that takes as long counts in a burst too: on the fit half's shared machine none took 4.5 times as long."""
 STEP_TIME_FLOOR = 0.03
 """Of the logarithm: changes of 3 % are nobody's concern."""
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,7 @@ def calibrate(study: Study) -> dict[str, Any]:
     UserError
         If the fit half has no control run, or no faulty run beside its twin.
     """
-    chosen = halves(study.runs).fit.tolist()
-    runs = [run for run, wanted in zip(study.runs, chosen, strict=True) if wanted]
+    runs = list(compress(study.runs, halves(study.runs).fit))
     cells = cells_of(pairs(runs))
     if not cells:
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ def compare(simulated: Sequence[Run], real: Sequence[Run]) -> Comparison:
     real
         All of them; the score half is compared.
     """
-    other = [run for run, wanted in zip(real, halves(real).score.tolist(), strict=True) if wanted]
+    other = list(compress(real, halves(real).score))
     every = next((int(run.config.get("log_every_n_steps") or 1) for run in simulated), 1)
     nothing = Score.undefined("no detector was compared")
     return Comparison(

@@ -68,7 +68,7 @@ class Fork:
             state = monitor.state_dict()  # also writes the record of the last step
             lines = log.read_bytes().splitlines(keepends=True)
             fork = cls(run.state_dict(), state, b"".join(lines[1:]), trace.copy(), seconds)
-            # So many new objects make Python look through all objects, in a later step: up to a quarter of a second.
+            # So many new objects can make Python look through all objects in a later step, for up to 0.2 s.
             gc.collect()
             return fork
 

@@ -25,8 +25,6 @@ from rmetric.reporting.tables import captions
 from rmetric.reporting.tables.held_out import SHARE, compared_with
 
 FITTED_WEIGHTS = "r_metric, fitted weights"
-
-
 PARTS = {"10": (TRANSFER, TRANSFER_2, TRANSFER_3), "18": (FRESH, FRESH_2)}
 """Number of a table → the sets that it is made for."""
 
