@@ -49,16 +49,18 @@ class HealthyParameters:
     """g: a batch whose loss is 1 + h times as high has a gradient norm (1 + h)^g times as large."""
     benign_spike_worker_spread: float
     """b: the spread over workers of such a batch is 1 + b h times as large."""
-    mix_shifts: float
-    """Mean number of passing shifts of the data mix, a run."""
+    mix_shifts_per_1000_steps: float
+    """Mean number of passing shifts of the data mix in 1,000 steps; one on purpose counts as one."""
     mix_shift_size: float
-    """Root mean square of the shifts of the training loss (half-normal, upward), over the loss."""
+    """Mean shift of the training loss, over the loss; below 0 where the other text is the easier one."""
+    mix_shift_spread: float
+    """Standard deviation of that over shifts."""
     mix_shift_steps: tuple[int, int]
     """Shortest and longest shift."""
     mix_shift_held_out: float
-    """Share of the shift that the held-out loss sees."""
+    """Shift of the held-out loss meanwhile, over the loss."""
     mix_shift_worker_spread: float
-    """b: while the data mix is shifted by m, the spread over workers is 1 + b m times as large."""
+    """b: meanwhile, the spread over workers is 1 + b times as large."""
     worker_spread: float
     """s: a worker's gradient norm is exp(s z (1 + c z²)) times the mean size, z standard normal."""
     worker_tail: float
@@ -99,7 +101,9 @@ class Healthy:
     bad_batch: FloatsRT
     """Heights of benign spikes over the loss, in the one step that has the bad batch; 0 elsewhere."""
     mix_shift: FloatsRT
-    """Shift of the training loss by the data mix, relative, at least 0."""
+    """Shift of the training loss by the data mix, relative."""
+    mixed: FloatsRT
+    """How far the data mix is shifted: 1 in the midst of a shift, 0 without one."""
     kick: FloatsRT
     """Benign spikes and jitter, nats."""
     step_time_s: FloatsRT
@@ -132,12 +136,14 @@ def healthy_processes(architecture: Architecture, streams: RunStreams, parameter
     batches, spikes = _benign_spikes(streams, parameters)
     loss = expected_loss(rate, architecture, parameters)
     share = parameters.benign_spike_held_out
+    mixed, mix_shift = _mix_shifts(streams, parameters)
     return Healthy(
         learning_rate_rel=rate,
         loss=loss,
         minibatch=parameters.minibatch_noise * streams.normal("minibatch") + (1.0 - share) * batches,
         bad_batch=batches,
-        mix_shift=_mix_shifts(streams, parameters),
+        mix_shift=mix_shift,
+        mixed=mixed,
         kick=jitter + share * spikes * loss,
         step_time_s=step_time_s,
     )
@@ -161,13 +167,17 @@ def _benign_spikes(streams: RunStreams, parameters: HealthyParameters) -> tuple[
     return batches, kicks
 
 
-def _mix_shifts(streams: RunStreams, parameters: HealthyParameters) -> FloatsRT:
-    shifts = np.zeros((len(streams.seeds), streams.steps))
+def _mix_shifts(streams: RunStreams, parameters: HealthyParameters) -> tuple[FloatsRT, FloatsRT]:
+    """How far the data mix is shifted, and by how much the training loss is, relative; each (R, T)."""
+    shape = (len(streams.seeds), streams.steps)
+    mixed, shifts = np.zeros(shape), np.zeros(shape)
+    mean = parameters.mix_shifts_per_1000_steps * streams.steps / 1000.0
     for row, generator in enumerate(streams.generators("mix shifts")):
-        for _ in range(generator.poisson(parameters.mix_shifts)):
+        for _ in range(generator.poisson(mean)):
             start = int(generator.integers(0, streams.steps))
             length = min(int(generator.integers(*parameters.mix_shift_steps)), streams.steps - start)
-            size = parameters.mix_shift_size * abs(generator.standard_normal())  # new text costs, it does not help
-            ramp = np.minimum(np.arange(length), np.arange(length)[::-1]) / 20.0
-            shifts[row, start : start + length] += size * np.minimum(ramp, 1.0)
-    return shifts
+            size = parameters.mix_shift_size + parameters.mix_shift_spread * generator.standard_normal()
+            ramp = np.minimum(np.minimum(np.arange(length), np.arange(length)[::-1]) / 20.0, 1.0)
+            mixed[row, start : start + length] += ramp
+            shifts[row, start : start + length] += size * ramp
+    return mixed, shifts

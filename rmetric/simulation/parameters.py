@@ -16,11 +16,11 @@ from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.faults.response import FACTORS, SHAPES, Response
 from rmetric.simulation.healthy import HealthyParameters
 
-VERSION = 1
+VERSION = 2
 NAME = "parameters.json"
 Responses = Mapping[str, Mapping[str, Response]]
 """Fault → severity → response."""
-SIGNED = ("worker_tail",)
+SIGNED = ("worker_tail", "mix_shift_size", "mix_shift_held_out")
 """Parameters that may be below 0."""
 SHARES = (
     "warm_up_share",

@@ -145,11 +145,11 @@ class TrainingSimulator:
         self._stray(loss, streams, processes)
         loss[processes.collapsed] = architecture.initial_loss
         loss[broken] = np.nan
-        mixed = np.where(processes.collapsed, 1.0, 1.0 + p.mix_shift_held_out * healthy.mix_shift)
+        mixed = np.where(processes.collapsed, 1.0, 1.0 + p.mix_shift_held_out * healthy.mixed)
         held_out = loss * mixed
         batch = np.where(processes.collapsed, 0.0, healthy.mix_shift + healthy.minibatch)
         batch_loss = np.where(processes.collapsed, 0.0, processes.batch_loss)
-        twin_held_out = _loss(healthy, twin, architecture) * (1.0 + p.mix_shift_held_out * healthy.mix_shift)
+        twin_held_out = _loss(healthy, twin, architecture) * (1.0 + p.mix_shift_held_out * healthy.mixed)
         norms = self._worker_norms(streams, healthy, processes, excess)
         norms[broken] = np.nan
         grad_norm = norms.mean(axis=2, dtype=np.float64)
@@ -195,11 +195,7 @@ class TrainingSimulator:
         bad = healthy.bad_batch > 0.0
         height = healthy.bad_batch[bad]
         size[bad] *= (1.0 + height) ** p.benign_spike_gradient
-        spread = (
-            p.worker_spread
-            * processes.gradient_noise_factor
-            * (1.0 + p.mix_shift_worker_spread * np.abs(healthy.mix_shift))
-        )
+        spread = p.worker_spread * processes.gradient_noise_factor * (1.0 + p.mix_shift_worker_spread * healthy.mixed)
         spread[bad] *= 1.0 + p.benign_spike_worker_spread * height
         z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
         # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.

@@ -14,7 +14,7 @@ from rmetric.evaluation.loading import Study
 from rmetric.records import Observations, Run
 from rmetric.simulation import SimulationParameters
 from rmetric.simulation.calibrate import calibrate, render
-from rmetric.simulation.calibration.noise import bad_batches, benign_spikes, fit_noise, solve_workers
+from rmetric.simulation.calibration.noise import bad_batches, benign_spikes, fit_noise, mix_shifts, solve_workers
 from rmetric.simulation.calibration.real_runs import Pair
 from rmetric.simulation.calibration.responses import Cell, Facts, fit_path, fit_response
 
@@ -77,6 +77,29 @@ def test_what_a_bad_batch_does_to_the_gradient_is_found() -> None:
     assert found["benign_spike_gradient"].value == pytest.approx(1.5, abs=0.05)  # type: ignore[union-attr]
     assert found["benign_spike_worker_spread"].value == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
     assert bad_batches(runs[:1]) == {}
+
+
+def test_a_change_of_the_data_mix_is_measured_beside_the_trend() -> None:
+    runs = [run(f"quiet{k}", k, k, loss_noise=0.05) for k in range(20)]
+    for k in range(12):
+        onset = 200 + 20 * k
+        later = np.arange(1, STEPS + 1) >= onset
+        made = run(f"mixed{k}", 20 + k, 100 + k, loss_factor=np.where(later, 0.9, 1.0))
+        made.config["disturbance"] = {"type": "data_mix", "step": onset}
+        event = made.first("HELD_OUT")
+        assert event is not None
+        event["held_out"] = (np.array(event["twin"]) * np.where(later[4::5], 1.02, 1.0)).tolist()
+        made.observations.columns["sigma_sq"][later] *= 1.2**2
+        runs.append(made)
+    found = mix_shifts(runs)
+    # The loss falls by 5 to 20 % from the 40 steps before to those after, with another mix or without one.
+    assert found["mix_shift_size"].value == pytest.approx(math.log(0.9), abs=0.012)  # type: ignore[union-attr]
+    assert found["mix_shift_spread"].value < 0.012  # type: ignore[union-attr]
+    assert found["mix_shift_held_out"].value == pytest.approx(0.02)  # type: ignore[union-attr]
+    assert found["mix_shift_worker_spread"].value == pytest.approx(0.2, abs=0.06)  # type: ignore[union-attr]
+    assert found["mix_shifts_per_1000_steps"].value == pytest.approx(1000 * 12 / (32 * STEPS))  # type: ignore[union-attr]
+    assert mix_shifts(runs[:21]) == {}  # one run is too few
+    assert mix_shifts(runs[20:]) == {}  # nothing to compare with
 
 
 def test_the_path_of_the_excess_is_found() -> None:

@@ -44,10 +44,6 @@ HEALTHY: dict[str, Assumption] = {
         value=1.5, unit="a run", what="further spikes in the warm-up",
         source="assumed; the warm-up of the real runs has 20 steps",
     ),
-    "mix_shifts": Assumption(
-        value=1.5, unit="a run", what="passing shifts of the data mix",
-        source="assumed; in the real runs they are brought about on purpose",
-    ),
     "mix_shift_steps": Assumption(
         value=[150, 700], unit="steps", what="shortest and longest shift",
         source="assumed; those of the real runs last to the end",
@@ -77,12 +73,12 @@ UNSEEN: dict[str, Assumption] = {
     "benign_spike_worker_spread": Assumption(
         value=1.0, unit="1", what="", source="assumed; too few bad batches in these runs"
     ),
-    "mix_shift_size": Assumption(value=0.02, unit="1", what="", source="assumed; too few changes of the data mix"),
-    "mix_shift_held_out": Assumption(
-        value=0.25, unit="share", what="", source="assumed; too few changes of the data mix"
-    ),
+    "mix_shifts_per_1000_steps": Assumption(value=0.3, unit="1 / 1,000 steps", what="", source="assumed"),
+    "mix_shift_size": Assumption(value=0.0, unit="1", what="", source="assumed; too few changes of the data mix"),
+    "mix_shift_spread": Assumption(value=0.02, unit="1", what="", source="assumed; too few changes of the data mix"),
+    "mix_shift_held_out": Assumption(value=0.01, unit="1", what="", source="assumed; too few changes of the data mix"),
     "mix_shift_worker_spread": Assumption(
-        value=5.0, unit="1", what="", source="assumed; too few changes of the data mix"
+        value=0.1, unit="1", what="", source="assumed; too few changes of the data mix"
     ),
     "benign_spikes_per_1000_steps": Assumption(value=0.8, unit="1 / 1,000 steps", what="", source="assumed"),
     "minibatch_noise": Assumption(value=0.012, unit="1", what="", source="assumed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -237,34 +238,70 @@ def _healed_share(pair: Pair) -> float:
     return max(0.0, float(soon.mean()) / height) if len(soon) and height > 0.05 else math.nan
 
 
+@dataclass(frozen=True)
+class MixChange:
+    """What another data mix changed in one run, beside what undisturbed runs show at the same steps."""
+
+    loss: float
+    """Of the logarithm of the training loss."""
+    placebo_variance: float
+    """Variance over the undisturbed runs of the same."""
+    held_out: float
+    """Of the held-out loss against the run without the change, relative."""
+    workers: float
+    """Of the spread over workers, relative."""
+
+
 def mix_shifts(runs: Sequence[Run]) -> dict[str, Estimate | None]:
-    """Size of the shift by another data mix, what the held-out loss sees of it, and how much more workers disagree."""
-    changes = [change for pair in disturbed(runs, "data_mix") for change in [_mix_change(pair)] if change is not None]
+    """Rate and size of shifts by another data mix, what the held-out loss sees of it, how much more workers disagree.
+
+    A loss falls whatever its data: without the undisturbed runs beside it any change of the mix would look helpful.
+    """
+    healthy = controls(runs)
+    pairs = disturbed(runs, "data_mix")
+    changes = [found for pair in pairs for found in [_mix_change(pair, undisturbed(runs))] if found is not None]
     if len(changes) < FEWEST_RUNS:
         return {}
     steps = 2 * MIXED_STEPS * len(changes)
-    shift, held_out, workers = (np.array(column) for column in zip(*changes, strict=True))
-    large = np.maximum(np.abs(shift), 0.01)
+    counts = [int(any(pair.run is run for pair in pairs)) for run in healthy]
     return {
-        # Half-normal in the simulator: the median is 0.6745 of the root mean square.
-        "mix_shift_size": median_over_runs((np.abs(shift) / 0.6745).tolist(), steps),
-        "mix_shift_held_out": median_over_runs(np.clip(held_out / large, 0.0, 1.0).tolist(), steps),
-        "mix_shift_worker_spread": median_over_runs((np.maximum(workers - 1.0, 0.0) / large).tolist(), steps),
+        "mix_shifts_per_1000_steps": events_per_1000_steps(counts, sum(len(run.observations) for run in healthy)),
+        "mix_shift_size": over_runs(changes, _mean_size, steps),
+        "mix_shift_spread": over_runs(changes, _true_spread, steps),
+        "mix_shift_held_out": median_over_runs([change.held_out for change in changes], steps),
+        "mix_shift_worker_spread": median_over_runs([max(change.workers, 0.0) for change in changes], steps),
     }
 
 
-def _mix_change(pair: Pair) -> tuple[float, float, float] | None:
-    observations, onset = pair.run.observations, pair.onset
-    before = _before(pair)
-    after = (observations.step >= onset) & (observations.step < onset + MIXED_STEPS)
+def _mean_size(changes: Sequence[MixChange]) -> float:
+    return float(np.mean([change.loss for change in changes]))
+
+
+def _true_spread(changes: Sequence[MixChange]) -> float:
+    """Without what the noise of the batches adds to it, as undisturbed runs show it."""
+    seen = np.var([change.loss for change in changes]) - np.mean([change.placebo_variance for change in changes])
+    return math.sqrt(max(0.0, float(seen)))
+
+
+def _mix_change(pair: Pair, quiet: Sequence[Run]) -> MixChange | None:
+    """``None`` where the run ends too soon, or no undisturbed run of its architecture stands beside it."""
+    alike = [run for run in quiet if run.config.get("architecture") == pair.run.config.get("architecture")]
     lag, excess = pair.held_out
     seen = excess[(lag >= 20) & (lag <= 100)]
-    if not len(seen) or not before.any() or not after.any():
+    own = _change_at(pair.run, pair.onset)
+    usual = np.array([change for run in alike for change in [_change_at(run, pair.onset)] if change is not None])
+    if own is None or not len(usual) or not len(seen):
         return None
-    loss = observations["training_loss"]
-    spread = np.sqrt(observations["sigma_sq"]) / observations["grad_norm"]
-    return (
-        float(np.median(loss[after]) / np.median(loss[before]) - 1.0),
-        float(np.median(seen)),
-        float(np.nanmedian(spread[after]) / np.nanmedian(spread[before])),
-    )
+    loss, workers = own - np.median(usual, axis=0)
+    return MixChange(loss, float(usual[:, 0].var()), float(np.median(seen)), math.expm1(workers))
+
+
+def _change_at(run: Run, step: int) -> NDArray[np.float64] | None:
+    """Logarithms of training loss and spread over workers, the steps from this one on less those before it."""
+    observations = run.observations
+    after = (observations.step >= step) & (observations.step < step + MIXED_STEPS)
+    before = (observations.step < step) & (observations.step >= step - MIXED_STEPS)
+    if not before.any() or not after.any():
+        return None
+    signals = observations["training_loss"], np.sqrt(observations["sigma_sq"]) / observations["grad_norm"]
+    return np.log([float(np.nanmedian(x[after]) / np.nanmedian(x[before])) for x in signals])
