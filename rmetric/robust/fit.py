@@ -30,6 +30,7 @@ from rmetric.evaluation.scores import f1, mean_share, totals
 from rmetric.evaluation.split import folds, halves
 from rmetric.metric import Weights
 from rmetric.records import write_atomically
+from rmetric.robust.habit import Habit
 from rmetric.robust.metric import AGREEMENT, COMPONENTS, STATISTICS, Statistics
 from rmetric.robust.settings import VERSION
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
@@ -107,7 +108,8 @@ def cross_fitted(timeline: Timeline, statistics_NJ: Floats, folds_R: Folds) -> F
     found = np.zeros((len(COMPONENTS), len(statistics_NJ)))
     for fold in np.unique(folds_R).tolist():
         others, rows = timeline.only(folds_R != fold)
-        found[:, ~rows] = evidence(fit_tails(others, statistics_NJ[rows]), statistics_NJ[~rows])
+        judged, _ = timeline.only(folds_R == fold)
+        found[:, ~rows] = evidence(fit_tails(others, statistics_NJ[rows]), judged, statistics_NJ[~rows])
     return found
 
 
@@ -142,15 +144,28 @@ def fit_tail(timeline: Timeline, statistic_N: Floats) -> Tail:
     return Tail(tuple(bars[places].tolist()), tuple(surprise[places].tolist()))
 
 
-def evidence(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
+def evidence(tails: dict[str, Tail], timeline: Timeline, statistics_NJ: Floats) -> Floats:
     """Surprise of each component, shape (3, records)."""
-    of_statistic = dict(zip(STATISTICS, surprises(tails, statistics_NJ), strict=True))
+    of_statistic = dict(zip(STATISTICS, surprises(tails, timeline, statistics_NJ), strict=True))
     return np.stack([np.max([of_statistic[name] for name in part.statistics], axis=0) for part in COMPONENTS])
 
 
-def surprises(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
-    """Surprise of each statistic, shape (statistics, records)."""
-    return np.stack([_surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)])
+def surprises(tails: dict[str, Tail], timeline: Timeline, statistics_NJ: Floats) -> Floats:
+    """Surprise of each statistic, less what is a habit of the run; shape (statistics, records)."""
+    found = np.stack([_surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)])
+    for low, high in itertools.pairwise(timeline.bounds.tolist()):
+        for surprise_N, statistic_N in zip(found[:, low:high], statistics_NJ[low:high].T, strict=True):
+            _temper(surprise_N, statistic_N, timeline.step[low:high])
+    return found
+
+
+def _temper(surprise_N: Floats, statistic_N: Floats, step_N: NDArray[np.int64]) -> None:
+    """Take off, in place, what is a habit of the run."""
+    judged, moved = np.flatnonzero(~np.isnan(statistic_N)), np.flatnonzero(surprise_N)
+    if len(moved):
+        habit = Habit()
+        habit.temper(int(step_N[judged[0]]), 0.0)
+        surprise_N[moved] = [habit.temper(int(step_N[k]), float(surprise_N[k])) for k in moved]
 
 
 def _surprise(tail: Tail | None, statistic_N: Floats) -> Floats:

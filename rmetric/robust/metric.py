@@ -13,6 +13,7 @@ from rmetric.records import Observation, Observations
 from rmetric.robust.context import RunSoFar
 from rmetric.robust.drift import LossEvidence
 from rmetric.robust.gradients import GradientEvidence
+from rmetric.robust.habit import Habit
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.reference import WARM_UP, WINDOW
 from rmetric.robust.settings import RobustSettings
@@ -26,11 +27,11 @@ READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in compone
 """Measurements that the metric sees."""
 
 
-AGREEMENT = 8.0
+AGREEMENT = 4.0
 """Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, and so does
 a restart of the learning rate: they are far from independent in healthy runs, and with 1 (Fisher's sum) such everyday
-agreement set the threshold. With 8 the strongest decides, and two that are equally strong count for a tenth more than
-one."""
+agreement set the threshold. With 4 two that are equally strong count for a fifth more than one. On the fit half F1 is
+the same from 3 to 8, and with 4 warnings come earliest."""
 
 
 class RobustRValue(NamedTuple):
@@ -41,7 +42,8 @@ class RobustRValue(NamedTuple):
     lambda_evidence: float
     sigma_sq_evidence: float
     delta_l_evidence: float
-    """Surprise of each component: −log₁₀ of the false alarms a healthy step that its strongest statistic would give."""
+    """Surprise of each component: −log₁₀ of the false alarms a healthy step that its strongest statistic would give,
+    less what is a habit of this run."""
     cause: str
     """Measurement with the largest weighted surprise; empty if there is none."""
 
@@ -67,12 +69,14 @@ class Statistics:
 
 
 class RobustRMetric:
-    """R = ‖(w_λ·s_λ, w_σ²·s_σ², w_ΔL·s_ΔL)‖₈, each s the surprise of the strongest statistic of its kind.
+    """R = ‖(w_λ·s_λ, w_σ²·s_σ², w_ΔL·s_ΔL)‖₄, each s the surprise of the strongest statistic of its kind.
 
-    .. math:: R = \\Big(\\sum_c (w_c s_c)^8\\Big)^{1/8}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01)
+    .. math::
+        R = \\Big(\\sum_c (w_c s_c)^4\\Big)^{1/4}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01) - h_j
 
-    with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs. So
-    all evidence is in one unit; one strong statistic alerts alone, and agreement of several adds up.
+    with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs,
+    and h_j what this run's :class:`~rmetric.robust.habit.Habit` takes off. So all evidence is in one unit; one strong
+    statistic alerts alone, and agreement of several adds up.
 
     Parameters
     ----------
@@ -99,9 +103,9 @@ class RobustRMetric:
         self._window, self._warm_up = window, warm_up
         self._statistics = Statistics(window=window, warm_up=warm_up)
         nothing = Tail((), ())
-        self._tails = [
-            tuple((self._settings.tails.get(name, nothing), name.partition(".")[0]) for name in component.statistics)
-            for component in COMPONENTS
+        self._judges = [
+            [(self._settings.tails.get(name, nothing), Habit(), name.partition(".")[0]) for name in part.statistics]
+            for part in COMPONENTS
         ]
 
     @property
@@ -121,12 +125,14 @@ class RobustRMetric:
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
         evidence, total, most, cause = [], 0.0, 0.0, ""
-        for weight, tails, values in zip(
-            self._settings.weights, self._tails, self._statistics.update(observation), strict=True
+        for weight, judges, values in zip(
+            self._settings.weights, self._judges, self._statistics.update(observation), strict=True
         ):
             strongest = 0.0
-            for (tail, name), value in zip(tails, values, strict=True):
-                surprise = tail.surprise(value)
+            for (tail, habit, name), value in zip(judges, values, strict=True):
+                if value != value:
+                    continue
+                surprise = habit.temper(observation.step, tail.surprise(value))
                 if surprise > strongest:
                     strongest = surprise
                     if weight * surprise > most:

@@ -12,7 +12,7 @@ from rmetric.errors import UserError
 from rmetric.metric import Weights
 from rmetric.robust.surprise import Tail
 
-VERSION = 1
+VERSION = 2
 
 
 class RobustSettings(NamedTuple):

@@ -49,7 +49,8 @@ class Measured:
         """R of all records of some runs, NaN in the others; shape (records,)."""
         rows = runs_R[self.ev.timeline.run]
         r_N = np.full(len(rows), np.nan)
-        r_N[rows] = weigh(fitted.weights, evidence(fitted.tails, self.statistics_NJ[rows]))
+        timeline, _ = self.ev.timeline.only(runs_R)
+        r_N[rows] = weigh(fitted.weights, evidence(fitted.tails, timeline, self.statistics_NJ[rows]))
         return r_N
 
     def counts(self, fitted: Fit, runs_R: Runs) -> Counts:
@@ -64,9 +65,8 @@ class Measured:
         where = zip(starts.run[begun].tolist(), starts.step[begun].tolist(), strict=True)
         records = [np.flatnonzero((timeline.run == run) & (timeline.step == step))[0] for run, step in where]
         weights_J = np.repeat(fitted.weights, [len(component.statistics) for component in COMPONENTS])
-        weighted_JM = weights_J[:, None] * surprises(
-            fitted.tails, self.statistics_NJ[np.array(records, dtype=np.int64)]
-        )
+        surprises_JN = surprises(fitted.tails, timeline, self.statistics_NJ)
+        weighted_JM = weights_J[:, None] * surprises_JN[:, np.array(records, dtype=np.int64)]
         return Counter(STATISTICS[j] for j in weighted_JM.argmax(axis=0).tolist())
 
     @cached_property

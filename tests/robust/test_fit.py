@@ -99,7 +99,8 @@ def test_a_fold_is_judged_by_the_others() -> None:
     statistics = statistics_of(Study(Path("controls"), controls, checksums=["1", "2", "3"]), np.ones(3, bool), jobs=1)
     found = cross_fitted(timeline, statistics, np.array([0, 1, 1]))
     others, rows = timeline.only(np.array([False, True, True]))
-    assert np.array_equal(found[:, ~rows], evidence(fit_tails(others, statistics[rows]), statistics[~rows]))
+    one, _ = timeline.only(np.array([True, False, False]))
+    assert np.array_equal(found[:, ~rows], evidence(fit_tails(others, statistics[rows]), one, statistics[~rows]))
 
 
 def test_a_fold_that_is_louder_than_all_others_stands_out() -> None:
@@ -108,7 +109,7 @@ def test_a_fold_that_is_louder_than_all_others_stands_out() -> None:
     timeline = Timeline.of(runs)
     statistics = statistics_of(Study(Path("loud"), runs, checksums=list("1357")), np.ones(4, bool), jobs=1)
     crossed = cross_fitted(timeline, statistics, folds(runs, 4))
-    assert crossed.max() > evidence(fit_tails(timeline, statistics), statistics).max() + 1.0
+    assert crossed.max() > evidence(fit_tails(timeline, statistics), timeline, statistics).max() + 1.0
 
 
 def test_r_of_the_fit_is_r_of_the_metric() -> None:
@@ -116,7 +117,8 @@ def test_r_of_the_fit_is_r_of_the_metric() -> None:
     content = fit_study(made, jobs=1)
     settings = RobustSettings.of(json.dumps(content))
     everything = np.ones(len(made.runs), bool)
-    ours = weigh(settings.weights, evidence(settings.tails, statistics_of(made, everything, jobs=1)))[:1000]
+    statistics = statistics_of(made, everything, jobs=1)
+    ours = weigh(settings.weights, evidence(settings.tails, Timeline.of(made.runs), statistics))[:1000]
     theirs = [value.r for item in made.runs[:2] for value in RobustRMetric(settings).extend(item.observations)]
     assert ours == pytest.approx(theirs, rel=1e-12)
 
@@ -171,7 +173,7 @@ def test_the_command_writes_the_same_bytes_twice(tmp_path: Path, monkeypatch: py
     assert settings.budget_per_step == 1e-4
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"version": 0}', "[]", '{"version": 1, "weights": 3}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"version": 0}', "[]", '{"version": 2, "weights": 3}'])
 def test_a_file_that_holds_no_settings_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.json"
     file.write_text(text)
