@@ -34,9 +34,8 @@ class GradientEvidence:
     raises the loss, and the gradient by more. It is the smaller one of both excesses: of the loss in nats, and of the
     log gradient norm without what the loss explains.
 
-    ``factor`` is the logarithm of the gradient norm over its expectation, and ``vanishing`` that of its level over the
-    norm: a healthy norm leaps by much the same factor in every run, however quiet the run was before, and a part of the
-    model that is dead takes the norm down, which nothing healthy does.
+    ``factor`` is the logarithm of the gradient norm over its expectation: a healthy norm leaps by much the same factor
+    in every run, however quiet the run was before.
 
     A monitor measures the update when it has been made. The learning rate of the next one is known before: an update
     is taken to be as many times larger than the last as the learning rate is, if that says more than its measurement.
@@ -47,7 +46,6 @@ class GradientEvidence:
         "non_finite_count.jump",
         "grad_norm.factor",
         "grad_norm.unexplained",
-        "grad_norm.vanishing",
         "grad_norm.drift",
         "update_rms.jump",
         "sigma_sq.drift",
@@ -80,7 +78,6 @@ class GradientEvidence:
             math.inf if broken > 0.0 else broken,
             factor,
             _unexplained(context.loss_excess_nats, self._norm.excess),
-            self._norm.shortfall,
             self._norm_drift.update(norm_z, planned=context.planned),
             update_jump,
             self._spread_drift.update(spread_z, planned=context.planned),

@@ -45,9 +45,6 @@ class RobustTrend:
         self.clip = clip
         self.excess = math.nan
         """The last z in units of the signal: how far the value lay above its expectation."""
-        self.shortfall = math.nan
-        """How far the last value lay below its level, in units of the signal, with all of the trend taken out: the
-        margin is for what lies above."""
         self._first = min(FIRST_MEDIAN, max(1, warm_up // 2))
         self._values = SortedWindow(window)
         self._errors = RobustReference(window=window, warm_up=max(1, warm_up - self._first), floor=floor, clip=clip)
@@ -55,7 +52,6 @@ class RobustTrend:
     def update(self, value: float) -> float:
         """z of the next value; NaN for one that was not measured and during the warm-up, infinity for infinity."""
         self.excess = value if not math.isfinite(value) else math.nan
-        self.shortfall = math.nan
         if not math.isfinite(value):
             return value
         if len(self._values) < self._first:
@@ -70,5 +66,5 @@ class RobustTrend:
         lag = min(0.0, self._errors.middle + scale)
         expected, reach = middle + self._errors.middle, self.clip * scale
         self._values.add(min(max(value, expected - reach), expected + reach))
-        self.excess, self.shortfall = error - lag, self._errors.middle - error
+        self.excess = error - lag
         return self.excess / scale
