@@ -74,8 +74,11 @@ real-study: $(VENV)/.live
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 2 --out logs_REAL_TRANSFER_2 --resume
 	$(RUN) run_modern_experiments.py --backend torch --seed 2 --repetitions 4 --out logs_REAL_FRESH_2 --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 3 --out logs_REAL_TRANSFER_3 --resume
+	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 4 --out logs_REAL_TRANSFER_4 --resume
+	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 5 --out logs_REAL_TRANSFER_5 --resume
 	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH \
-	  logs_REAL_TRANSFER_2 logs_REAL_FRESH_2 logs_REAL_TRANSFER_3 --out data/real_runs.parquet
+	  logs_REAL_TRANSFER_2 logs_REAL_FRESH_2 logs_REAL_TRANSFER_3 logs_REAL_TRANSFER_4 logs_REAL_TRANSFER_5 \
+	  --out data/real_runs.parquet
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .

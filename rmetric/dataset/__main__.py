@@ -19,7 +19,7 @@ def parser() -> Parser:
     p = Parser("Write the runs of folders of logs into one Parquet file, with an index of the runs as CSV beside it.")
     p.add_argument(
         "--from", dest="folders", nargs="+", type=Path, default=[Path("logs_REAL")], metavar="FOLDER",
-        help="logs of the study, then of the sets beside it: transfer, fresh, transfer_2, fresh_2, transfer_3",
+        help="logs of the study, then of the sets beside it: transfer, fresh, transfer_2, fresh_2, transfer_3 to _5",
     )  # fmt: skip
     p.add_argument("--out", type=parquet_file, default=Path("data/real_runs.parquet"), metavar="FILE", help="data set")
     p.add_jobs()

@@ -15,8 +15,8 @@ from rmetric.evaluation.loading import Study, load_study
 SIMULATED, REAL = "simulated", "real"
 WORLDS = {"simulator": SIMULATED, "torch": REAL}
 """``backend`` of a log's config → what its study is called."""
-TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3 = BESIDE = (
-    "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3",
+TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = BESIDE = (
+    "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3", "transfer_4", "transfer_5",
 )  # fmt: skip
 """Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
 

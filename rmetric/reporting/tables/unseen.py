@@ -19,13 +19,13 @@ from rmetric.evaluation.held_out import (
 )
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
-from rmetric.evaluation.studies import FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3
+from rmetric.evaluation.studies import FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
 from rmetric.reporting.formats import Cell, Column, Table
 from rmetric.reporting.tables import captions
 from rmetric.reporting.tables.held_out import SHARE, compared_with
 
 FITTED_WEIGHTS = "r_metric, fitted weights"
-PARTS = {"10": (TRANSFER, TRANSFER_2, TRANSFER_3), "18": (FRESH, FRESH_2)}
+PARTS = {"10": (TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5), "18": (FRESH, FRESH_2)}
 """Number of a table → the sets that it is made for."""
 
 
@@ -48,13 +48,19 @@ WORDS = {
     TRANSFER_3: _Words(
         "table_10c_unseen_3", "Table 10c: Transfer without refitting, other seeds", "third transfer set", _OTHERS
     ),
+    TRANSFER_4: _Words(
+        "table_10d_unseen_4", "Table 10d: Transfer without refitting, other seeds", "fourth transfer set", _OTHERS
+    ),
+    TRANSFER_5: _Words(
+        "table_10e_unseen_5", "Table 10e: Transfer without refitting, other seeds", "fifth transfer set", _OTHERS
+    ),
     FRESH: _Words("table_18_fresh", "Table 18: Fresh seeds without refitting", "fresh set", _AGAIN),
     FRESH_2: _Words("table_18b_fresh_2", "Table 18b: Other fresh seeds without refitting", "second fresh set", _AGAIN),
 }
 
 
 def tables(part: str, ev: Evaluator, target: Evaluator) -> list[Table]:
-    """Tables 10 to 10c, 18 or 18b: a row a causal detector, one for fitted weights of the R-Metric, one for an oracle.
+    """Tables 10 to 10e, 18 or 18b: a row a causal detector, one for fitted weights of the R-Metric, one for an oracle.
 
     Parameters
     ----------
