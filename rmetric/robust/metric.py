@@ -31,7 +31,7 @@ AGREEMENT = 4.0
 """Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, and so does
 a restart of the learning rate: they are far from independent in healthy runs, and with 1 (Fisher's sum) such everyday
 agreement set the threshold. With 4 two that are equally strong count for a fifth more than one. On the fit half F1 is
-the same from 3 to 8, and with 4 warnings come earliest."""
+the same from 2 to 8, and with 4 warnings come earliest."""
 
 
 class RobustRValue(NamedTuple):

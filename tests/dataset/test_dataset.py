@@ -184,12 +184,12 @@ def test_the_transfer_set_is_apart(study: Path, tmp_path: Path) -> None:
         load_study(f"{path}:test")
 
 
-def test_a_data_set_has_six_sets_at_most(study: Path, tmp_path: Path) -> None:
-    path = write_data_set([study] * 6, tmp_path / "six.parquet", jobs=1).path
-    for part in ("fresh", "transfer_3"):
+def test_a_data_set_has_eight_sets_at_most(study: Path, tmp_path: Path) -> None:
+    path = write_data_set([study] * 8, tmp_path / "eight.parquet", jobs=1).path
+    for part in ("fresh", "transfer_3", "transfer_5"):
         assert len(load_study(f"{path}:{part}").runs) == 7
-    with pytest.raises(UserError, match="7 folders, and a data set has 6 sets: matrix, transfer, fresh, transfer_2"):
-        write_data_set([study] * 7, tmp_path / "seven.parquet", jobs=1)
+    with pytest.raises(UserError, match="9 folders, and a data set has 8 sets: matrix, transfer, fresh, transfer_2"):
+        write_data_set([study] * 9, tmp_path / "nine.parquet", jobs=1)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from rmetric.evaluation.studies import (
     TRANSFER,
     TRANSFER_2,
     TRANSFER_3,
+    TRANSFER_4,
+    TRANSFER_5,
     evaluators,
     load_beside,
     load_studies,
@@ -59,7 +61,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     again = build_logs(folder / "logs_REAL_TRANSFER_2", seed=200, **{**REAL, "optimizer": "sgd"})
     later = build_logs(folder / "logs_REAL_FRESH_2", seed=250, **REAL)
     more = build_logs(folder / "logs_REAL_TRANSFER_3", seed=300, **{**REAL, "optimizer": "sgd"})
-    sets = [real, transfer, fresh, again, later, more]
+    rest = [
+        build_logs(folder / f"logs_REAL_TRANSFER_{number}", seed=100 * number, **{**REAL, "optimizer": "sgd"})
+        for number in (4, 5)
+    ]
+    sets = [real, transfer, fresh, again, later, more, *rest]
     return [simulated, write_data_set(sets, folder / "real.parquet", jobs=1).path]
 
 
@@ -272,6 +278,8 @@ def test_transfer_is_scored_with_the_thresholds_of_the_study(
         (FRESH, "table_18_fresh"),
         (TRANSFER_2, "table_10b_unseen_2"),
         (TRANSFER_3, "table_10c_unseen_3"),
+        (TRANSFER_4, "table_10d_unseen_4"),
+        (TRANSFER_5, "table_10e_unseen_5"),
         (FRESH_2, "table_18b_fresh_2"),
     ],
 )
@@ -390,7 +398,7 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert main(["--logs", *map(str, sources), *out]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "from 84 logs" in shown.out  # those of the sets beside the study as well
+    assert "from 108 logs" in shown.out  # those of the sets beside the study as well
     ledger = pd.read_csv(tmp_path / "tables" / "table_8_claims.csv")
     assert {"ours_simulated", "ours_real"} <= {*ledger.columns}
     assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()

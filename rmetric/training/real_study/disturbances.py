@@ -32,8 +32,8 @@ class Disturbance(Protocol):
 class DataMix:
     """From now on a share of the rows is another kind of text: prose in place of program code.
 
-    Prose is the easier text for a model of bytes: the training loss comes down by some per cent, the held-out loss, which
-    is of code alone, goes up by one or two, and the workers of a step agree less.
+    Prose is the easier text for a model of bytes: the training loss comes down by some per cent, the held-out loss,
+    which is of code alone, goes up by one or two, and the workers of a step agree less.
     """
 
     name: ClassVar[str] = "data_mix"
