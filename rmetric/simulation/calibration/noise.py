@@ -193,7 +193,7 @@ def bad_batches(runs: Sequence[Run]) -> dict[str, Estimate | None]:
 def _bad_batch(pair: Pair) -> tuple[float, float, float] | None:
     """Height of the loss, gradient norm and relative spread over workers, against the medians before."""
     observations = pair.run.observations
-    before, now = _before(pair), observations.step == pair.onset
+    before, now = _before(pair.run, pair.onset), observations.step == pair.onset
     if not now.any() or not before.any():
         return None
     loss, norm = observations["training_loss"], observations["grad_norm"]
@@ -221,17 +221,17 @@ def events_per_1000_steps(counts: Sequence[int], steps: int) -> Estimate | None:
     return Estimate(rate, least, most, len(counts), steps)
 
 
-def _before(pair: Pair) -> NDArray[np.bool_]:
+def _before(run: Run, onset: int) -> NDArray[np.bool_]:
     """The last steps before the onset."""
-    step = pair.run.observations.step
-    return (step < pair.onset) & (step >= pair.onset - MIXED_STEPS)
+    step = run.observations.step
+    return (step < onset) & (step >= onset - MIXED_STEPS)
 
 
 def _healed_share(pair: Pair) -> float:
     """Excess of the held-out loss in the ten steps after a bad batch, over the height in the training loss."""
     lag, excess = pair.held_out
     observations = pair.run.observations
-    before = _before(pair)
+    before = _before(pair.run, pair.onset)
     now = observations["training_loss"][observations.step == pair.onset]
     height = float(now[0] / np.median(observations["training_loss"][before]) - 1.0) if len(now) else 0.0
     soon = excess[lag <= 10]
@@ -257,9 +257,9 @@ def mix_shifts(runs: Sequence[Run]) -> dict[str, Estimate | None]:
 
     A loss falls whatever its data: without the undisturbed runs beside it any change of the mix would look helpful.
     """
-    healthy = controls(runs)
+    healthy, quiet = controls(runs), undisturbed(runs)
     pairs = disturbed(runs, "data_mix")
-    changes = [found for pair in pairs for found in [_mix_change(pair, undisturbed(runs))] if found is not None]
+    changes = [found for pair in pairs for found in [_mix_change(pair, quiet)] if found is not None]
     if len(changes) < FEWEST_RUNS:
         return {}
     steps = 2 * MIXED_STEPS * len(changes)
@@ -296,11 +296,11 @@ def _mix_change(pair: Pair, quiet: Sequence[Run]) -> MixChange | None:
     return MixChange(loss, float(usual[:, 0].var()), float(np.median(seen)), math.expm1(workers))
 
 
-def _change_at(run: Run, step: int) -> NDArray[np.float64] | None:
-    """Logarithms of training loss and spread over workers, the steps from this one on less those before it."""
+def _change_at(run: Run, onset: int) -> NDArray[np.float64] | None:
+    """Logarithms of training loss and spread over workers, the steps from the onset on less those before it."""
     observations = run.observations
-    after = (observations.step >= step) & (observations.step < step + MIXED_STEPS)
-    before = (observations.step < step) & (observations.step >= step - MIXED_STEPS)
+    before = _before(run, onset)
+    after = (observations.step >= onset) & (observations.step < onset + MIXED_STEPS)
     if not before.any() or not after.any():
         return None
     signals = observations["training_loss"], np.sqrt(observations["sigma_sq"]) / observations["grad_norm"]
