@@ -52,7 +52,8 @@ class LinearRecipe:
         known = np.unique(label_N)
         if len(known) < 2:
             return _constant(label_N, weight_N, classes, mean_F, scale_F)
-        fitted = LogisticRegression(C=self.c, max_iter=1000).fit(
+        # A solver that goes to the very optimum: where one stops on the way depends on the processor.
+        fitted = LogisticRegression(C=self.c, solver="newton-cholesky", tol=1e-10, max_iter=100).fit(
             (features_NF - mean_F) / scale_F, label_N, sample_weight=weight_N
         )
         weights_FK, bias_K = fitted.coef_.T, fitted.intercept_
