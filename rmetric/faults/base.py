@@ -69,7 +69,7 @@ class Processes:
     worker_gradient_factor: NDArray[np.float32]
     """Multiplies each worker's gradient, (R, T, W)."""
     gradient_noise_factor: FloatsRT
-    """Multiplies the spread of the gradients over workers, (R, T)."""
+    """Multiplies the spread of the gradients over workers, (R, T), and leaves their mean as it is."""
     update_factor: FloatsRT
     """Multiplies the update RMS, (R, T); the learning rate has its own factor."""
     kick: FloatsRT

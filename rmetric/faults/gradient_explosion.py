@@ -58,7 +58,7 @@ class GradientExplosion(Fault):
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)
         final = effect["grad_norm_lasting"]
-        unramped = {"grad_norm_onset": np.ones_like(final), "grad_norm_lasting": np.ones_like(final)}
+        unramped = {f"grad_norm_{when}": np.ones_like(final) for when in ("onset", "early", "lasting")}
         respond(self, state, active, rng, {**effect, **unramped})
         progress = np.minimum(np.cumsum(active, axis=1) / self.ramp_steps, 1.0) * active
         # Only a part of the norm is the exploding layer's; it takes over as its factor grows.

@@ -47,24 +47,29 @@ class Response:
     wobble: float = 0.0
     """Standard deviation of w, relative to the loss: how far a run strays once it has left its twin's path."""
     batch_loss: float = 0.0
-    """What the training loss shows beyond the held-out loss while the fault lasts, relative."""
+    """What the training loss shows beyond the held-out loss in later steps, while the fault lasts; relative."""
+    loss_onset: float = 0.0
+    """What the training loss of the onset's own step shows, relative, times s: a broken forward pass shows at once, an
+    update in the next step."""
     grad_norm_onset: float = 1.0
-    """Factor on the gradient norm in the first steps, beyond what goes with the kick."""
+    """Factor on the gradient norm in the onset's own step."""
+    grad_norm_early: float = 1.0
+    """The same in the first steps after it, beyond what goes with the kick."""
     grad_norm_lasting: float = 1.0
     """The same later on; the way from one to the other is covered at the healing rate."""
     worker_spread: float = 1.0
-    """Factor on the spread of the gradient norm over workers while the fault lasts."""
+    """Factor on the spread of the gradient norm over workers in later steps, while the fault lasts."""
     update_rms: float = 1.0
     """Factor on the update RMS while the fault lasts, that of the learning rate left out."""
     non_finite_gradient_share: float = 0.0
-    """Share of runs whose gradient is not finite in the first step, while the loss is."""
+    """Share of runs whose gradient is not finite in the first step, while the loss is; none of those below."""
     collapse_share: float = 0.0
     """Share of runs that answer every token alike from then on: the loss is ln(vocabulary), the gradient 0."""
     non_finite_share: float = 0.0
     """Share of runs whose loss is not finite from then on."""
 
 
-FACTORS = ("grad_norm_onset", "grad_norm_lasting", "worker_spread", "update_rms")
+FACTORS = ("grad_norm_onset", "grad_norm_early", "grad_norm_lasting", "worker_spread", "update_rms")
 """Fields that are 1 where nothing happens, and are interpolated by their logarithm."""
 SHAPES = ("time_constant_steps",)
 """Fields that say how, not how much: they do not fade with the dose."""
@@ -76,13 +81,14 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
     The excess and the wobble last to the end of the run, also where the fault does not: what is lost is healed by the
     way to the floor. All else lasts as long as the fault. The first steps of each run's activity are its onset.
 
-    What a step does to the model shows in the loss of the next one, as in a real run: the batch and its gradients are
-    those of the onset, the excess begins one step later.
+    What a step does to the model shows in the loss of the next one, as in a real run: the held-out loss rises one step
+    after the onset. The onset's own batch and its gradients go through what is broken by then.
     """
     elapsed: NDArray[np.int64] = np.cumsum(active, axis=1, dtype=np.int64)
     hurt, struck = np.zeros_like(active), np.zeros_like(active)
     hurt[:, 1:] = elapsed[:, :-1] > 0
     struck[:, 1:] = hurt[:, 1:] & ~hurt[:, :-1]
+    onset = active & (elapsed == 1)
     strength = np.exp(effect["spread"] * rng.normal("strength", size=())[:, None])
     state.kick += struck * (effect["kick"] * strength) * state.healthy_loss
     state.jump += struck * (effect["jump"] * strength)
@@ -94,15 +100,23 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
         leaves &= late
     state.raise_floor(leaves, effect["floor"] * strength, effect["time_constant_steps"])
     np.maximum(state.wobble, hurt * effect["wobble"], out=state.wobble)
-    state.batch_loss += active * effect["batch_loss"] * state.healthy_loss
+    shown = np.where(onset, effect["loss_onset"] * strength, effect["batch_loss"])
+    state.batch_loss += active * shown * state.healthy_loss
     state.gradient_factor *= gradient_factor(effect, elapsed, active, state.healing_rate)
-    state.gradient_noise_factor *= np.where(active, effect["worker_spread"], 1.0)
+    state.gradient_noise_factor *= np.where(active & ~onset, effect["worker_spread"], 1.0)
     state.update_factor *= np.where(active, effect["update_rms"], 1.0)
     collapses, breaks = effect["collapse_share"], effect["non_finite_share"]
     if collapses.any() or breaks.any():
         fate = rng.random("fate", size=())[:, None]
-        state.collapsed |= hurt & (fate < collapses)
+        state.collapsed |= (elapsed > 0) & (fate < collapses)
         state.non_finite_weights |= struck & (fate >= collapses) & (fate < collapses + breaks)
+
+
+def breaks_gradient(effect: Mapping[str, FloatsR1], rng: RunStreams) -> NDArray[np.bool_]:
+    """Which runs have a gradient that is not finite, (R, 1); the model itself neither collapses nor breaks in them."""
+    spared = effect["collapse_share"] + effect["non_finite_share"]
+    fate = rng.random("fate", size=())[:, None]
+    return np.asarray((fate >= spared) & (fate < spared + effect["non_finite_gradient_share"]))
 
 
 def _delay_steps(effect: Mapping[str, FloatsR1], rng: RunStreams) -> FloatsR1:
@@ -115,7 +129,9 @@ def _delay_steps(effect: Mapping[str, FloatsR1], rng: RunStreams) -> FloatsR1:
 def gradient_factor(
     effect: Mapping[str, FloatsR1], elapsed: NDArray[np.int64], active: BoolsRT, healing_rate: float
 ) -> NDArray[np.float64]:
-    """From the factor of the onset to the lasting one at the healing rate, geometrically; 1 where the fault is off.
+    """That of the onset's own step, then from the early factor to the lasting one at the healing rate, geometrically.
+
+    1 where the fault is off.
 
     Parameters
     ----------
@@ -128,11 +144,11 @@ def gradient_factor(
     healing_rate
         Log-rate a step.
     """
-    onset, lasting = np.log(effect["grad_norm_onset"]), np.log(effect["grad_norm_lasting"])
-    if not (onset.any() or lasting.any()):
+    onset, early, lasting = (np.log(effect[f"grad_norm_{when}"]) for when in ("onset", "early", "lasting"))
+    if not (onset.any() or early.any() or lasting.any()):
         return np.ones(active.shape)
-    logarithm = lasting + (onset - lasting) * np.exp(-healing_rate * np.maximum(elapsed - 1, 0))
-    return np.exp(logarithm * active)
+    later = lasting + (early - lasting) * np.exp(-healing_rate * np.maximum(elapsed - 2, 0))
+    return np.exp(np.where(elapsed == 1, onset, later) * active)
 
 
 def effect_of(fault: Fault, state: Processes, dose_R: NDArray[np.float64] | None = None) -> dict[str, FloatsR1]:

@@ -11,7 +11,7 @@ import numpy as np
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
-from rmetric.faults.response import effect_of, respond
+from rmetric.faults.response import breaks_gradient, effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ class SilentDataCorruption(Fault):
         flips = active & (np.cumsum(active, axis=1) == 1)
         if self.persistence != "transient":
             flips |= active & (rng.random("flips") < self.flips_per_step)
-        broken = rng.random("non-finite", size=())[:, None] < effect["non_finite_gradient_share"]
-        state.non_finite_gradients += flips & broken
+        if self.target == "weight":  # what is broken stays broken, and so does each gradient that goes through it
+            flips = active
+        state.non_finite_gradients += flips & breaks_gradient(effect, rng)
 
     def dose(self, architecture: Architecture) -> float:
         """1: a bit that does no harm; 2: the gradient of a step; 3: a weight, the output of a layer, the optimizer."""

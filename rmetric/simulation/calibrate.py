@@ -46,6 +46,7 @@ UNITS = {
     "non_finite_share": "share of runs",
     "non_finite_gradient_share": "share of runs",
     "grad_norm_onset": "factor",
+    "grad_norm_early": "factor",
     "grad_norm_lasting": "factor",
     "worker_spread": "factor",
     "update_rms": "factor",

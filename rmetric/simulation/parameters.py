@@ -16,7 +16,7 @@ from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.faults.response import FACTORS, SHAPES, Response
 from rmetric.simulation.healthy import HealthyParameters
 
-VERSION = 2
+VERSION = 3
 NAME = "parameters.json"
 Responses = Mapping[str, Mapping[str, Response]]
 """Fault → severity → response."""

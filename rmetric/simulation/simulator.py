@@ -143,13 +143,14 @@ class TrainingSimulator:
         broken = np.maximum.accumulate(broken, axis=1)
         loss = _loss(healthy, excess, architecture)
         self._stray(loss, streams, processes)
-        loss[processes.collapsed] = architecture.initial_loss
         loss[broken] = np.nan
-        mixed = np.where(processes.collapsed, 1.0, 1.0 + p.mix_shift_held_out * healthy.mixed)
-        held_out = loss * mixed
-        batch = np.where(processes.collapsed, 0.0, healthy.mix_shift + healthy.minibatch)
-        batch_loss = np.where(processes.collapsed, 0.0, processes.batch_loss)
-        twin_held_out = _loss(healthy, twin, architecture) * (1.0 + p.mix_shift_held_out * healthy.mixed)
+        # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
+        collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
+        collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
+        mixed = 1.0 + p.mix_shift_held_out * healthy.mixed
+        held_out = np.where(collapsed_before, architecture.initial_loss, loss * mixed)
+        twin_held_out = _loss(healthy, twin, architecture) * mixed
+        batch_loss = loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss
         norms = self._worker_norms(streams, healthy, processes, excess)
         norms[broken] = np.nan
         grad_norm = norms.mean(axis=2, dtype=np.float64)
@@ -167,7 +168,7 @@ class TrainingSimulator:
             non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
             worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
             lost_worker=processes.lost_worker,
-            training_loss=np.maximum(loss * (1.0 + batch) + batch_loss, 0.0),
+            training_loss=np.where(collapsed, architecture.initial_loss, np.maximum(batch_loss, 0.0)),
             validation_loss=held_out[:, evaluations] * (1.0 + evaluation_noise),
             learning_rate=learning_rate,
             grad_norm=grad_norm,
@@ -192,19 +193,22 @@ class TrainingSimulator:
         thrown_off = np.minimum(excess.displacement / healthy.loss, OVERFLOW_NATS)
         size = base * np.sqrt(1.0 + p.gradient_per_excess * thrown_off) * processes.gradient_factor
         size[processes.collapsed] = 0.0
-        bad = healthy.bad_batch > 0.0
-        height = healthy.bad_batch[bad]
-        size[bad] *= (1.0 + height) ** p.benign_spike_gradient
-        spread = p.worker_spread * processes.gradient_noise_factor * (1.0 + p.mix_shift_worker_spread * healthy.mixed)
-        spread[bad] *= 1.0 + p.benign_spike_worker_spread * height
+        size *= (1.0 + healthy.bad_batch) ** p.benign_spike_gradient
+        spread = (p.worker_spread * (1.0 + p.mix_shift_worker_spread * healthy.mixed)).astype(np.float32)
         z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
         # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
         norms = z * z
         norms *= np.float32(p.worker_tail)
         norms += np.float32(1.0)
         norms *= z
-        norms *= spread.astype(np.float32)[:, :, None]
+        norms *= spread[:, :, None]
+        # Where workers come apart, some have more and others less: the batch as a whole keeps its size.
+        wider, further = processes.gradient_noise_factor, p.benign_spike_worker_spread * healthy.bad_batch
+        apart = (wider != 1.0) | (further > 0.0)
+        logarithm = norms[apart] * wider[apart].astype(np.float32)[:, None]
+        logarithm += z[apart] * (spread[apart] * further[apart].astype(np.float32))[:, None]
         np.exp(norms, out=norms)
+        norms[apart] = _with_mean_of(norms[apart], np.exp(logarithm))
         norms *= size.astype(np.float32)[:, :, None]
         norms *= processes.worker_gradient_factor
         return norms
@@ -230,6 +234,11 @@ class TrainingSimulator:
             update *= MOMENTUM ** np.minimum(np.cumsum(processes.collapsed, axis=1), 60)
         update[broken] = np.nan
         return update
+
+
+def _with_mean_of(even_NW: NDArray[np.float32], norms_NW: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Norms scaled so that each row has the other one's mean."""
+    return norms_NW * (even_NW.mean(axis=1) / norms_NW.mean(axis=1))[:, None]
 
 
 def _common(spec: RunSpec) -> tuple[str, int, int, int]:

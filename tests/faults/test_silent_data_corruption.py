@@ -40,11 +40,10 @@ def test_a_step_with_a_broken_gradient_shows_and_the_loss_does_not() -> None:
 def test_one_flip_in_a_weight_ruins_the_model_at_once() -> None:
     state = disturbed(make_fault("SILENT_DATA_CORRUPTION", "high"), runs=200)
     fitted = response("SILENT_DATA_CORRUPTION", "high")
-    after = ONSET + 1  # the loss of the next step shows it
-    ruined = state.collapsed[:, after] | state.non_finite_weights[:, after]
+    ruined = state.collapsed[:, ONSET] | state.non_finite_weights[:, ONSET + 1]
     assert ruined.mean() == pytest.approx(fitted.collapse_share + fitted.non_finite_share, abs=0.1)
-    assert not state.collapsed[:, :after].any()
-    assert (state.collapsed[:, after:] == state.collapsed[:, [after]]).all()
+    assert not state.collapsed[:, :ONSET].any()
+    assert (state.collapsed[:, ONSET:] == state.collapsed[:, [ONSET]]).all()
 
 
 def test_a_ruined_model_answers_every_token_alike() -> None:

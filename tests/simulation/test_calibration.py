@@ -113,13 +113,24 @@ def test_the_path_of_the_excess_is_found() -> None:
     assert path.at(lags, 0.4) == pytest.approx(truth, abs=0.02)
 
 
+def test_what_the_onsets_own_step_shows_is_told_from_the_later_ones() -> None:
+    faulty = [pair(k, 250 + 7 * k, kick=0.3, jump=0.1, floor=0.02, tau=60.0, rate=0.4) for k in range(5)]
+    for each in faulty:
+        each.run.observations.columns["grad_norm"][each.onset - 1] *= 5.0  # the record of the onset
+        each.run.observations.columns["grad_norm"][each.onset : each.onset + 2] *= 2.0
+    found = fit_response(Cell(faulty), 0.4, 0.0)
+    assert found["loss_onset"].value == pytest.approx(0.4)
+    assert found["grad_norm_onset"].value == pytest.approx(5.0)
+    assert found["grad_norm_early"].value == pytest.approx(2.0)
+
+
 def test_a_fault_without_effect_is_found_to_have_none() -> None:
     found = fit_response(
         Cell([pair(k, kick=0.0, jump=0.0, floor=0.0, tau=50.0, rate=0.4) for k in range(4)]), 0.4, 50.0
     )
-    for name in ("kick", "jump", "floor", "wobble", "batch_loss", "collapse_share", "non_finite_share"):
+    for name in ("kick", "jump", "floor", "wobble", "batch_loss", "loss_onset", "collapse_share", "non_finite_share"):
         assert found[name].value == pytest.approx(0.0, abs=1e-9), name
-    for name in ("grad_norm_onset", "grad_norm_lasting", "worker_spread", "update_rms"):
+    for name in ("grad_norm_onset", "grad_norm_early", "grad_norm_lasting", "worker_spread", "update_rms"):
         assert found[name].value == pytest.approx(1.0), name
     assert found["collapse_share"].high > 0.3  # four runs prove little
 

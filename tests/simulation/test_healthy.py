@@ -169,6 +169,15 @@ def test_a_bad_batch_raises_the_gradient_with_the_loss_and_is_gone_in_the_next_s
     assert np.array_equal(bad.held_out, plain.held_out)
 
 
+def test_a_bad_batch_is_as_bad_as_it_is_whichever_workers_get_most_of_it() -> None:
+    only = {**SPIKY, "benign_spike_held_out": 0.0, "mix_shifts_per_1000_steps": 0.0, "benign_spike_size": 1.4}
+    apart, alike = (_controls(**only, benign_spike_worker_spread=wider) for wider in (1.2, 0.0))
+    bad = apart.training_loss > 1.8 * apart.held_out
+    assert np.allclose(apart.grad_norm, alike.grad_norm, rtol=1e-5)
+    assert (apart.sigma_sq[bad] > alike.sigma_sq[bad]).mean() > 0.8
+    assert np.array_equal(apart.sigma_sq[~bad], alike.sigma_sq[~bad])
+
+
 def test_spikes_are_poisson_with_more_of_them_in_the_warm_up() -> None:
     streams = RunStreams(tuple(range(400)), 1000)
     quiet = replace(P, jitter_nats=0.0, benign_spikes_per_1000_steps=4.0, benign_spike_held_out=1.0)

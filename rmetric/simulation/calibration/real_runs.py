@@ -22,6 +22,8 @@ SETTLED = 5
 """Steps after the onset within which a run that breaks at once has broken."""
 COLLAPSED_LOSS = 0.02
 """Distance from ln(vocabulary), relative, within which a model answers every token alike."""
+COLLAPSED_GRADIENT = 0.01
+"""Gradient norm of such a model, at most, over the median one before: next to nothing gets through."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,18 @@ class Pair:
 
     @property
     def collapses_at_once(self) -> bool:
-        """Whether it answers every token alike from the first steps on: the loss is ln(vocabulary), the gradient 0."""
+        """Whether it answers every token alike from the first steps on: loss ln(vocabulary), gradient all but 0."""
         observations = self.run.observations
         first = (observations.step > self.onset) & (observations.step <= self.onset + SETTLED)
         vocabulary = self.run.config.get("vocabulary")
         if not isinstance(vocabulary, int) or vocabulary < 2 or not first.any():
             return False
         off = np.abs(observations["training_loss"][first] / math.log(vocabulary) - 1.0)
-        return bool(np.median(off) < COLLAPSED_LOSS and np.median(observations["grad_norm"][first]) == 0.0)
+        usual = np.nanmedian(observations["grad_norm"][observations.step < self.onset])
+        return bool(
+            np.median(off) < COLLAPSED_LOSS
+            and np.median(observations["grad_norm"][first]) <= COLLAPSED_GRADIENT * usual
+        )
 
 
 def held_out_losses(run: Run) -> tuple[NDArray[np.int64], Floats, Floats]:

@@ -23,9 +23,9 @@ time constant would settle far beyond anything that was seen."""
 HEALING_RATES = np.geomspace(0.02, 0.8, 12)
 BIN_STEPS = 5
 """Real runs are judged every 5 steps."""
-ONSET_STEPS = (1, 2)
+EARLY_STEPS = (1, 2)
 """Steps after the onset in which the first gradients are taken: a learning rate shows one step late."""
-ONSET_LAGS = np.arange(ONSET_STEPS[0], ONSET_STEPS[1] + 1.0)
+EARLY_LAGS = np.arange(EARLY_STEPS[0], EARLY_STEPS[1] + 1.0)
 VISIBLE_KICK = 0.03
 """Least kick, relative to the loss, from which the response of the gradient norm is worked out."""
 LASTING_STEPS = 100
@@ -176,7 +176,9 @@ class Facts:
 
     curve: Curve
     batch_loss: float
+    loss_onset: float
     log_grad_onset: float
+    log_grad_early: float
     log_grad_lasting: float
     log_worker_spread: float
     log_update: float
@@ -195,7 +197,9 @@ class Facts:
         return cls(
             curve=curve,
             batch_loss=curve.batch_loss(pair.duration_steps),
-            log_grad_onset=_median(np.log(norm), lag, *ONSET_STEPS),
+            loss_onset=_median(curve.train, curve.train_lag, 0, 0),
+            log_grad_onset=_median(np.log(norm), lag, 0, 0),
+            log_grad_early=_median(np.log(norm), lag, *EARLY_STEPS),
             log_grad_lasting=_median(np.log(norm), lag, end // 2, end - 1),
             log_worker_spread=_median(spread, both[0], 1, end - 1),
             log_update=_median(np.log(update / rate), lag_u, 2, min(end, 20) - 1),
@@ -318,8 +322,8 @@ def misfits(cells: Sequence[Cell]) -> Floats:
 
 def gradient_per_excess(cell: Cell, rate: float) -> float:
     """a of √(1 + a x): (norm² - 1) / x, for a kick x of 3 % or more in the first steps; NaN for a lesser one."""
-    kick = fit_path(cell.facts, rate).kicked(ONSET_LAGS, rate)
-    onset = _typical([item.log_grad_onset for item in cell.facts], math.nan)
+    kick = fit_path(cell.facts, rate).kicked(EARLY_LAGS, rate)
+    onset = _typical([item.log_grad_early for item in cell.facts], math.nan)
     return (math.exp(2.0 * onset) - 1.0) / kick if kick >= VISIBLE_KICK and onset > 0.0 else math.nan
 
 
@@ -331,8 +335,8 @@ def response_of(facts: Sequence[Facts], rate: float, per_excess: float) -> dict[
     path = fit_path(facts, rate)
     strengths = strengths_of(facts, path, rate)
     peak = max(path.jump, path.floor)
-    by_kick = 0.5 * math.log1p(per_excess * path.kicked(ONSET_LAGS, rate))
-    onset = _typical([item.log_grad_onset for item in facts], 0.0) - by_kick
+    by_kick = 0.5 * math.log1p(per_excess * path.kicked(EARLY_LAGS, rate))
+    early = _typical([item.log_grad_early for item in facts], 0.0) - by_kick
     lasting = _typical([item.log_grad_lasting for item in facts], 0.0)
     return {
         "kick": path.kick,
@@ -344,7 +348,9 @@ def response_of(facts: Sequence[Facts], rate: float, per_excess: float) -> dict[
         "spread": min(robust_sd(np.log(strengths)), 1.0) if peak >= VISIBLE and len(strengths) > 2 else 0.0,
         "wobble": _typical([robust_sd(strays_of(item)) for item in facts], 0.0),
         "batch_loss": max(0.0, _typical([item.batch_loss for item in facts], 0.0)),
-        "grad_norm_onset": math.exp(onset),
+        "loss_onset": max(0.0, _typical([item.loss_onset for item in facts], 0.0)),
+        "grad_norm_onset": math.exp(_typical([item.log_grad_onset for item in facts], 0.0)),
+        "grad_norm_early": math.exp(early),
         "grad_norm_lasting": math.exp(lasting),
         "worker_spread": math.exp(_typical([item.log_worker_spread for item in facts], 0.0)),
         "update_rms": math.exp(_typical([item.log_update for item in facts], 0.0)),
