@@ -28,6 +28,7 @@ class Response:
     .. math:: e_t = s \\, (K e^{-h t} + F + (J - F) e^{-\\max(t - D, 0) / \\tau}) + w_t
 
     with h the healing rate of healthy training, s a run's own log-normal strength, D its own delay and w the wobble.
+    Where there is a delay, s is the strength of what comes after it: runs that wait at J have it in common.
     """
 
     kick: float = 0.0
@@ -90,17 +91,18 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
     struck[:, 1:] = hurt[:, 1:] & ~hurt[:, :-1]
     onset = active & (elapsed == 1)
     strength = np.exp(effect["spread"] * rng.normal("strength", size=())[:, None])
-    state.kick += struck * (effect["kick"] * strength) * state.healthy_loss
-    state.jump += struck * (effect["jump"] * strength)
+    at_first = np.where(effect["delay_steps"] > 0.0, 1.0, strength)
+    state.kick += struck * (effect["kick"] * at_first) * state.healthy_loss
+    state.jump += struck * (effect["jump"] * at_first)
     waits = _delay_steps(effect, rng)
     leaves = hurt & ~struck
     if waits.any():
         late = np.cumsum(leaves, axis=1) > waits
-        state.raise_floor(leaves & ~late, effect["jump"] * strength, effect["time_constant_steps"])
+        state.raise_floor(leaves & ~late, effect["jump"] * at_first, effect["time_constant_steps"])
         leaves &= late
     state.raise_floor(leaves, effect["floor"] * strength, effect["time_constant_steps"])
     np.maximum(state.wobble, hurt * effect["wobble"], out=state.wobble)
-    shown = np.where(onset, effect["loss_onset"] * strength, effect["batch_loss"])
+    shown = np.where(onset, effect["loss_onset"] * at_first, effect["batch_loss"])
     state.batch_loss += active * shown * state.healthy_loss
     state.gradient_factor *= gradient_factor(effect, elapsed, active, state.healing_rate)
     state.gradient_noise_factor *= np.where(active & ~onset, effect["worker_spread"], 1.0)
