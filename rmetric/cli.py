@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -93,7 +94,10 @@ def script(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[s
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
         try:
-            main(argv)
+            with warnings.catch_warnings():
+                # Where psutil is installed, joblib replaces workers that have grown. Their work is not lost.
+                warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+                main(argv)
             sys.stdout.flush()
         except SystemExit as request:
             return request.code if isinstance(request.code, int) else 0

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from rmetric.cli import script as as_script
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {
@@ -258,3 +261,15 @@ def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert "interrupted" in errors
+
+
+def test_a_worker_that_joblib_replaces_is_no_news() -> None:
+    @as_script
+    def main(argv: Sequence[str] | None) -> None:
+        warnings.warn("A worker stopped while some jobs were given to the executor. ...", UserWarning, stacklevel=1)
+        warnings.warn("the loss is upside down", UserWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert main([]) == 0
+    assert [str(warning.message) for warning in seen] == ["the loss is upside down"]
