@@ -150,7 +150,7 @@ class TrainingSimulator:
         mixed = 1.0 + p.mix_shift_held_out * healthy.mixed
         held_out = np.where(collapsed_before, architecture.initial_loss, loss * mixed)
         twin_held_out = _loss(healthy, twin, architecture) * mixed
-        batch_loss = loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss
+        training_loss = loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss
         norms = self._worker_norms(streams, healthy, processes, excess)
         norms[broken] = np.nan
         grad_norm = norms.mean(axis=2, dtype=np.float64)
@@ -168,7 +168,7 @@ class TrainingSimulator:
             non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
             worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
             lost_worker=processes.lost_worker,
-            training_loss=np.where(collapsed, architecture.initial_loss, np.maximum(batch_loss, 0.0)),
+            training_loss=np.where(collapsed, architecture.initial_loss, np.maximum(training_loss, 0.0)),
             validation_loss=held_out[:, evaluations] * (1.0 + evaluation_noise),
             learning_rate=learning_rate,
             grad_norm=grad_norm,

@@ -323,8 +323,8 @@ def misfits(cells: Sequence[Cell]) -> Floats:
 def gradient_per_excess(cell: Cell, rate: float) -> float:
     """a of √(1 + a x): (norm² - 1) / x, for a kick x of 3 % or more in the first steps; NaN for a lesser one."""
     kick = fit_path(cell.facts, rate).kicked(EARLY_LAGS, rate)
-    onset = _typical([item.log_grad_early for item in cell.facts], math.nan)
-    return (math.exp(2.0 * onset) - 1.0) / kick if kick >= VISIBLE_KICK and onset > 0.0 else math.nan
+    early = _typical([item.log_grad_early for item in cell.facts], math.nan)
+    return (math.exp(2.0 * early) - 1.0) / kick if kick >= VISIBLE_KICK and early > 0.0 else math.nan
 
 
 # --- one cell --------------------------------------------------------------------------------------------------------
