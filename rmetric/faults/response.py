@@ -74,6 +74,10 @@ FACTORS = ("grad_norm_onset", "grad_norm_early", "grad_norm_lasting", "worker_sp
 """Fields that are 1 where nothing happens, and are interpolated by their logarithm."""
 SHAPES = ("time_constant_steps",)
 """Fields that say how, not how much: they do not fade with the dose."""
+FATES = ("collapse_share", "non_finite_share", "non_finite_gradient_share")
+"""Fields of which at most one comes true in a run."""
+COLLAPSES, BREAKS, BREAKS_GRADIENT = range(len(FATES))
+"""Places in :data:`FATES`."""
 
 
 def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, effect: Mapping[str, FloatsR1]) -> None:
@@ -107,18 +111,16 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
     state.gradient_factor *= gradient_factor(effect, elapsed, active, state.healing_rate)
     state.gradient_noise_factor *= np.where(active & ~onset, effect["worker_spread"], 1.0)
     state.update_factor *= np.where(active, effect["update_rms"], 1.0)
-    collapses, breaks = effect["collapse_share"], effect["non_finite_share"]
-    if collapses.any() or breaks.any():
-        fate = rng.random("fate", size=())[:, None]
-        state.collapsed |= (elapsed > 0) & (fate < collapses)
-        state.non_finite_weights |= struck & (fate >= collapses) & (fate < collapses + breaks)
+    if effect["collapse_share"].any() or effect["non_finite_share"].any():
+        fate = fates(effect, rng)
+        state.collapsed |= (elapsed > 0) & (fate == COLLAPSES)
+        state.non_finite_weights |= struck & (fate == BREAKS)
 
 
-def breaks_gradient(effect: Mapping[str, FloatsR1], rng: RunStreams) -> NDArray[np.bool_]:
-    """Which runs have a gradient that is not finite, (R, 1); the model itself neither collapses nor breaks in them."""
-    spared = effect["collapse_share"] + effect["non_finite_share"]
-    fate = rng.random("fate", size=())[:, None]
-    return np.asarray((fate >= spared) & (fate < spared + effect["non_finite_gradient_share"]))
+def fates(effect: Mapping[str, FloatsR1], rng: RunStreams) -> NDArray[np.int64]:
+    """What becomes of each run at once, (R, 1): :data:`COLLAPSES`, :data:`BREAKS`, :data:`BREAKS_GRADIENT`, or more."""
+    edges = np.cumsum([effect[share] for share in FATES], axis=0)
+    return np.asarray((rng.random("fate", size=())[:, None] >= edges).sum(axis=0))
 
 
 def _delay_steps(effect: Mapping[str, FloatsR1], rng: RunStreams) -> FloatsR1:

@@ -11,7 +11,7 @@ import numpy as np
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
-from rmetric.faults.response import breaks_gradient, effect_of, respond
+from rmetric.faults.response import BREAKS_GRADIENT, effect_of, fates, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -68,12 +68,16 @@ class SilentDataCorruption(Fault):
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)
         respond(self, state, active, rng, effect)
-        flips = active & (np.cumsum(active, axis=1) == 1)
-        if self.persistence != "transient":
-            flips |= active & (rng.random("flips") < self.flips_per_step)
-        if self.target == "weight":  # what is broken stays broken, and so does each gradient that goes through it
-            flips = active
-        state.non_finite_gradients += flips & breaks_gradient(effect, rng)
+        state.non_finite_gradients += self._hit(active, rng) & (fates(effect, rng) == BREAKS_GRADIENT)
+
+    def _hit(self, active: BoolsRT, rng: RunStreams) -> BoolsRT:
+        """Steps whose gradient goes through what is flipped."""
+        if self.target == "weight":  # what is broken stays broken
+            return active
+        first: BoolsRT = active & (np.cumsum(active, axis=1) == 1)
+        if self.persistence == "transient":
+            return first
+        return first | (active & (rng.random("flips") < self.flips_per_step))
 
     def dose(self, architecture: Architecture) -> float:
         """1: a bit that does no harm; 2: the gradient of a step; 3: a weight, the output of a layer, the optimizer."""

@@ -193,7 +193,8 @@ class TrainingSimulator:
         thrown_off = np.minimum(excess.displacement / healthy.loss, OVERFLOW_NATS)
         size = base * np.sqrt(1.0 + p.gradient_per_excess * thrown_off) * processes.gradient_factor
         size[processes.collapsed] = 0.0
-        size *= (1.0 + healthy.bad_batch) ** p.benign_spike_gradient
+        bad = healthy.bad_batch > 0.0
+        size[bad] *= (1.0 + healthy.bad_batch[bad]) ** p.benign_spike_gradient
         spread = (p.worker_spread * (1.0 + p.mix_shift_worker_spread * healthy.mixed)).astype(np.float32)
         z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
         # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
@@ -204,7 +205,7 @@ class TrainingSimulator:
         norms *= spread[:, :, None]
         # Where workers come apart, some have more and others less: the batch as a whole keeps its size.
         wider, further = processes.gradient_noise_factor, p.benign_spike_worker_spread * healthy.bad_batch
-        apart = (wider != 1.0) | (further > 0.0)
+        apart = (wider != 1.0) | bad
         logarithm = norms[apart] * wider[apart].astype(np.float32)[:, None]
         logarithm += z[apart] * (spread[apart] * further[apart].astype(np.float32))[:, None]
         np.exp(norms, out=norms)
