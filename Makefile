@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
-CODE   := $(shell find rmetric -name '*.py')
+CODE   := $(shell find rmetric studies -name "*.py")
 
 .DELETE_ON_ERROR:
 .PHONY: help reproduce smoke case-study real-study mechanism corruption test check bench clean FORCE

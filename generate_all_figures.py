@@ -37,9 +37,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     out = output_folder(args.out)
 
-    from rmetric.evaluation.live_results import LiveResults  # after the arguments: --help is instant
-    from rmetric.evaluation.studies import evaluators, load_studies
-    from rmetric.reporting.figures import draw_figures, write, write_captions
+    from rmetric.evaluation.studies import load_studies
+    from studies.paper.figures import draw_figures, write, write_captions
+    from studies.paper.live_results import LiveResults  # after the arguments: --help is instant
+    from studies.paper.several import evaluators
 
     studies = load_studies(args.logs, args.jobs)
     for study in studies.values():

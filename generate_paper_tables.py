@@ -40,12 +40,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         DETECTORS[name]
     out = output_folder(args.out)
 
-    from rmetric.evaluation.live_results import (
-        LiveResults,  # after the arguments are known to be good: --help is instant
-    )
-    from rmetric.evaluation.studies import evaluators, load_beside, load_studies
-    from rmetric.reporting.formats import SCREEN_WIDTH, latex_document, to_screen, write
-    from rmetric.reporting.tables import build_tables, sets_beside
+    from rmetric.evaluation.studies import load_beside, load_studies
+    from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen, write
+    from studies.paper.live_results import LiveResults
+    from studies.paper.several import evaluators
+    from studies.paper.tables import build_tables, sets_beside
 
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))

@@ -20,8 +20,8 @@ from rmetric.cli import Parser, output_folder, positive_number, script
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, FIELDS, IMPORTERS, collect_logs, parse_mapping
 from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
-from rmetric.reporting.replay_batch import replay_logs
-from rmetric.reporting.replay_report import write_overview
+from rmetric.replay.batch import replay_logs
+from rmetric.replay.report import write_overview
 
 
 def weights(text: str) -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_numbe
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.simulation import MAX_STEPS
-from rmetric.study import CONTROLS_PER_REPETITION, SIMULATION, Backend, Plan, StudyPlan, run_study
+from studies.runner import CONTROLS_PER_REPETITION, SIMULATION, Backend, Plan, StudyPlan, run_study
 
 REAL_LOGS = Path("logs_REAL")
 
@@ -65,7 +65,7 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
             raise UserError("--transfer is a set of real runs; add --backend torch")
         simulated = StudyPlan.smoke if args.smoke else StudyPlan
         return simulated(**settings, log_every=args.log_every or 10).only(*only), SIMULATION
-    from rmetric.training.real_study import TORCH, RealStudyPlan  # torch, seconds to import
+    from studies.real_runs import TORCH, RealStudyPlan  # torch, seconds to import
 
     if args.log_every not in (None, 1):
         raise UserError("a real run writes a record every step; leave --log-every out")

@@ -20,12 +20,12 @@ import torch
 from training_report import add_machine, on_this_machine, publish
 
 from rmetric.cli import Parser, script, whole_number
-from rmetric.training.corpus import standard_library
-from rmetric.training.live_run import LiveRun, LiveRunConfig
-from rmetric.training.mechanism import MONITORS, STRIDE, MechanismWatch
-from rmetric.training.mechanism.beside import AtOnce, Beside
-from rmetric.training.models import TINY_MODELS, tiny_model
-from rmetric.training.monitor import TrainingMonitor
+from rmetric.live.corpus import standard_library
+from rmetric.live.models import TINY_MODELS, tiny_model
+from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismWatch
+from rmetric.monitor.mechanism.watch import AtOnce, Beside
 
 GOAL_PCT = 2.0
 RESAMPLES = 2_000

@@ -19,11 +19,11 @@ import torch
 from training_report import add_machine, on_this_machine, publish
 
 from rmetric.cli import Parser, script, whole_number
-from rmetric.training.corpus import standard_library
-from rmetric.training.hardware import HardwareWatch
-from rmetric.training.live_run import LiveRun, LiveRunConfig, Silent
-from rmetric.training.models import tiny_model
-from rmetric.training.monitor import TrainingMonitor
+from rmetric.live.corpus import standard_library
+from rmetric.live.models import tiny_model
+from rmetric.live.run import LiveRun, LiveRunConfig, Silent
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.hardware import HardwareWatch
 
 GOAL_PCT, PAPER_PCT = 0.5, 1.8
 

@@ -28,11 +28,11 @@ from tqdm import tqdm
 from rmetric.cli import DEFAULT_LOGS, Parser, positive_number, script, whole_number
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.evaluation.ground_truth import Truth, truth_of
-from rmetric.evaluation.loading import load_study
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.split import halves
+from rmetric.evaluation.studies import load_study
 from rmetric.records import Run, write_atomically
-from rmetric.reporting.formats import Column, Table, to_markdown
+from rmetric.reporting.table import Column, Table, to_markdown
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements-peers.txt"

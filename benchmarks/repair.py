@@ -22,13 +22,13 @@ from training_report import add_machine, on_this_machine, publish
 
 from rmetric.cli import Parser, script, whole_number
 from rmetric.faults import make_fault
-from rmetric.training.corpus import standard_library
-from rmetric.training.live_run import LiveRun, LiveRunConfig, Silent
-from rmetric.training.models import TINY_MODELS, tiny_model
-from rmetric.training.monitor import TrainingMonitor
-from rmetric.training.policies import Policy, RecomputeStep, RestoreState
-from rmetric.training.policies.bits import differing
-from rmetric.training.policies.recompute_step import REHEARSAL_STEP
+from rmetric.live.corpus import standard_library
+from rmetric.live.models import TINY_MODELS, tiny_model
+from rmetric.live.run import LiveRun, LiveRunConfig, Silent
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import Policy, RecomputeStep, RestoreState
+from rmetric.monitor.repair.recompute_step import REHEARSAL_STEP
+from rmetric.monitor.tensors import differing
 
 WATCHERS: dict[str, Callable[[LiveRun], Any]] = {
     "plain": lambda run: Silent(),

@@ -24,7 +24,7 @@ import numpy as np
 
 from rmetric.metric import RMetric
 from rmetric.records import encode_event, encode_metrics, held, to_log_precision
-from rmetric.reporting.replay_report import replay_to_folder
+from rmetric.replay.report import replay_to_folder
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
 BLOCK = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from rmetric.robust.metric import RobustRMetric
 
-Signal = TypeVar("Signal", float, NDArray[np.float64])
 
-
-class Weights(NamedTuple):
-    """Weight of each normalised signal. The paper's sum to 1.25, so that its R lies in [0, 1.25]."""
-
-    lambda_: float = 0.10
-    sigma_sq: float = 0.45
-    delta_l: float = 0.70
-
-    def weigh(self, lambda_norm: Signal, sigma_sq_norm: Signal, delta_l_norm: Signal) -> Signal:
-        """R of normalised signals: floats, or arrays of one shape; always summed in this order, to the same bits."""
-        return self.lambda_ * lambda_norm + self.sigma_sq * sigma_sq_norm + self.delta_l * delta_l_norm
+from rmetric.signals import Weights
 
 
 class SlidingRange:

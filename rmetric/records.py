@@ -73,7 +73,7 @@ MECHANISM = (
 )
 """What the mechanism monitors of a live run measure, every so many steps; detectors may see it as well. In the log they
 stand together under ``mechanism``, so that reading a log without them costs nothing more. Of several layers, heads,
-experts or tensors each is the worst one: :mod:`rmetric.training.mechanism` says which that is."""
+experts or tensors each is the worst one: :mod:`rmetric.monitor.mechanism` says which that is."""
 
 OBSERVABLE = (*MEASUREMENTS, *MECHANISM)
 """All that detectors may see of a METRICS record."""

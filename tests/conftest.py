@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,27 @@ def made_up_parameters() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rmetric.simulation.parameters._shipped", lambda: MADE_UP)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny models are fastest on one core, and tests run beside others."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def ticking() -> Callable[[], Callable[[], float]]:
+    """Makes clocks that advance by 20 ms a look."""
+
+    def make() -> Callable[[], float]:
+        looks = itertools.count()
+        return lambda: next(looks) * 0.02
+
+    return make

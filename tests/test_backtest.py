@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmetric.study import StudyPlan, run_batch
+from studies.runner import StudyPlan, run_batch
 
 SAMPLE = Path(__file__).resolve().parent.parent / "logs_FULL_METRIC" / "sample"
 LOGS = sorted(SAMPLE.glob("*.jsonl"))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
-from rmetric.metric import PRESETS, RMetric, RValue, SlidingRange, Weights
+from rmetric.metric import PRESETS, RMetric, RValue, SlidingRange
+from rmetric.signals import Weights
 from tests.helpers import any_float, bits
 
 columns = hnp.arrays(np.float64, st.integers(0, 60), elements=any_float)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.noise_scale import GradientNoiseScale
+from rmetric.signals import GradientNoiseScale
 from rmetric.state import restore, state_of
 
 PARTS = 8

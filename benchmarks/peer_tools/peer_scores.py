@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.intervals import resample
 from rmetric.evaluation.protocols import Counts, Protocol, Timeline
-from rmetric.evaluation.scores import Score, false_alarm_bound, summarise
+from rmetric.evaluation.scores import Score, false_alarm_bound, resample, summarise
 from rmetric.records import Run
 
 WAYS: dict[str, tuple[str, tuple[Protocol, ...]]] = {

@@ -11,8 +11,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rmetric.evaluation.studies import BESIDE
 from rmetric.records import MEASUREMENTS
+
+TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = BESIDE = (
+    "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3", "transfer_4", "transfer_5",
+)  # fmt: skip
+"""Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
+
 
 FORMAT_KEY, FORMAT = b"rmetric_data_set", b"3"
 """Marks the file, in the metadata of its schema; another number is another layout."""

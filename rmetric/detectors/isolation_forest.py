@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import Detector, register_detector
-from rmetric.detectors.run_features import CEILING, FittedToStart
+from rmetric.detectors.novelty import CEILING, FittedToStart
 from rmetric.records import Observations
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WholeRunIsolationForest(Detector):
 class CausalIsolationForest(FittedToStart):
     """Isolation Forest fitted once, to the first part of the run, and applied to what follows.
 
-    The score is scikit-learn's anomaly score of :class:`~rmetric.detectors.run_features.RunFeatures`, in (0, 1]. A
+    The score is scikit-learn's anomaly score of :class:`~rmetric.detectors.novelty.RunFeatures`, in (0, 1]. A
     non-finite input scores 1, the highest score there is.
     """
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.records import Observation
-from rmetric.robust.logarithm import logarithm
-from rmetric.robust.reference import RobustReference
+from rmetric.robust.reference import RobustReference, logarithm
 
 LOSS_FLOOR_NATS, UPDATE_FLOOR = 0.02, 0.05
 GRADIENT_FLOOR = 0.25

@@ -13,8 +13,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, Detector, make_detector
-from rmetric.detectors.single_signal import DeltaLOnly, LambdaOnly, SigmaSqOnly
-from rmetric.evaluation.calibration import (
+from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
+from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
+from rmetric.evaluation.protocols import PROTOCOLS, WARNING, Counts, Protocol, Starts, Timeline
+from rmetric.evaluation.scores import DRAWS, Score, difference, resample, score, summarise
+from rmetric.evaluation.split import Halves, halves
+from rmetric.evaluation.studies import Study, score_study
+from rmetric.evaluation.thresholds import (
     BUDGET_PER_STEP,
     Fitted,
     fit_weights,
@@ -23,13 +28,8 @@ from rmetric.evaluation.calibration import (
     threshold_within_budget,
     weigh,
 )
-from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
-from rmetric.evaluation.intervals import DRAWS, resample
-from rmetric.evaluation.loading import Study, score_study
-from rmetric.evaluation.protocols import PROTOCOLS, WARNING, Counts, Protocol, Starts, Timeline
-from rmetric.evaluation.scores import Score, difference, score, summarise
-from rmetric.evaluation.split import Halves, halves
-from rmetric.metric import RMetric, Weights
+from rmetric.metric import RMetric
+from rmetric.signals import Weights
 from rmetric.streams import stable_hash
 
 REFERENCE = "r_metric"
@@ -63,7 +63,7 @@ class Evaluator:
     detectors
         Name → detector; the reference comes first in every answer.
     scores
-        Name → scores of all records, from :func:`rmetric.evaluation.loading.score_study`.
+        Name → scores of all records, from :func:`rmetric.evaluation.studies.score_study`.
     signals_3N
         Normalised λ, σ² and ΔL, shape (3, records).
     draws

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import ALL, CALIBRATED, Evaluator
-from rmetric.evaluation.own_signal import own_signal
 from rmetric.evaluation.protocols import WARNING, Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
+from rmetric.evaluation.visibility import own_signal
 
 REFERENCES = (CALIBRATED, "robust_z")
 """The first of them that is there is what the others are compared with."""
@@ -59,7 +59,7 @@ def oracle(ev: Evaluator) -> Counts:
 def own_signals(ev: Evaluator, incidents: int = 1) -> Counts | None:
     """One alarm where a fault begins to show, in failed runs alone; ``None`` if no failed run's twin is there.
 
-    ``incidents``: as for :func:`rmetric.evaluation.own_signal.own_signal`.
+    ``incidents``: as for :func:`rmetric.evaluation.visibility.own_signal`.
     """
     scores = own_signal(ev.timeline, ev.study.runs, incidents)
     return ev.timeline.count("strict", scores, 0.5) if scores.any() else None

@@ -1,15 +1,18 @@
-"""Two halves by seed: thresholds and weights are fitted on one and scored on the other."""
+"""Halves and folds of a study by seed, and a checksum of the runs that something was fitted to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.protocols import group_key
-from rmetric.records import Run
+from rmetric.records import MEASUREMENTS, Run
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,15 @@ def folds(runs: Sequence[Run], count: int) -> NDArray[np.int64]:
 
 def _parity(number: object) -> int | None:
     return number % 2 if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def digest(runs: Sequence[Run]) -> str:
+    """SHA-256 of what the runs say: 64 hexadecimal digits; the order of the runs does not matter."""
+    whole = hashlib.sha256()
+    for run in sorted(runs, key=lambda item: item.name):
+        facts: Mapping[str, Any] = {"name": run.name, "config": run.config, "terminal": run.terminal}
+        whole.update(json.dumps(facts, sort_keys=True, default=str).encode())
+        whole.update(run.observations.step.tobytes())
+        for name in MEASUREMENTS:
+            whole.update(run.observations[name].tobytes())
+    return whole.hexdigest()

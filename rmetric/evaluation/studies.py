@@ -1,24 +1,276 @@
-"""Several studies at once: what each is called, where its transfer set lies, and where its scores are kept."""
+"""Studies in memory: logs or data sets read in parallel, and every detector's scores of them, kept in a cache."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import sys
+import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
-from rmetric.cli import split_part
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+import rmetric
+from rmetric.cli import find_logs, split_part
+from rmetric.detectors import DETECTORS, Detector
 from rmetric.errors import UserError
-from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.intervals import DRAWS
-from rmetric.evaluation.loading import Study, load_study
+from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.records import Observations, Run, held, read_run, to_log_precision, write_atomically
+from rmetric.registry import load_plugin
+from rmetric.signals import ValidationDrift
+
+T = TypeVar("T")
+R = TypeVar("R")
+Recipe = tuple[str, dict[str, Any]]
+"""Registered name and settings of a detector: what a process needs to make one of a plugin that it has yet to load."""
+BATCHES_A_JOB = 8
+"""Batches are small enough to keep all processes busy to the end."""
+SCORING_CODE = ("*.py", "detectors/*.py", "robust/*", "training/forecaster.py", "evaluation/loading.py")
+"""Files of this package that a score may depend on, fitted settings included: rather too many than too few, for a score
+that is older than its code would be wrong without a word."""
+
+
+@dataclass
+class Study:
+    """All logs of a folder, or all runs of one set of a data set."""
+
+    folder: Path
+    """Where they come from; of a data set, the file (and ``:SET``)."""
+    runs: list[Run]
+    note: str = ""
+    """For the reader: that the committed sample stands in for the study. Empty otherwise."""
+    checksums: list[str] = field(default_factory=list)
+    """SHA-256 of each log; of a data set, of the file."""
+    damage: dict[str, list[str]] = field(default_factory=dict)
+    """Log name → what was wrong with which line; sound logs are absent."""
+
+    @cached_property
+    def truths(self) -> list[Truth]:
+        """One a run."""
+        return [truth_of(run) for run in self.runs]
+
+    def warnings(self) -> list[str]:
+        """One line each: damaged lines and incomplete logs, with counts."""
+        lines = []
+        if self.damage:
+            problems = sum(map(len, self.damage.values()))
+            name, found = next(iter(self.damage.items()))
+            lines.append(
+                f"{len(self.damage)} of {len(self.runs)} logs are damaged ({problems} problems); "
+                f"first: {name}, {found[0]}"
+            )
+        incomplete = [run.name for run, truth in zip(self.runs, self.truths, strict=True) if truth.kind == "incomplete"]
+        if incomplete:
+            lines.append(
+                f"{len(incomplete)} of {len(self.runs)} logs are incomplete (no last line) and left out of all scores: "
+                + ", ".join(incomplete[:3])
+                + (", …" if len(incomplete) > 3 else "")
+            )
+        return lines
+
+
+def load_study(folder: str | Path, jobs: int | None = None) -> Study:
+    """Read all logs of a folder (or of its ``sample``), in parallel; or the runs of a data set.
+
+    A damaged line is skipped and noted in :attr:`Study.damage`; an incomplete log is kept.
+
+    Parameters
+    ----------
+    folder
+        With the ``.jsonl`` logs; or ``FILE.parquet`` of :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for its
+        transfer set.
+    jobs
+        Processes; as many as there are cores if left out.
+
+    Raises
+    ------
+    UserError
+        If there is no log, or the data set is damaged.
+    """
+    place = split_part(folder)
+    if place is not None:
+        return _load_data_set(Path(folder), *place)
+    paths, note = find_logs(folder)
+    runs, checksums, damage = [], [], {}
+    for run, checksum, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
+        runs.append(run)
+        checksums.append(checksum)
+        if problems:
+            damage[run.name] = problems
+    return Study(Path(folder), runs, note, checksums, damage)
+
+
+def _load_data_set(name: Path, file: Path, part: str) -> Study:
+    from rmetric.dataset.read import checksum, read_runs  # opening Parquet is of use here alone
+
+    runs = read_runs(file, part)
+    for run in runs:
+        run.observations = with_drift(run.observations)
+    return Study(name, runs, checksums=[f"{checksum(file)} {part}"])
+
+
+def score_study(
+    study: Study,
+    detectors: Mapping[str, Detector],
+    *,
+    cache: str | Path | None = None,
+    jobs: int | None = None,
+    plugins: Sequence[str | Path] = (),
+) -> dict[str, NDArray[np.float64]]:
+    """Scores of all records of all runs by each detector.
+
+    Parameters
+    ----------
+    study
+        The logs.
+    detectors
+        Name → detector.
+    cache
+        Folder that keeps one ``.npz`` a detector for the next script. Scores are taken from there when neither the logs
+        nor the detector's settings or code have changed since.
+    jobs
+        Processes; as many as there are cores if left out.
+    plugins
+        Files that define some of the detectors, so that the processes can load them.
+
+    Returns
+    -------
+    dict
+        Name → shape (records,), the runs one after the other; :func:`by_run` splits it.
+    """
+    scores: dict[str, NDArray[np.float64]] = {}
+    keys = {name: _key(study, detector) for name, detector in detectors.items()}
+    files = {name: Path(cache) / f"scores_{name}.npz" for name in detectors} if cache is not None else {}
+    for name, file in files.items():
+        known = _cached(file, keys[name], sum(len(run.observations) for run in study.runs))
+        if known is not None:
+            scores[name] = known
+    missing = {name: detector for name, detector in detectors.items() if name not in scores}
+    if missing:
+        recipes = {name: _recipe(detector) for name, detector in missing.items()}
+        tasks = [(recipes, run.observations, tuple(map(str, plugins))) for run in study.runs]
+        rows = list(in_parallel(_score, tasks, jobs, f"scoring with {len(missing)} detectors", "run"))
+        for name in missing:
+            scores[name] = np.concatenate([*(row[name] for row in rows), np.empty(0)])
+            if name in files:
+                _keep(files[name], keys[name], scores[name])
+    return {name: scores[name] for name in detectors}
+
+
+def by_run(study: Study, scores: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Scores of :func:`score_study` as one array a run."""
+    return np.split(scores, np.cumsum([len(run.observations) for run in study.runs])[:-1]) if study.runs else []
+
+
+def in_parallel(
+    work: Callable[[T], R], items: Sequence[T], jobs: int | None, description: str, unit: str
+) -> Iterator[R]:
+    """``work`` on every item, in order, with a progress bar; in this process if one job or a handful of items."""
+    jobs = jobs or os.cpu_count() or 1
+    size = max(1, -(-len(items) // (jobs * BATCHES_A_JOB)))
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    finished: Iterable[list[R]]
+    if jobs == 1 or len(items) < 2 * jobs:
+        finished = (_batch(work, batch) for batch in batches)
+    else:
+        finished = Parallel(n_jobs=jobs, return_as="generator")(delayed(_batch)(work, batch) for batch in batches)
+    with tqdm(total=len(items), desc=description, unit=unit, disable=None, delay=1.0) as bar:
+        for results in finished:
+            bar.update(len(results))
+            yield from results
+
+
+def _batch(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [work(item) for item in items]
+
+
+def _read(path: Path) -> tuple[Run, str, list[str]]:
+    problems: list[str] = []
+    run = read_run(path, lambda line, message: problems.append(f"line {line}: {message}"))
+    run.observations = with_drift(run.observations)
+    with open(path, "rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return run, checksum, problems
+
+
+def with_drift(observations: Observations) -> Observations:
+    """The same observations with ΔL, worked out from the validation losses if the log does not state it.
+
+    Real runs and the author's logs have validation losses and no ΔL; without it every detector that reads ΔL would be
+    judged on a signal that it was never given. Replay does the same, chunk by chunk (:mod:`rmetric.replay.signals`).
+    """
+    if observations.has("delta_l") or not observations.has("validation_loss"):
+        return observations
+    assert observations.evaluated is not None
+    estimator = ValidationDrift()
+    at = np.flatnonzero(observations.evaluated)
+    drift = np.full(len(observations), np.nan)
+    drift[at] = to_log_precision([estimator.update(loss) for loss in observations["validation_loss"][at].tolist()])
+    return Observations(observations.step, {**observations.columns, "delta_l": held(drift)}, observations.evaluated)
+
+
+def _recipe(detector: Detector) -> Recipe:
+    return detector.name, {item.name: getattr(detector, item.name) for item in fields(detector) if item.init}
+
+
+def _score(task: tuple[Mapping[str, Recipe], Observations, tuple[str, ...]]) -> dict[str, NDArray[np.float64]]:
+    recipes, observations, plugins = task
+    for plugin in plugins:
+        load_plugin(plugin)
+    return {
+        name: DETECTORS[registered](**settings).score_run(observations)
+        for name, (registered, settings) in recipes.items()
+    }
+
+
+def _key(study: Study, detector: Detector) -> str:
+    """Changes when a log, the detector's settings, the package's version or any code that makes the score changes."""
+    digest = hashlib.sha256()
+    for text in (rmetric.__version__, type(detector).__qualname__, repr(detector), *study.checksums):
+        digest.update(text.encode() + b"\0")
+    package = Path(rmetric.__path__[0])
+    sources = {path for pattern in SCORING_CODE for path in package.glob(pattern) if path.is_file()}
+    for source in sorted(sources | _sources_of(detector)):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources_of(detector: Detector) -> set[Path]:
+    """Files of a detector's classes: a user's own lies anywhere."""
+    names = {kind.__module__ for kind in type(detector).__mro__} - {"builtins", "abc"}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return {Path(file) for file in files if file}
+
+
+def _cached(file: Path, key: str, size: int) -> NDArray[np.float64] | None:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if str(archive["key"]) == key and archive["scores"].shape == (size,):
+                return archive["scores"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass  # absent or damaged: it is computed anew
+    return None
+
+
+def _keep(file: Path, key: str, scores: NDArray[np.float64]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, key=np.array(key), scores=scores)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, buffer.getvalue())
+
 
 SIMULATED, REAL = "simulated", "real"
 WORLDS = {"simulator": SIMULATED, "torch": REAL}
 """``backend`` of a log's config → what its study is called."""
-TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = BESIDE = (
-    "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3", "transfer_4", "transfer_5",
-)  # fmt: skip
-"""Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
 
 
 def world_of(study: Study) -> str:
@@ -69,38 +321,3 @@ def _beside(part: str, source: str | Path, jobs: int | None) -> Study | None:
 
     file, own = place
     return load_study(f"{file}:{part}", jobs) if not own and part in sets_of(file)[1:] else None
-
-
-def evaluators(
-    studies: Mapping[str, Study],
-    names: Sequence[str] | None = None,
-    *,
-    cache: Path,
-    jobs: int | None = None,
-    plugins: Sequence[str | Path] = (),
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> dict[str, Evaluator]:
-    """:meth:`Evaluator.of` for each study; the scores of several are kept in folders of their own."""
-    folders = caches(cache, studies)
-    return {
-        name: Evaluator.of(study, names, cache=folders[name], jobs=jobs, plugins=plugins, draws=draws, seed=seed)
-        for name, study in studies.items()
-    }
-
-
-def caches(root: Path, studies: Mapping[str, Study]) -> dict[str, Path]:
-    """Folder of the scores of each study: the root itself if there is one study."""
-    return {name: root if len(studies) == 1 else root / name for name in studies}
-
-
-def pair_of(studies: Mapping[str, Evaluator]) -> tuple[Evaluator, Evaluator] | None:
-    """The simulated and the real study, if these are the two; ``None`` otherwise."""
-    worlds = {world_of(ev.study): ev for ev in studies.values()}
-    return (worlds[SIMULATED], worlds[REAL]) if len(studies) == 2 and {*worlds} == {SIMULATED, REAL} else None
-
-
-def only_real(studies: Mapping[str, Evaluator]) -> Evaluator | None:
-    """The real study, if there is exactly one."""
-    real = [ev for ev in studies.values() if world_of(ev.study) == REAL]
-    return real[0] if len(real) == 1 else None

@@ -7,8 +7,6 @@ from rmetric.faults.base import (
     SEVERITIES,
     CombinedFault,
     Fault,
-    HardwareEvent,
-    Processes,
     check_fault_fits,
     file_name_part,
     load_fault_entry_points,
@@ -25,6 +23,7 @@ from rmetric.faults.lr_spike import LrSpike
 from rmetric.faults.network_degradation import NetworkDegradation
 from rmetric.faults.node_failure import NodeFailure
 from rmetric.faults.parse import parse_fault
+from rmetric.faults.processes import HardwareEvent, Processes
 from rmetric.faults.rms_norm_error import RmsNormError
 from rmetric.faults.router_imbalance import RouterImbalance
 from rmetric.faults.silent_data_corruption import SilentDataCorruption

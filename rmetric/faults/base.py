@@ -10,140 +10,25 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.response import Response
 from rmetric.registry import Registry, load_entry_points
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
+
+
+from rmetric.faults.processes import BoolsRT, Processes
 
 FAULTS: Registry[type[Fault]] = Registry("fault")
 SEVERITIES = ("low", "medium", "high")
 NO_FAULT = "NONE"
-FLOOR_RATE = 0.01
-"""Share of the way back from a floor that is covered in a step, where no fault says otherwise."""
 NEVER = np.iinfo(np.int64).max
 """A step that never comes."""
 
 F = TypeVar("F", bound="type[Fault]")
-FloatsRT = NDArray[np.float64]
-BoolsRT = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class HardwareEvent:
-    """One hardware event in one run."""
-
-    step: int
-    component: str
-    worker: int
-    kind: str
-    """``correctable``, or ``fatal``: the worker had to be replaced."""
-
-
-@dataclass
-class Processes:
-    """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps, W workers.
-
-    Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place. There is no loss, no R, no
-    alert and no label here: those follow from the processes.
-    """
-
-    architecture: Architecture
-    learning_rate_rel: FloatsRT
-    """Scheduled learning rate over its peak, (R, T), in [0, 1]. Read only."""
-    healthy_loss: FloatsRT
-    """Expected loss of the undisturbed run, nats, (R, T). Read only."""
-    healing_rate: float
-    """Log-rate a step at which a small excess heals at peak learning rate. Read only."""
-    responses: Mapping[str, Mapping[str, Response]]
-    """What real training did: fault → severity → response; see :func:`rmetric.faults.response.respond`. Read only."""
-    learning_rate_factor: FloatsRT
-    """Multiplies the learning rate, (R, T)."""
-    gradient_factor: FloatsRT
-    """Multiplies the gradient of all workers, (R, T), at least 0."""
-    worker_gradient_factor: NDArray[np.float32]
-    """Multiplies each worker's gradient, (R, T, W)."""
-    gradient_noise_factor: FloatsRT
-    """Multiplies the spread of the gradients over workers, (R, T), and leaves their mean as it is."""
-    update_factor: FloatsRT
-    """Multiplies the update RMS, (R, T); the learning rate has its own factor."""
-    kick: FloatsRT
-    """Excess loss by which the step throws the parameters off, nats, (R, T), at least 0. It heals by training."""
-    growth: FloatsRT
-    """Added to the log-rate a step at which an excess grows, (R, T); above the healing rate the run diverges."""
-    jump: FloatsRT
-    """Added at once to the share of the healthy loss that the run cannot get rid of, (R, T); goes to the floor."""
-    floor: FloatsRT
-    """Share of the healthy loss that the run can no longer get rid of while this lasts, (R, T)."""
-    floor_rate: FloatsRT
-    """Share of the way to the floor that is covered in a step, (R, T), in [0, 1]."""
-    wobble: FloatsRT
-    """Standard deviation of what the loss strays about its path, relative, (R, T); 0: the run keeps to its twin's."""
-    batch_loss: FloatsRT
-    """Added to the training loss alone (bad batches), nats, (R, T)."""
-    stall_s: FloatsRT
-    """Seconds added to the step, (R, T)."""
-    non_finite_gradients: FloatsRT
-    """Number of non-finite gradient entries in the step, (R, T); the optimizer skips such a step."""
-    non_finite_weights: BoolsRT
-    """Weights become non-finite in this step, (R, T); the loss is NaN from here on."""
-    collapsed: BoolsRT
-    """The model answers every token alike, (R, T): its loss is ln(vocabulary), its gradient 0."""
-    worker_lost_at: NDArray[np.int64]
-    """Step at which a worker is lost for good, (R,); :data:`NEVER`."""
-    lost_worker: NDArray[np.int64]
-    """Which worker that is, (R,)."""
-    events: list[list[HardwareEvent]]
-    """Hardware events of each run; add to them with :meth:`report_events`."""
-    reported: dict[str, FloatsRT]
-    """State that the logs report under the authors' names, (R, T): ``router_imbalance_factor``, ``failed_experts``
-    (their number), ``force_gqa_mismatch`` and ``force_rms_norm_error`` (0 or 1)."""
-
-    @property
-    def runs(self) -> int:
-        """Number of runs R."""
-        return self.learning_rate_factor.shape[0]
-
-    @property
-    def steps(self) -> int:
-        """Number of steps T."""
-        return self.learning_rate_factor.shape[1]
-
-    def of_runs(self, rows: slice) -> Processes:
-        """The same processes of some of the runs: views, so that changes arrive here."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        values = {
-            name: value if name in ("architecture", "healing_rate", "responses", "reported") else value[rows]
-            for name, value in values.items()
-        }
-        values["reported"] = {name: array[rows] for name, array in self.reported.items()}
-        return Processes(**values)
-
-    def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
-        """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.
-
-        Floors of several faults add up; the pace is that of the fastest.
-        """
-        own = 1.0 / time_constant_steps_R1
-        rate = np.where(self.floor_rate != FLOOR_RATE, np.maximum(own, self.floor_rate), own)
-        self.floor += active_RT * floor_R1
-        self.floor_rate[:] = np.where(active_RT, rate, self.floor_rate)
-
-    def report_events(self, occurs_RT: BoolsRT, component: str, worker_R: NDArray[np.int64], kind: str) -> None:
-        """Let a hardware event appear wherever ``occurs_RT`` holds; ``kind`` is ``correctable`` or ``fatal``."""
-        for row, column in np.argwhere(occurs_RT).tolist():
-            self.events[row].append(HardwareEvent(column + 1, component, int(worker_R[row]), kind))
-
-    def lose_worker(self, step_R: NDArray[np.int64], worker_R: NDArray[np.int64]) -> None:
-        """A worker is lost for good at a step (:data:`NEVER`: not at all); the earliest loss of a run counts."""
-        earlier = step_R < self.worker_lost_at
-        self.worker_lost_at[earlier] = step_R[earlier]
-        self.lost_worker[earlier] = worker_R[earlier]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rmetric.training.live_run import Batch, LiveRun
+    from rmetric.live.run import Batch, LiveRun
 
 What = Literal["tokens", "labels"]
 IGNORED_LABEL = -100
@@ -57,7 +58,7 @@ class DataCorruption(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.live_run import Batch
+        from rmetric.live.run import Batch
 
         steps = count(1)
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 
 @register_fault("EXPERT_FAILURE")
@@ -54,7 +55,7 @@ class ExpertFailure(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.models.structure import chosen_layers, drawn, expert_blocks
+        from rmetric.live.models.structure import chosen_layers, drawn, expert_blocks
 
         needed_by = f"fault {self.name}"
         found = expert_blocks(training.model, needed_by)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rmetric.training.live_run import LiveRun
-    from rmetric.training.models.attention import AttentionFunction
+    from rmetric.live.models.attention import AttentionFunction
+    from rmetric.live.run import LiveRun
 
 
 @register_fault("GQA_MISMATCH")
@@ -47,8 +48,8 @@ class GqaMismatch(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.models.attention import wrapped_attention
-        from rmetric.training.models.structure import attentions, drawn
+        from rmetric.live.models.attention import wrapped_attention
+        from rmetric.live.models.structure import attentions, drawn
 
         needed_by = f"fault {self.name}"
         found = attentions(training.model, needed_by)

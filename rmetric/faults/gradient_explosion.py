@@ -13,14 +13,15 @@ import numpy as np
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 
 @register_fault("GRADIENT_EXPLOSION")
@@ -89,7 +90,7 @@ class GradientExplosion(Fault):
 
     def _exploding(self, training: LiveRun) -> tuple[str, list[Parameter]]:
         """Name of the layer and those of its parameters that are trained."""
-        from rmetric.training.models.structure import decoder_layers, model_name
+        from rmetric.live.models.structure import decoder_layers, model_name
 
         layers = decoder_layers(training.model)
         if not layers:

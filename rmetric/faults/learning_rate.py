@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.errors import UserError
-from rmetric.faults.base import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, Processes
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 
 @contextmanager

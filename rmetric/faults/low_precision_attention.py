@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rmetric.architectures import Architecture
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 
 @register_fault("LOW_PRECISION_ATTENTION")
@@ -25,7 +26,7 @@ class LowPrecisionAttention(Fault):
     healthy path slowly, then for good.
 
     In a live run the attention of every layer is computed as a fused BF16 kernel does, see
-    :class:`rmetric.training.injection.rounded_attention.RoundedAttention`: the accumulation of P·V is rounded to BF16
+    :class:`rmetric.live.injection.rounded_attention.RoundedAttention`: the accumulation of P·V is rounded to BF16
     with a bias, and the backward pass uses the biased result. Weights are untouched, nothing else is rounded.
     **Deviation:** correct rounding has a bias of at most half a unit in the last place, with which the published runs
     fail after some 10,000 steps; the defaults exaggerate it, so that tiny models fail within some hundred steps.
@@ -53,9 +54,9 @@ class LowPrecisionAttention(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.injection.rounded_attention import RoundedAttention
-        from rmetric.training.models.attention import replaced_attention
-        from rmetric.training.models.structure import attentions
+        from rmetric.live.injection.rounded_attention import RoundedAttention
+        from rmetric.live.models.attention import replaced_attention
+        from rmetric.live.models.structure import attentions
 
         found = attentions(training.model, f"fault {self.name}")
         rounded = RoundedAttention(rounding=self.rounding, bias_ulp=self.bias_ulp, block=self.block_keys)

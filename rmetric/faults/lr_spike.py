@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmetric.architectures import Architecture
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
 from rmetric.faults.learning_rate import dose_of_factor, doses_at_onset, learning_rate_times, require_factor
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 
 @register_fault("LR_SPIKE")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmetric.faults.base import NEVER, BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import NEVER, Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import Batch, LiveRun
+    from rmetric.live.run import Batch, LiveRun
 
 LINK = "Network switch / cable"
 WATCHDOG = "NCCL watchdog timeouts"
@@ -61,8 +62,8 @@ class NetworkDegradation(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.injection.cluster import worker_count
-        from rmetric.training.spread.workers import communication_of
+        from rmetric.live.injection.workers import worker_count
+        from rmetric.monitor.dispersion.workers import communication_of
 
         worker = int(training.rng(f"{self.name}/worker").integers(worker_count(training)))
         network = communication_of(training.model)
@@ -91,7 +92,7 @@ class NetworkDegradation(Fault):
 
     def _report(self, training: LiveRun, worker: int) -> None:
         """What the link and the watchdog say in this step."""
-        from rmetric.training.injection.cluster import take_away
+        from rmetric.live.injection.workers import take_away
 
         event, time_out = training.rng(f"{self.name}/events").random(2)
         if event < self.events_per_step:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmetric.faults.base import NEVER, BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import NEVER, Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import Batch, LiveRun
+    from rmetric.live.run import Batch, LiveRun
 
 MEMORY = "GPU HBM3 memory"
 PROCESSOR = "Faulty GPU"
@@ -73,7 +74,7 @@ class NodeFailure(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.injection.cluster import worker_count
+        from rmetric.live.injection.workers import worker_count
 
         draw = training.rng(f"{self.name}/death")
         dies_at = training.step + 3 + int(draw.exponential(self.incubation_steps / 2, size=2).sum())
@@ -98,7 +99,7 @@ class NodeFailure(Fault):
 
     def _die(self, training: LiveRun, worker: int) -> None:
         """For good, unless there is a spare: then the job stands still until it has taken over."""
-        from rmetric.training.injection.cluster import take_away
+        from rmetric.live.injection.workers import take_away
 
         if self.spare:
             training.observer.hardware_event(PROCESSOR, kind="fatal", worker=worker)

@@ -1,81 +1,20 @@
-"""What training does when a fault is brought upon it: fitted to real runs, and applied to simulated ones.
-
-The numbers stand in ``rmetric/simulation/parameters.json``, one :class:`Response` for each fault and severity. Which
-number is measured how is said under each field; ``python -m rmetric.simulation.calibrate`` fits them.
-"""
+"""The response of simulated processes to a fault."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.faults.base import Fault
+from rmetric.faults.processes import FACTORS, FATES, SHAPES, BoolsRT, Processes, Response
 from rmetric.streams import RunStreams
-
-if TYPE_CHECKING:
-    from rmetric.faults.base import BoolsRT, Fault, Processes
 
 FloatsR1 = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Response:
-    """Effect of one fault at one severity, t ≥ 1 steps after its onset. The relative excess of the held-out loss is
-
-    .. math:: e_t = s \\, (K e^{-h t} + F + (J - F) e^{-\\max(t - D, 0) / \\tau}) + w_t
-
-    with h the healing rate of healthy training, s a run's own log-normal strength, D its own delay and w the wobble.
-    Where there is a delay, s is the strength of what comes after it: runs that wait at J have it in common.
-    """
-
-    kick: float = 0.0
-    """K, relative to the loss: what is lost at once and healed at the healing rate."""
-    jump: float = 0.0
-    """J, relative to the loss: what is lost at once and does not heal so soon."""
-    floor: float = 0.0
-    """F, relative to the loss: the excess at which the run settles."""
-    time_constant_steps: float = 100.0
-    """τ: steps in which the loss covers 63 % of the way from J to F."""
-    delay_steps: float = 0.0
-    """Median D: steps in which the loss stays at J; then it leaves for F."""
-    delay_spread: float = 0.0
-    """Standard deviation over runs of ln D."""
-    spread: float = 0.0
-    """Standard deviation over runs of ln s."""
-    wobble: float = 0.0
-    """Standard deviation of w, relative to the loss: how far a run strays once it has left its twin's path."""
-    batch_loss: float = 0.0
-    """What the training loss shows beyond the held-out loss in later steps, while the fault lasts; relative."""
-    loss_onset: float = 0.0
-    """What the training loss of the onset's own step shows, relative, times s: a broken forward pass shows at once, an
-    update in the next step."""
-    grad_norm_onset: float = 1.0
-    """Factor on the gradient norm in the onset's own step."""
-    grad_norm_early: float = 1.0
-    """The same in the first steps after it, beyond what goes with the kick."""
-    grad_norm_lasting: float = 1.0
-    """The same later on; the way from one to the other is covered at the healing rate."""
-    worker_spread: float = 1.0
-    """Factor on the spread of the gradient norm over workers in later steps, while the fault lasts."""
-    update_rms: float = 1.0
-    """Factor on the update RMS while the fault lasts, that of the learning rate left out."""
-    non_finite_gradient_share: float = 0.0
-    """Share of runs whose gradient is not finite in the first step, while the loss is; none of those below."""
-    collapse_share: float = 0.0
-    """Share of runs that answer every token alike from then on: the loss is ln(vocabulary), the gradient 0."""
-    non_finite_share: float = 0.0
-    """Share of runs whose loss is not finite from then on."""
-
-
-FACTORS = ("grad_norm_onset", "grad_norm_early", "grad_norm_lasting", "worker_spread", "update_rms")
-"""Fields that are 1 where nothing happens, and are interpolated by their logarithm."""
-SHAPES = ("time_constant_steps",)
-"""Fields that say how, not how much: they do not fade with the dose."""
-FATES = ("collapse_share", "non_finite_share", "non_finite_gradient_share")
-"""Fields of which at most one comes true in a run."""
 COLLAPSES, BREAKS, BREAKS_GRADIENT = range(len(FATES))
 """Places in :data:`FATES`."""
 

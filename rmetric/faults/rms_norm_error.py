@@ -9,12 +9,13 @@ from math import log
 from typing import TYPE_CHECKING
 
 from rmetric.architectures import Architecture
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 
 @register_fault("RMS_NORM_ERROR")
@@ -52,7 +53,7 @@ class RmsNormError(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.models.structure import chosen_layers, norms
+        from rmetric.live.models.structure import chosen_layers, norms
 
         needed_by = f"fault {self.name}"
         found = norms(training.model, needed_by)

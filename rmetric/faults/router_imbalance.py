@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmetric.architectures import Architecture
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rmetric.training.live_run import Batch, LiveRun
-    from rmetric.training.models.structure import ExpertBlock
+    from rmetric.live.models.structure import ExpertBlock
+    from rmetric.live.run import Batch, LiveRun
 
 
 STALL_S = 1.5
@@ -62,8 +63,8 @@ class RouterImbalance(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.training.injection.routing import changed_logits
-        from rmetric.training.models.structure import drawn, expert_blocks
+        from rmetric.live.injection.routing import changed_logits
+        from rmetric.live.models.structure import drawn, expert_blocks
 
         needed_by = f"fault {self.name}"
         blocks = expert_blocks(training.model, needed_by)
@@ -108,7 +109,7 @@ class _Bias:
     def __call__(self, logits: Tensor) -> Tensor:
         import torch
 
-        from rmetric.training.injection.routing import bias_for_share
+        from rmetric.live.injection.routing import bias_for_share
 
         expert = torch.arange(logits.shape[-1], device=logits.device)
         favoured = torch.isin(expert, torch.tensor(self.experts, device=logits.device))

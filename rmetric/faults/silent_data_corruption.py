@@ -10,12 +10,13 @@ import numpy as np
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.base import BoolsRT, Fault, Processes, register_fault
+from rmetric.faults.base import Fault, register_fault
+from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import BREAKS_GRADIENT, effect_of, fates, respond
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
-    from rmetric.training.live_run import LiveRun
+    from rmetric.live.run import LiveRun
 
 Target = Literal["weight", "gradient", "activation", "matmul", "optimizer"]
 Persistence = Literal["transient", "recurring", "permanent"]
@@ -99,6 +100,6 @@ class SilentDataCorruption(Fault):
             raise UserError(f"{self.name} has stage=backward for target=matmul only, not for target={self.target}")
 
     def inject(self, training: LiveRun) -> AbstractContextManager[None]:
-        from rmetric.training.injection.flips import flipping
+        from rmetric.live.injection.flips import flipping
 
         return flipping(training, self)

@@ -20,23 +20,11 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, detect_format
 from rmetric.metric import RMetric
-from rmetric.records import (
-    MEASUREMENTS,
-    VERDICTS,
-    Chunk,
-    NumberedEvent,
-    Observations,
-    OnDamage,
-    chunks,
-)
-from rmetric.replay.agreement import Agreement
-from rmetric.replay.alerts import AlertEpisodes, FirstAlerts
-from rmetric.replay.intake import Intake
-from rmetric.replay.result import Replay
+from rmetric.records import MEASUREMENTS, VERDICTS, Chunk, NumberedEvent, Observations, OnDamage, chunks
+from rmetric.replay.events import Intake, is_finite_number, plain_text
+from rmetric.replay.result import Agreement, AlertEpisodes, FirstAlerts, Replay, Trace
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import Evaluations, LiveSignals, Recovered, SignalRecovery
-from rmetric.replay.text import is_finite_number, plain_text
-from rmetric.replay.trace import Trace
 
 Columns = dict[str, NDArray[Any]]
 

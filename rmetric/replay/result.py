@@ -1,14 +1,176 @@
-"""What the replay of one log found."""
+"""What the replay of one log found: alerts, agreement with the logged numbers, and thinned curves."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.replay.agreement import Agreement
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.protocols import REARM_STEPS
+from rmetric.records import VERDICTS, to_log_precision
 from rmetric.replay.signals import SIGNALS
-from rmetric.replay.trace import Trace
+
+AGREEMENT = 1e-9
+"""Largest difference from the log's own number that counts as agreement."""
+
+
+@dataclass
+class Agreement:
+    """How a recomputed number compares with the one in the log."""
+
+    records: int = 0
+    """Records in which the log states it."""
+    max_difference: float = 0.0
+    """Largest absolute difference; infinite if only one of the two is a finite number. A value that the log holds
+    rounded to its 7 digits is compared as rounded."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no difference exceeds 1e-9."""
+        return self.max_difference <= AGREEMENT
+
+    def extend(self, ours: NDArray[np.float64], logged: NDArray[np.float64]) -> None:
+        """Compare the next records, each of shape (n,); NaN in ``logged``: the log does not state it."""
+        stated = ~np.isnan(logged)
+        if not stated.any():
+            return
+        ours, logged = ours[stated], logged[stated]
+        self.records += len(ours)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.fmin(np.abs(ours - logged), np.abs(to_log_precision(ours) - logged))
+        difference = np.where(np.isinf(ours) & np.isinf(logged), 0.0, difference)
+        self.max_difference = max(self.max_difference, float(np.where(np.isnan(difference), np.inf, difference).max()))
+
+    @property
+    def in_brief(self) -> str:
+        """``yes``, ``no`` with the largest difference, or ``-`` if the log does not state the number."""
+        if not self.records:
+            return "-"
+        return "yes" if self.agrees else f"no ({self.max_difference:.2g})"
+
+
+MAX_EPISODES_KEPT = 4096
+"""Begins of episodes that are kept for a fault that the log tells of later."""
+
+
+class FirstAlerts(dict[str, int]):
+    """Detector → step of its first alert, of those that alerted."""
+
+    def extend(self, detector: str, steps: NDArray[np.int64], above: NDArray[np.bool_]) -> None:
+        """Note whether its score was above the threshold in the next records, each of shape (n,)."""
+        if detector not in self and above.any():
+            self[detector] = int(steps[above.argmax()])
+
+
+class AlertEpisodes:
+    """Merges alerts into episodes as the strict protocol does: after 50 quiet steps the next alert begins a new one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Episodes so far."""
+        self.begins: list[int] = []
+        """Their first steps, of the first 4,096."""
+        self.warning: int | None = None
+        """Begin of the first episode at or after the fault; ``None`` as long as there is neither."""
+        self._record_before = self._last_alert = -1
+
+    def extend(self, steps: NDArray[np.int64], above: NDArray[np.bool_], onset: int | None = None) -> None:
+        """The next records, each of shape (n,), n at least 1; ``onset``: step of the fault, if it is known by now."""
+        begins = self._begins_in(steps, above)
+        self._record_before = int(steps[-1])
+        self.count += len(begins)
+        if self.warning is None and onset is not None:
+            self.warning = next((step for step in (*self.begins, *begins) if step >= onset), None)
+        self.begins += begins[: MAX_EPISODES_KEPT - len(self.begins)]
+
+    def _begins_in(self, steps: NDArray[np.int64], above: NDArray[np.bool_]) -> list[int]:
+        at = np.flatnonzero(above)
+        if not len(at):
+            return []
+        alert_before = np.append(self._last_alert, steps[at[:-1]])
+        record_before = np.append(self._record_before, steps[:-1])[at]
+        # The quiet records between two alerts must cover the steps; the first alert of all begins an episode.
+        rearmed = (record_before - alert_before >= REARM_STEPS) | (alert_before < 0)
+        self._last_alert = int(steps[at[-1]])
+        return steps[at[rearmed]].tolist()
+
+
+MAX_NON_FINITE_STEPS = 200
+
+
+class Series:
+    """One curve for a plot: at most about 2 · ``buckets`` points, which keep the extremes of every stretch of steps.
+
+    >>> curve = Series(buckets=2)
+    >>> curve.extend(np.arange(100), np.where(np.arange(100) == 70, 9.0, 0.0))
+    >>> len(curve.values) <= 4, curve.values.max()
+    (True, np.float64(9.0))
+    """
+
+    def __init__(self, buckets: int = 1500) -> None:
+        self._buckets = buckets
+        self._steps = np.empty(0, dtype=np.int64)
+        self._values = np.empty(0)
+        self._pending: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self._length = 0
+
+    def extend(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Append points of increasing steps, each of shape (n,); non-finite ones are left out."""
+        finite = np.isfinite(values)
+        self._pending.append((steps[finite], values[finite]))
+        self._length += int(finite.sum())
+        if self._length > 8 * self._buckets:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        steps = np.concatenate([self._steps, *(steps for steps, _ in self._pending)])
+        values = np.concatenate([self._values, *(values for _, values in self._pending)])
+        self._pending = []
+        if len(steps) > 2 * self._buckets:
+            width = (int(steps[-1]) - int(steps[0])) // self._buckets + 1
+            bucket = (steps - steps[0]) // width
+            order = np.lexsort((values, bucket))
+            edges = np.flatnonzero(np.diff(bucket[order])) + 1
+            lowest, highest = order[np.append(0, edges)], order[np.append(edges, len(order)) - 1]
+            kept = np.unique(np.concatenate([lowest, highest]))
+            steps, values = steps[kept], values[kept]
+        self._steps, self._values, self._length = steps, values, len(steps)
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Steps of the points, increasing."""
+        self._reduce()
+        return self._steps
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Values of the points, finite."""
+        self._reduce()
+        return self._values
+
+
+@dataclass
+class Trace:
+    """What a plot needs of a replay, of bounded size."""
+
+    series: dict[str, Series] = field(default_factory=dict)
+    """By log name."""
+    non_finite_steps: list[int] = field(default_factory=list)
+    """First steps (up to 200) at which the training or the validation loss was not finite."""
+
+    def extend(self, columns: Mapping[str, NDArray[Any]], evaluated: NDArray[np.bool_]) -> None:
+        """Append a chunk of :meth:`~rmetric.replay.replayer.Replayer.run`."""
+        steps = columns["step"]
+        for name in ("training_loss", "validation_loss", *VERDICTS):
+            values = np.where(evaluated, columns[name], np.nan) if name == "validation_loss" else columns[name]
+            self.series.setdefault(name, Series()).extend(steps, values)
+        if len(self.non_finite_steps) < MAX_NON_FINITE_STEPS:
+            broken = np.isinf(columns["training_loss"]) | (np.isinf(columns["validation_loss"]) & evaluated)
+            self.non_finite_steps = [*self.non_finite_steps, *steps[broken].tolist()][:MAX_NON_FINITE_STEPS]
 
 
 @dataclass(kw_only=True)

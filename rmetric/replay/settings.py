@@ -10,7 +10,7 @@ from typing import Any
 from rmetric.errors import UserError
 from rmetric.metric import PRESETS, RMetric
 from rmetric.registry import Registry
-from rmetric.replay.text import is_finite_number
+from rmetric.replay.events import is_finite_number
 
 ThreeWeights = tuple[float, float, float]
 """Of λ, σ² and ΔL."""

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.records import Observation, Observations
-from rmetric.robust.logarithm import logarithm
-from rmetric.robust.reference import RobustReference
+from rmetric.robust.reference import RobustReference, logarithm
 
 READS = (
     "training_loss", "grad_norm", "update_rms", "sigma_sq", "step_time_s", "step_time_max_s", "learning_rate",

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from rmetric.errors import UserError
 from rmetric.records import Observation, Observations, write_atomically
-from rmetric.risk.families import UNKNOWN
 from rmetric.risk.features import FEATURES, FeatureStream, features_of
-from rmetric.risk.scorers import Linear, Trees, scorer_of
+from rmetric.risk.scorers import UNKNOWN, Linear, Trees, scorer_of
 
 Floats = NDArray[np.float64]
 VERSION = 1
@@ -132,7 +131,7 @@ class RiskModel:
     Parameters
     ----------
     parameters
-        From :meth:`load`, :meth:`shipped` or :mod:`rmetric.risk.fit`.
+        From :meth:`load`, :meth:`shipped` or :mod:`studies.risk.fit`.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -146,12 +145,12 @@ class RiskModel:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A model from a file that ``python -m rmetric.risk.fit`` wrote; raises :class:`UserError` for any other."""
+        """A model from a file that ``python -m studies.risk.fit`` wrote; raises :class:`UserError` for any other."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             raise UserError(
-                f"{path} cannot be read as text; give a file that python -m rmetric.risk.fit wrote"
+                f"{path} cannot be read as text; give a file that python -m studies.risk.fit wrote"
             ) from None
         return cls(_read(text, str(path)))
 
@@ -273,7 +272,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _read(text: str, name: str) -> Parameters:
-    again = "make it anew: python -m rmetric.risk.fit --from LOGS --out FILE"
+    again = "make it anew: python -m studies.risk.fit --from LOGS --out FILE"
     try:
         content = json.loads(text)
         version, features = content["version"], tuple(content["features"])

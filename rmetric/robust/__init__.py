@@ -1,16 +1,7 @@
 """The robust R-Metric: references that outliers cannot move, drifts that add up, evidence in one unit."""
 
-from rmetric.lazy import names_of
+from __future__ import annotations
 
-_HOME_OF = {
-    "Cusum": "rmetric.robust.cusum",
-    "RobustRMetric": "rmetric.robust.metric",
-    "RobustRValue": "rmetric.robust.metric",
-    "RobustReference": "rmetric.robust.reference",
-    "RobustSettings": "rmetric.robust.settings",
-    "RobustTrend": "rmetric.robust.trend",
-}
+import lazy_loader
 
-__all__ = list(_HOME_OF)
-
-__getattr__ = names_of(__name__, _HOME_OF)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

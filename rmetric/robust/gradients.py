@@ -6,10 +6,7 @@ import math
 
 from rmetric.records import Observation
 from rmetric.robust.context import Context
-from rmetric.robust.cusum import Cusum
-from rmetric.robust.logarithm import logarithm
-from rmetric.robust.reference import CLIP, WARM_UP, RobustReference
-from rmetric.robust.trend import RobustTrend
+from rmetric.robust.reference import CLIP, WARM_UP, Cusum, RobustReference, RobustTrend, logarithm
 
 GRADIENT_FLOOR, SPREAD_FLOOR = 0.02, 0.1
 """Of logarithms: smallest scale."""

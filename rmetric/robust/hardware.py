@@ -1,15 +1,130 @@
-"""λ of the robust R-Metric: hardware events and slow steps."""
+"""λ of the robust R-Metric: hardware events by worker, slow steps, and lasting slowdown."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from statistics import median
 
 from rmetric.records import Observation
 from rmetric.robust.context import Context
-from rmetric.robust.incidents import Rarity, WorkerIncidents
-from rmetric.robust.logarithm import logarithm
-from rmetric.robust.pace import Pace
-from rmetric.robust.reference import CLIP, RobustReference
+from rmetric.robust.reference import CLIP, RobustReference, SortedWindow, logarithm
+
+STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
+"""Incidents a step of a machine whose stray errors mean nothing, and of one that is about to be lost."""
+LOG_RATIO = math.log(AILING_PER_STEP / STRAY_PER_STEP)
+"""Evidence of one incident."""
+ALLOWANCE = (AILING_PER_STEP - STRAY_PER_STEP) / LOG_RATIO
+"""A step; with it the CUSUM of the counts is the likelihood ratio of the two rates, up to a factor."""
+CEILING = 10.0
+"""Well above what stray events of a healthy machine add up to, or both would end at the same height; the evidence of
+the worst burst fades within some 470 quiet steps."""
+MOST_INCIDENTS = 1e6
+"""Of one record: beyond any machine's; keeps sums finite."""
+
+
+class Rarity:
+    """What an incident of a kind counts: the rarer it was in this run, the more.
+
+    .. math:: w = \\max(0, \\ln (p_1 / p_0)) / \\ln 7.5, \\qquad p_0 = (k + 1) / (t + 150)
+
+    with k incidents in the t steps before, and p₁ the rate of an ailing machine; 1 at the beginning of a run.
+
+    >>> rarity = Rarity()
+    >>> [round(rarity.weigh(steps, incidents), 2) for steps, incidents in ((1, 1), (300, 0), (1, 1), (10, 1), (1, 1))]
+    [1.0, 0.0, 1.2, 1.0, 0.87]
+    """
+
+    def __init__(self) -> None:
+        self._incidents = self._steps = 0.0
+
+    def weigh(self, steps: int, incidents: float) -> float:
+        """Weight of some incidents, so many steps after the last call; 0 for none."""
+        before = self._steps
+        self._steps += steps
+        if not incidents > 0.0:
+            return 0.0
+        rate = (self._incidents + 1.0) / (before + 1.0 / STRAY_PER_STEP)
+        incidents = min(incidents, MOST_INCIDENTS)
+        self._incidents += incidents
+        return incidents * max(0.0, math.log(AILING_PER_STEP / rate)) / LOG_RATIO
+
+
+class WorkerIncidents:
+    """A CUSUM for each worker: the evidence that it ails, of which the largest counts.
+
+    Stray events hit one worker today and another one tomorrow; summed up over all of them they look like one that ails.
+    What cannot be traced to a worker may be that of any, and counts for each.
+
+    **Source:** for counts, Lucas, "Counted data CUSUM's", Technometrics 27 (1985).
+
+    >>> incidents = WorkerIncidents()
+    >>> [round(incidents.update(10, of_worker=2.0, worker=worker), 2) for worker in (3.0, 5.0, 3.0)]
+    [1.78, 1.78, 3.35]
+    >>> round(incidents.update(10, of_anybody=1.0), 2)
+    4.14
+    """
+
+    def __init__(self) -> None:
+        self._of_anybody = 0.0
+        self._of_worker: dict[str, float] = {}
+        """Of those that have more than anybody; by text, as a checkpoint holds it."""
+
+    def update(self, steps: int, *, of_anybody: float = 0.0, of_worker: float = 0.0, worker: float = math.nan) -> float:
+        """The largest sum after so many steps, with the weight of what happened in them."""
+        hit = str(worker)
+        if of_worker > 0.0:
+            self._of_worker.setdefault(hit, self._of_anybody)
+        self._of_anybody = _risen(self._of_anybody, of_anybody, steps)
+        for name, value in list(self._of_worker.items()):
+            self._of_worker[name] = _risen(value, of_anybody + (of_worker if name == hit else 0.0), steps)
+            if self._of_worker[name] <= self._of_anybody:
+                del self._of_worker[name]  # nothing of its own is left
+        return max(self._of_worker.values(), default=self._of_anybody)
+
+
+def _risen(value: float, weight: float, steps: int) -> float:
+    return min(max(0.0, value + weight - ALLOWANCE * steps), CEILING)
+
+
+RECENT = 5
+"""Records that make the present pace: of a shared machine's slow steps, hardly ever three of five come together."""
+
+
+class Pace:
+    r"""Logarithm of the present pace over the usual one: a factor, whatever the scatter of the steps before.
+
+    .. math:: \tilde{x}_{t-4 \dots t} - \tilde{x}_{\text{the window before}}, \qquad x = \ln(\text{seconds a step})
+
+    A z-score would not do here. Where steps take the same time to within a per cent, every change is many scales; where
+    a machine is shared none is. What matters is the factor.
+
+    Parameters
+    ----------
+    window, warm_up
+        Values that make the usual pace, and that must be there before the first score.
+
+    >>> pace = Pace(window=20, warm_up=10)
+    >>> for _ in range(15):
+    ...     _ = pace.update(math.log(0.02))
+    >>> [round(pace.update(math.log(0.06)), 1) for _ in range(4)]
+    [0.0, 0.0, 1.1, 1.1]
+    """
+
+    def __init__(self, *, window: int, warm_up: int) -> None:
+        self._warm_up = warm_up
+        self._usual = SortedWindow(window)
+        self._recent: deque[float] = deque()
+
+    def update(self, log_time: float) -> float:
+        """The factor's logarithm with the next value; NaN for one that was not measured and during the warm-up."""
+        if not math.isfinite(log_time):
+            return log_time
+        self._recent.append(log_time)
+        if len(self._recent) > RECENT:
+            self._usual.add(self._recent.popleft())
+        return median(self._recent) - self._usual.middle if len(self._usual) >= self._warm_up else math.nan
+
 
 OF_ONE_WORKER = 0.7
 """What an event counts more where its worker is known. Of w healthy workers the same one is hit again with probability
@@ -37,7 +152,7 @@ class HardwareEvidence:
     """Statistics of λ: a CUSUM of incidents, of the worker that has most of them, and the factor of a slow-down.
 
     An incident is a hardware event, or a slow step after calm ones. Each kind counts the more, the rarer it was in this
-    run (:class:`rmetric.robust.incidents.Rarity`). A slow step may be that of any worker, and so may an event without
+    run (:class:`rmetric.robust.hardware.Rarity`). A slow step may be that of any worker, and so may an event without
     ``event_worker``. Where the log has no count of events (``hardware_events``), a change of ``lambda`` means that
     there was one. A change of pace counts as one slow step and no more, unless it is sixfold: a shared machine has
     those, and so has a run that is resumed.

@@ -1,23 +1,77 @@
-"""The robust R-Metric: three kinds of evidence in one unit, weighed and added up."""
+"""The robust R-Metric: three kinds of evidence in one unit, weighed and added up; and its fitted settings."""
 
 from __future__ import annotations
 
+import json
 import math
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.metric import Weights
+from rmetric.errors import UserError
 from rmetric.records import Observation, Observations
-from rmetric.robust.context import RunSoFar
-from rmetric.robust.drift import LossEvidence
+from rmetric.robust.context import Habit, RunSoFar
 from rmetric.robust.gradients import GradientEvidence
-from rmetric.robust.habit import Habit
 from rmetric.robust.hardware import HardwareEvidence
-from rmetric.robust.reference import WARM_UP, WINDOW
-from rmetric.robust.settings import RobustSettings
-from rmetric.robust.surprise import Tail
+from rmetric.robust.loss import LossEvidence
+from rmetric.robust.reference import WARM_UP, WINDOW, Tail
+from rmetric.signals import Weights
+
+VERSION = 2
+
+
+class RobustSettings(NamedTuple):
+    """All that is learned from healthy and failing runs. Immutable and plain: a checkpoint holds a copy."""
+
+    version: int
+    weights: Weights
+    """Of the surprise of λ, σ² and ΔL; the largest is 1."""
+    threshold: float
+    """An alert is due above it."""
+    budget_per_step: float
+    """False alarms per healthy step that the threshold keeps on the fit half."""
+    tails: dict[str, Tail]
+    """Statistic → its tail in healthy runs. One that is absent counts only where it is infinite."""
+
+    @classmethod
+    def shipped(cls) -> RobustSettings:
+        """Those that come with this package."""
+        return _shipped()
+
+    @classmethod
+    def read(cls, path: Path) -> RobustSettings:
+        """From a file that ``python -m studies.robust.fit`` wrote; raises :class:`UserError` for another."""
+        try:
+            return cls.of(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} holds no settings of the robust R-Metric ({error}); fit them again") from error
+
+    @classmethod
+    def of(cls, text: str) -> RobustSettings:
+        """From the JSON text of such a file."""
+        content = json.loads(text)
+        if content["version"] != VERSION:
+            raise ValueError(f"version {content['version']}, not {VERSION}")
+        return cls(
+            version=VERSION,
+            weights=Weights(*(float(content["weights"][name]) for name in ("lambda", "sigma_sq", "delta_l"))),
+            threshold=float(content["threshold"]),
+            budget_per_step=float(content["budget_per_step"]),
+            tails={
+                name: Tail(tuple(map(float, tail["bars"])), tuple(map(float, tail["surprises"])))
+                for name, tail in content["tails"].items()
+            },
+        )
+
+
+@cache
+def _shipped() -> RobustSettings:
+    return RobustSettings.of(resources.files("rmetric.robust").joinpath("settings.json").read_text(encoding="utf-8"))
+
 
 COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)
 """λ, σ², ΔL."""
@@ -75,7 +129,7 @@ class RobustRMetric:
         R = \\Big(\\sum_c (w_c s_c)^4\\Big)^{1/4}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01) - h_j
 
     with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs,
-    and h_j what this run's :class:`~rmetric.robust.habit.Habit` takes off. So all evidence is in one unit; one strong
+    and h_j what this run's :class:`~rmetric.robust.context.Habit` takes off. So all evidence is in one unit; one strong
     statistic alerts alone, and agreement of several adds up.
 
     Parameters

@@ -80,13 +80,6 @@ class HealthyParameters:
     straggler_s: float
     """Mean wait for a straggler, seconds."""
 
-    @classmethod
-    def shipped(cls) -> HealthyParameters:
-        """Those that come with this package."""
-        from rmetric.simulation.parameters import SimulationParameters
-
-        return SimulationParameters.shipped().healthy
-
 
 @dataclass
 class Healthy:

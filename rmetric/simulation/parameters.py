@@ -13,7 +13,7 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, SEVERITIES
-from rmetric.faults.response import FACTORS, SHAPES, Response
+from rmetric.faults.processes import FACTORS, SHAPES, Response
 from rmetric.simulation.healthy import HealthyParameters
 
 VERSION = 3
@@ -48,7 +48,7 @@ class SimulationParameters:
 
     @classmethod
     def read(cls, path: Path) -> SimulationParameters:
-        """From a file that ``python -m rmetric.simulation.calibrate`` wrote; raises :class:`UserError` for another."""
+        """From a file that ``python -m studies.calibration.calibrate`` wrote; raises :class:`UserError` for another."""
         try:
             return cls.of(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.faults import NEVER, HardwareEvent, Processes
-from rmetric.faults.base import FLOOR_RATE
+from rmetric.faults.processes import FLOOR_RATE
 from rmetric.signals import gradient_variance
 from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, correlated, integrate, visible
 from rmetric.simulation.hardware import healthy_events, restart_stalls_s

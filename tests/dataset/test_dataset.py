@@ -13,18 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmetric.cli import split_part
-from rmetric.dataset import __main__ as command
-from rmetric.dataset import card, unpack
+from rmetric.dataset import unpack
 from rmetric.dataset.layout import RUN_COLUMNS, SCHEMA
 from rmetric.dataset.read import read_runs, read_stored
-from rmetric.dataset.write import write_data_set
 from rmetric.detectors import make_detector
 from rmetric.errors import UserError
-from rmetric.evaluation.loading import load_study, score_study
 from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation.studies import load_study, score_study
 from rmetric.records import Run, read_run
 from rmetric.replay import replay_log
 from rmetric.signals import event_worker
+from studies.real_runs import card
+from studies.real_runs import publish as command
+from studies.real_runs.publish import write_data_set
 from tests.dataset.logs import ONSET, STEPS, write_log, write_study
 from tests.helpers import bits
 

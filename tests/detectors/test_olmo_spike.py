@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.detectors import OlmoSpike, olmo_spike
+from rmetric.detectors import OlmoSpike
+from rmetric.detectors import spike_rules as olmo_spike
 from rmetric.records import Observations
 from tests.helpers import bits
 

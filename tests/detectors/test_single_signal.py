@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import DeltaLOnly, LambdaOnly, SigmaSqOnly
-from rmetric.detectors.single_signal import SingleSignal
+from rmetric.detectors.paper_baselines import SingleSignal
 from rmetric.metric import SlidingRange
 from rmetric.records import Observations
 from tests.helpers import bits, healthy_observations

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import RMetricDetector
-from rmetric.evaluation.calibration import bootstrap_weights, fit_weights, threshold_for_f1, weigh, weight_grid
 from rmetric.evaluation.curves import paper_curve, strict_curve
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.scores import score
-from rmetric.metric import Weights
+from rmetric.evaluation.thresholds import bootstrap_weights, fit_weights, threshold_for_f1, weigh, weight_grid
 from rmetric.records import Observations
+from rmetric.signals import Weights
 from tests.evaluation.builders import build_run
 
 STEPS = np.arange(10, 301, 10)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
-from rmetric.evaluation.calibration import threshold_for_budget, threshold_for_f1, threshold_within_budget
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scores import f1, totals
+from rmetric.evaluation.thresholds import threshold_for_budget, threshold_for_f1, threshold_within_budget
 from tests.evaluation.builders import build_run
 
 STEPS = np.arange(10, 301, 10)

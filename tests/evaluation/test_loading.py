@@ -10,9 +10,9 @@ import pytest
 
 from rmetric.detectors import GradientNorm, LossSpike, make_detector
 from rmetric.errors import UserError
-from rmetric.evaluation import loading
+from rmetric.evaluation import studies as loading
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.loading import by_run, load_study, score_study
+from rmetric.evaluation.studies import by_run, load_study, score_study
 from rmetric.replay import replay_log
 from tests.evaluation.builders import build_log
 
@@ -134,8 +134,8 @@ def test_a_detector_of_a_plugin_is_scored_in_other_processes(logs, tmp_path):
 
 def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):
     evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric"], jobs=1, draws=20)
-    from rmetric.evaluation.calibration import weigh
-    from rmetric.metric import Weights
+    from rmetric.evaluation.thresholds import weigh
+    from rmetric.signals import Weights
 
     assert np.array_equal(weigh(Weights(), evaluator.signals_3N), evaluator.scores["r_metric"])
 

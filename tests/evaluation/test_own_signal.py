@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmetric.evaluation.own_signal import own_signal
 from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation.visibility import own_signal
 from rmetric.records import Run
 from tests.evaluation.builders import build_run
 

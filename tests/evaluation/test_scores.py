@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.evaluation.intervals import poisson_upper, resample
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import (
     difference,
     false_alarm_bound,
     median_lead,
+    poisson_upper,
     recall_at_lead,
+    resample,
     score,
     summarise,
 )

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, NEVER, Fault, Processes
-from rmetric.faults.response import Response
+from rmetric.faults.processes import Response
 from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator
 from rmetric.simulation.healthy import healthy_processes
 from rmetric.simulation.simulator import _undisturbed
 from rmetric.streams import RunStreams
-from rmetric.study import judge_traces
+from studies.runner import judge_traces
 
 MOE = "gpt-4-moe"
 NAMES = list(FAULTS)

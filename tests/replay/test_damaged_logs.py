@@ -18,7 +18,7 @@ from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS
 from rmetric.records import MAX_LINE_BYTES, Event, NumberedEvent, encode_event
 from rmetric.replay import Replay, Replayer, replay_log
-from rmetric.reporting.replay_report import SHOWN_WARNINGS, DamageReport, replay_to_folder
+from rmetric.replay.report import SHOWN_WARNINGS, DamageReport, replay_to_folder
 
 GOOD = [
     encode_event({"event": "EXPERIMENT_START", "config": {"model_type": "tiny", "fault_injection": {"type": "NONE"}}}),
@@ -178,7 +178,7 @@ def test_a_full_disk_is_one_line(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rmetric.reporting.replay_report.os.fsync", full)
+    monkeypatch.setattr("rmetric.replay.report.os.fsync", full)
     assert main([str(log), "--out", str(tmp_path / "out"), "--no-plot"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")

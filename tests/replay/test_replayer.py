@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmetric.records import (
-    VERDICTS,
-    encode_event,
-    read_run,
-    to_log_precision,
-)
+from rmetric.records import VERDICTS, encode_event, read_run, to_log_precision
 from rmetric.replay import ReplaySettings, replay_log
-from rmetric.reporting.replay_report import overview_text
+from rmetric.replay.report import overview_text
 from tests.replay.logs import AUTHORS, REAL, needs_authors_logs, needs_real_runs, replayed, written_run
 
 

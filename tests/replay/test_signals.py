@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmetric.records import (
-    encode_event,
-    read_run,
-    to_log_precision,
-)
+from rmetric.records import encode_event, read_run, to_log_precision
 from rmetric.replay import replay_log
 from rmetric.signals import ValidationDrift
 from tests.replay.logs import REAL, needs_real_runs, replayed

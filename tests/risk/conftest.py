@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rmetric.detectors import make_detector
-from rmetric.evaluation.loading import Study, load_study
-from rmetric.risk import fit as fitting
-from rmetric.risk.frames import Judged
-from rmetric.risk.learning import LinearRecipe, TreesRecipe
+from rmetric.evaluation.studies import Study, load_study
 from rmetric.risk.model import RiskModel
-from rmetric.study import StudyPlan, run_study
+from studies.risk import fit as fitting
+from studies.risk.frames import Judged
+from studies.risk.learning import LinearRecipe, TreesRecipe
+from studies.runner import StudyPlan, run_study
 
 FAULTS = ("GRADIENT_EXPLOSION", "DATA_CORRUPTION", "NETWORK_DEGRADATION", "LR_SPIKE")
 

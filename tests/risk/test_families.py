@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rmetric.faults import FAULTS
-from rmetric.risk.families import BENIGN, FAMILIES, UNKNOWN, disturbance_step, family_of
+from rmetric.risk.scorers import BENIGN, FAMILIES, UNKNOWN, disturbance_step, family_of
 from tests.evaluation.builders import build_run
 
 

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from rmetric.records import Observation, Observations
-from rmetric.risk.features import (
-    FEATURES,
-    LARGEST_EXCESS,
-    MEMORY,
-    READS,
-    SATURATED,
-    FeatureStream,
-    features_of,
-)
+from rmetric.risk.features import FEATURES, LARGEST_EXCESS, MEMORY, READS, SATURATED, FeatureStream, features_of
 from rmetric.state import restore, state_of
 from tests.helpers import any_observations, healthy_observations, part
 from tests.risk.helpers import bits

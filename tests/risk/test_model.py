@@ -11,8 +11,8 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.records import read_run
-from rmetric.risk.families import FAMILIES, UNKNOWN
 from rmetric.risk.model import RiskModel, cumulative, to_json
+from rmetric.risk.scorers import FAMILIES, UNKNOWN
 from tests.helpers import healthy_observations, part
 from tests.risk.helpers import bits
 

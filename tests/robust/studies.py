@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.detectors import make_detector
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
-from rmetric.evaluation.loading import Study
+from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
 from tests.robust.runs import ONSET, disturbed, healthy
 

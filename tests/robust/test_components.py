@@ -7,8 +7,7 @@ import pytest
 
 from rmetric.records import Observations
 from rmetric.robust.gradients import EXPLAINED_PER_NAT
-from rmetric.robust.hardware import OF_ONE_WORKER, SLOW_MOST
-from rmetric.robust.incidents import ALLOWANCE, WorkerIncidents
+from rmetric.robust.hardware import ALLOWANCE, OF_ONE_WORKER, SLOW_MOST, WorkerIncidents
 from rmetric.robust.metric import STATISTICS, Statistics
 from tests.robust.runs import ONSET, columns, disturbed, healthy
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.robust.cusum import Cusum
+from rmetric.robust.reference import Cusum
 
 
 def cusum(**changes: float) -> Cusum:

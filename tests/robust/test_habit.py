@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.robust.habit import APART_STEPS, Habit
+from rmetric.robust.context import APART_STEPS, Habit
 from rmetric.state import restore, state_of
 
 RECORDS = st.lists(st.tuples(st.integers(1, 30), st.sampled_from([0.0, 0.0, 0.3, 1.0, 3.0, math.inf])), min_size=1)

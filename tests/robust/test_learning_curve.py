@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.robust.learning_curve import LearningCurve
+from rmetric.robust.context import LearningCurve
 
 
 def scores(losses: np.ndarray, first_step: int = 1, every: int = 1) -> np.ndarray:

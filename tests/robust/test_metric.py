@@ -9,12 +9,11 @@ import pytest
 
 from rmetric import RMetric
 from rmetric.detectors import make_detector
-from rmetric.detectors.r_metric_robust import RobustRMetricDetector
-from rmetric.metric import Weights
+from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.records import MEASUREMENTS, Observation
-from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric
-from rmetric.robust.settings import RobustSettings
-from rmetric.robust.surprise import Tail
+from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings
+from rmetric.robust.reference import Tail
+from rmetric.signals import Weights
 from rmetric.state import restore, state_of
 from tests.helpers import bits
 from tests.robust.runs import ONSET, columns, disturbed, healthy

@@ -2,7 +2,7 @@
 
 import math
 
-from rmetric.robust.schedule import Schedule
+from rmetric.robust.context import Schedule
 
 
 def raised(rates: list[float], window: int = 96) -> list[bool]:

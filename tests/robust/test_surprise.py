@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from rmetric.robust.surprise import LARGEST, Tail
+from rmetric.robust.reference import LARGEST, Tail
 
 TAIL = Tail((1.0, 2.0, 4.0), (0.0, 1.0, 2.5))
 

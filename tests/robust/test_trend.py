@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.robust.trend import RobustTrend
+from rmetric.robust.reference import RobustTrend
 
 
 def trend(**changes: float) -> RobustTrend:

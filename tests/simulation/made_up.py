@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmetric.faults.response import Response
+from rmetric.faults.processes import Response
 from rmetric.simulation import SimulationParameters
 from rmetric.simulation.healthy import HealthyParameters
 

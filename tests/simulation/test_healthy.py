@@ -13,7 +13,7 @@ from rmetric.simulation.dynamics import Excess
 from rmetric.simulation.healthy import expected_loss, healthy_processes, learning_rate_rel
 from rmetric.simulation.simulator import _undisturbed
 from rmetric.streams import RunStreams
-from rmetric.study import judge_traces
+from studies.runner import judge_traces
 from tests.simulation.made_up import MADE_UP
 
 P = MADE_UP.healthy

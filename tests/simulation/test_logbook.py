@@ -23,7 +23,7 @@ from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.records import Run, read_run, to_log_precision
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, write_logs
-from rmetric.study import judge_traces
+from studies.runner import judge_traces
 from tests.helpers import lines_of
 
 pytestmark = pytest.mark.usefixtures("made_up_parameters")
@@ -184,7 +184,7 @@ def test_the_config_says_all_that_the_run_hangs_on(study: list[Made]) -> None:
 def test_nothing_hangs_on_clock_path_host_or_process(tmp_path: Path) -> None:
     program = (
         "import hashlib\n"
-        "from rmetric.study import run_batch\n"
+        "from studies.runner import run_batch\n"
         "from rmetric.simulation import RunSpec\n"
         "faults = ('LR_SPIKE', 'NODE_FAILURE', 'NONE')\n"
         "specs = [RunSpec(architecture='gpt-4-moe', fault=fault, seed=3, steps=400) for fault in faults]\n"

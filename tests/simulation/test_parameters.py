@@ -10,8 +10,8 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.simulation import SimulationParameters, TrainingSimulator
-from rmetric.simulation.calibration.assumptions import elsewhere
 from rmetric.simulation.parameters import NAME
+from studies.calibration.assumptions import elsewhere
 
 
 @pytest.fixture

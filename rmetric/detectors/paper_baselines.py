@@ -1,0 +1,174 @@
+"""The paper's baselines: loss spike, gradient norm, validation slope, and single signals of the R-Metric."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from river.stats import EWMean, EWVar
+
+from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, register_detector
+from rmetric.metric import SlidingRange
+from rmetric.records import Observation, Observations
+
+
+@register_detector("grad_norm")
+@dataclass(kw_only=True)
+class GradientNorm(StreamingDetector):
+    """The score is the global gradient norm itself; the paper's limit is 100."""
+
+    title = "gradient norm > 100"
+    reads = ("grad_norm",)
+    online = True
+    source = "Fatima 2025 (baseline: > 100)"
+
+    threshold: float = 100.0
+
+    def update(self, observation: Observation) -> float:
+        return observation["grad_norm"]
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        return observations["grad_norm"].copy()
+
+
+LARGEST_LOSS = 1e150
+"""Losses enter the statistics clipped to ± this: the square of a larger one overflows and would blind them for good."""
+
+
+@register_detector("loss_spike")
+@dataclass(kw_only=True)
+class LossSpike(OneMeasurementDetector):
+    """z-score of the training loss against its exponentially weighted mean and variance (river).
+
+    .. math:: z_t = (L_t - m_{t-1}) / s_{t-1}
+
+    **Deviation:** the paper gives z > 3 and no window. The weights here fade over about ``memory`` records, the loss is
+    judged before it enters the statistics, and it enters them clipped at the threshold, so that an outlier never raises
+    its own bar. A non-finite loss scores ``+inf`` and does not enter.
+    """
+
+    title = "loss spike (z > 3)"
+    reads = ("training_loss",)
+    online = True
+    source = "Fatima 2025 (baseline: z > 3)"
+
+    threshold: float = 3.0
+    memory: int = 50
+    """Fading memory, in records: the fading factor is 2 / (memory + 1)."""
+    warm_up: int = 10
+    """Records before the first score."""
+    _mean: EWMean = field(init=False, repr=False)
+    _variance: EWVar = field(init=False, repr=False)
+    _seen: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        fading = 2.0 / (self.memory + 1)
+        self._mean, self._variance = EWMean(fading), EWVar(fading)
+
+    def _next(self, loss: float) -> float:
+        if not math.isfinite(loss):
+            return loss
+        score = math.nan
+        if self._seen < self.warm_up:
+            self._seen += 1
+        else:
+            mean, variance = self._mean.get(), self._variance.get()
+            if variance > 0:
+                deviation = math.sqrt(variance)
+                score = (loss - mean) / deviation
+                if score > self.threshold:
+                    loss = mean + self.threshold * deviation
+            else:
+                score = 0.0 if loss <= mean else math.inf
+        if not -LARGEST_LOSS <= loss <= LARGEST_LOSS:
+            loss = math.copysign(LARGEST_LOSS, loss)
+        self._mean.update(loss)
+        self._variance.update(loss)
+        return score
+
+
+@dataclass(kw_only=True)
+class SingleSignal(StreamingDetector):
+    """The score is one normalised signal, in [0, 1].
+
+    **Deviation:** the paper does not print a threshold for its single-signal baselines; the R-Metric's 0.57 is used.
+    """
+
+    source = "Fatima 2025 (baseline)"
+
+    threshold: float = 0.57
+    window: int = 1000
+    """Length of the normalisation history, in records."""
+    _range: SlidingRange = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._range = SlidingRange(self.window)
+
+    def update(self, observation: Observation) -> float:
+        return self._range.update(observation[self.reads[0]])
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        return self._range.extend(observations[self.reads[0]])
+
+
+@register_detector("lambda_only")
+class LambdaOnly(SingleSignal):
+    """Hardware failure rate alone."""
+
+    title = "λ only"
+    reads = ("lambda",)
+
+
+@register_detector("sigma_sq_only")
+class SigmaSqOnly(SingleSignal):
+    """Gradient variance alone."""
+
+    title = "σ² only"
+    reads = ("sigma_sq",)
+
+
+@register_detector("delta_l_only")
+class DeltaLOnly(SingleSignal):
+    """Validation-loss drift alone."""
+
+    title = "ΔL only"
+    reads = ("delta_l",)
+
+
+@register_detector("validation_slope")
+@dataclass(kw_only=True)
+class ValidationSlope(StreamingDetector):
+    """The score is the number of consecutive evaluations at which the validation loss rose.
+
+    A non-finite validation loss scores ``+inf``. An alert is due at the third rise in a row.
+    """
+
+    title = "validation slope (3 rises)"
+    reads = ("validation_loss",)
+    source = "Fatima 2025 (baseline: 3 consecutive rises)"
+
+    threshold: float = 2.5
+    _previous: float = field(init=False, repr=False, default=math.nan)
+    _rises: float = field(init=False, repr=False, default=math.nan)
+
+    def update(self, observation: Observation) -> float:
+        return self._next(observation["validation_loss"], observation.evaluated)
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        assert observations.evaluated is not None
+        losses, evaluated = observations["validation_loss"].tolist(), observations.evaluated.tolist()
+        return np.array([self._next(*row) for row in zip(losses, evaluated, strict=True)], dtype=np.float64)
+
+    def _next(self, loss: float, evaluated: bool) -> float:
+        if not evaluated:
+            return self._rises
+        if math.isinf(loss):
+            self._rises = math.inf
+        elif loss > self._previous:
+            self._rises += 1.0
+        else:
+            self._rises = 0.0
+        self._previous = loss
+        return self._rises

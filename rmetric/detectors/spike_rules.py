@@ -1,0 +1,249 @@
+"""Spike rules of training frameworks and papers: Lightning, OLMo, ZClip, and a threshold on the update RMS."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, register_detector
+from rmetric.detectors.novelty import clipped
+from rmetric.records import Observation, Observations
+
+LARGEST_LOSS = 1e150
+"""Losses are clipped to ± this, so that a sum of ten stays finite."""
+
+
+@register_detector("lightning_spike")
+@dataclass(kw_only=True)
+class LightningSpike(OneMeasurementDetector):
+    """How far the training loss lies from its running mean, relative to that mean, where it rose.
+
+    .. math:: s_t = |L_t - m_{t-1}| / |m_{t-1}|, \\quad 0 \\text{ if } L_t \\le L_{t-1}
+
+    with the mean of the last 10 losses that were no spike; Lightning calls a loss with ``s`` ≥ 2 (its ``rtol``) a
+    spike, which a loss has to triple for. A non-finite loss is one (``finite_only``) and scores ``+inf``. Its ``mode``
+    is ``min``, its ``atol`` unset, its ``warmup`` one batch, as by default.
+
+    **Deviation:** Lightning stops the run at a spike and names the batches to leave out; here the run goes on, and the
+    spike does not enter the mean. An alert is due above the threshold, not at it.
+    """
+
+    title = "Lightning SpikeDetection"
+    reads = ("training_loss",)
+    source = "Lightning 2.6, lightning.fabric.utilities.spike.SpikeDetection and its defaults"
+
+    threshold: float = 2.0
+    window: int = 10
+    """Losses that the running mean is made of."""
+    warm_up: int = 1
+    """Records before the first score."""
+    _recent: deque[float] = field(init=False, repr=False)
+    _latest: float = field(init=False, repr=False, default=0.0)
+    _seen: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._recent = deque(maxlen=self.window)
+
+    def _next(self, loss: float) -> float:
+        if not math.isfinite(loss):
+            return loss
+        loss = clipped(loss, LARGEST_LOSS)
+        score = math.nan
+        if self._seen >= self.warm_up and self._recent:
+            score = self._distance(loss)
+        self._seen += 1
+        if not score > self.threshold:
+            self._recent.append(loss)
+            self._latest = loss
+        return score
+
+    def _distance(self, loss: float) -> float:
+        if loss <= self._latest:
+            return 0.0
+        mean = sum(self._recent) / len(self._recent)
+        return abs(loss - mean) / abs(mean) if mean else math.inf
+
+
+LARGEST = 1e150
+"""Values are clipped to ± this: the square of a larger one overflows."""
+STANDING_STILL = 1e-10
+"""Below this standard deviation the rule says nothing."""
+BLOCK = 4096
+"""Values that are judged at once, so that memory stays small."""
+
+
+class SpikeWindow:
+    """The last ``window`` finite values of one signal; each value is judged before it enters."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self._recent = np.empty(0)
+
+    def extend(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standard deviations above the mean of the window, shape (n,); NaN until the window is full."""
+        scores = values.copy()
+        for start in range(0, len(values), BLOCK):
+            block = scores[start : start + BLOCK]
+            usable = np.isfinite(block)
+            block[usable] = self._judge(np.clip(block[usable], -LARGEST, LARGEST))
+        return scores
+
+    def _judge(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        joined = np.concatenate([self._recent, values])
+        self._recent = joined[-self.window :].copy()
+        scores = np.full(len(values), np.nan)
+        judged = max(len(joined) - self.window, 0)
+        if judged and self.window:
+            # A copy, so that numpy sums each window in the same order, however many there are.
+            windows = np.ascontiguousarray(sliding_window_view(joined[:-1], self.window))
+            mean, deviation = windows.mean(axis=1), windows.std(axis=1)
+            scores[-judged:] = np.divide(
+                joined[self.window :] - mean, deviation, out=np.zeros(judged), where=deviation >= STANDING_STILL
+            )
+        return scores
+
+
+@register_detector("olmo_spike")
+@dataclass(kw_only=True)
+class OlmoSpike(StreamingDetector):
+    """The rule behind OLMo's spike score: the larger of two scores, that of the loss and that of the gradient norm.
+
+    .. math:: z_t = (x_t - \\bar{x}) / s
+
+    with mean and standard deviation of the last 128 values before ``x_t``; a record is a spike above 6.
+
+    **Deviation:** OLMo publishes the share of steps that are spikes; here each step is judged. The rule is blind to a
+    NaN, which is greater than no threshold and makes the window's mean NaN for 128 steps; here a non-finite value
+    scores ``+inf`` and does not enter the window.
+    """
+
+    title = "OLMo spike (6 σ of 128)"
+    reads = ("training_loss", "grad_norm")
+    source = "OLMo 2, arXiv 2501.00656; OLMo-core's stability monitor (window 128, threshold 6)"
+
+    threshold: float = 6.0
+    window: int = 128
+    """Values of each signal that are remembered; nothing is said until they are there."""
+    _loss: SpikeWindow = field(init=False, repr=False)
+    _gradient: SpikeWindow = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._loss, self._gradient = SpikeWindow(self.window), SpikeWindow(self.window)
+
+    def update(self, observation: Observation) -> float:
+        loss, norm = (np.array([observation[name]]) for name in self.reads)
+        return float(np.fmax(self._loss.extend(loss), self._gradient.extend(norm))[0])
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        loss, norm = (observations[name] for name in self.reads)
+        return np.fmax(self._loss.extend(loss), self._gradient.extend(norm))
+
+
+UPDATE_RMS_THRESHOLD_LARGEST = 1e150
+"""Sizes are limited to it, so that the sum of a window stays finite."""
+
+
+@register_detector("update_rms_threshold")
+@dataclass(kw_only=True)
+class UpdateRmsThreshold(OneMeasurementDetector):
+    """RMS of the optimizer's update over the mean of its last values.
+
+    .. math:: s_t = u_t / \\bar{u}_{t-1}
+
+    An update enters the mean limited to ``threshold`` times the mean. A non-finite update scores ``+inf`` and does not
+    enter.
+
+    **Deviation:** the paper compares the RMS of an update with a dynamic threshold, to find silent data corruption;
+    which one is not known here. A moving mean is this project's choice, as are window and factor.
+    """
+
+    title = "update RMS > 2 × mean"
+    reads = ("update_rms",)
+    source = "Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726 (the signal and the idea of a dynamic threshold)"
+
+    threshold: float = 2.0
+    window: int = 64
+    """Updates that are remembered."""
+    warm_up: int = 32
+    """Updates before the first score."""
+    _recent: deque[float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._recent = deque(maxlen=self.window)
+
+    def _next(self, size: float) -> float:
+        if not math.isfinite(size):
+            return size
+        size = min(max(size, 0.0), UPDATE_RMS_THRESHOLD_LARGEST)
+        score = math.nan
+        if self._recent and len(self._recent) >= self.warm_up:
+            score, size = self._judged(size, sum(self._recent) / len(self._recent))
+        self._recent.append(size)
+        return score
+
+    def _judged(self, size: float, mean: float) -> tuple[float, float]:
+        """The score, and the size as it enters the mean."""
+        if mean == 0.0:
+            return (math.inf if size else 0.0), size
+        return size / mean, min(size, self.threshold * mean)
+
+
+LARGEST_NORM = 1e150
+"""Norms are clipped to it: the square of a larger one overflows and would blind the statistics for good."""
+EPSILON = 1e-6
+"""ZClip's own guard against a deviation of 0."""
+
+
+@register_detector("zclip")
+@dataclass(kw_only=True)
+class ZClip(OneMeasurementDetector):
+    """z-score of the gradient norm by which ZClip decides to clip.
+
+    .. math:: z_t = (g_t - \\mu_{t-1}) / (\\sigma_{t-1} + 10^{-6})
+
+    Mean and variance are those of the first ``warm_up`` norms, then exponential moving averages: μ ← αμ + (1 − α)g*,
+    σ² ← ασ² + (1 − α)(g* − μ)². A norm above the threshold enters as ZClip would clip it, g* = μ + z_thresh² σ / z (its
+    adaptive scaling). A non-finite norm scores ``+inf`` and does not enter.
+
+    **Deviation:** ZClip sees the norm of every step; a record holds the largest of its steps.
+    """
+
+    title = "ZClip (z > 2.5)"
+    reads = ("grad_norm",)
+    source = "Kumar, Owen, Chowdhury, Güra 2025, arXiv 2504.02507; defaults of their code"
+
+    threshold: float = 2.5
+    alpha: float = 0.97
+    """Weight of the past in the moving averages."""
+    warm_up: int = 25
+    """Records whose mean and variance the averages start from."""
+    _first: list[float] = field(init=False, repr=False, default_factory=list)
+    _mean: float = field(init=False, repr=False, default=math.nan)
+    _variance: float = field(init=False, repr=False, default=math.nan)
+
+    def _next(self, norm: float) -> float:
+        if not math.isfinite(norm):
+            return norm
+        norm = clipped(norm, LARGEST_NORM)
+        if math.isnan(self._mean):
+            self._start(norm)
+            return math.nan
+        deviation = math.sqrt(self._variance)
+        score = (norm - self._mean) / (deviation + EPSILON)
+        if score > self.threshold:
+            norm = self._mean + self.threshold * deviation / (score / self.threshold)
+        self._mean = self.alpha * self._mean + (1.0 - self.alpha) * norm
+        self._variance = self.alpha * self._variance + (1.0 - self.alpha) * (norm - self._mean) ** 2
+        return score
+
+    def _start(self, norm: float) -> None:
+        self._first.append(norm)
+        if len(self._first) >= self.warm_up:
+            self._mean = sum(self._first) / len(self._first)
+            self._variance = sum((item - self._mean) ** 2 for item in self._first) / len(self._first)
+            self._first.clear()

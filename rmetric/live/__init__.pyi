@@ -1,0 +1,2 @@
+from .run import LiveRun as LiveRun
+from .run import LiveRunConfig as LiveRunConfig

@@ -1,0 +1,234 @@
+"""The parts of a transformers model that monitors read and faults reach into: layers, attention, norms, experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import numpy as np
+from torch import nn
+
+from rmetric.errors import UserError
+from rmetric.monitor.tensors import unwrapped
+
+ROUTERS = ("gate", "router")
+"""What transformers calls the router of a mixture-of-experts block."""
+EPSILONS = ("variance_epsilon", "eps")
+"""What transformers and torch call the ε of a norm."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer."""
+
+    index: int
+    name: str
+    """As in ``model.named_modules()``; so are all names here."""
+    module: nn.Module
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What makes the queries, keys or values: some of the output features of a linear module."""
+
+    name: str
+    module: nn.Module
+    features: slice
+    """All of them, or a third where one module (``c_attn`` of GPT-2) makes all three."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention of one decoder layer."""
+
+    layer: int
+    name: str
+    module: nn.Module
+    """What transformers hands to its attention functions."""
+    heads: int
+    """Query heads."""
+    key_value_heads: int
+    """Key/value heads; each serves ``heads / key_value_heads`` neighbouring query heads."""
+    head_size: int
+    query: Projection
+    key: Projection
+    value: Projection
+
+
+@dataclass(frozen=True)
+class Norm:
+    """An RMSNorm (or LayerNorm) on the residual stream of one decoder layer."""
+
+    layer: int
+    name: str
+    module: nn.Module
+    epsilon_attribute: str
+    """Name of the module's attribute that holds its ε."""
+
+
+@dataclass(frozen=True)
+class ExpertBlock:
+    """The mixture of experts of one decoder layer."""
+
+    layer: int
+    name: str
+    router: nn.Module
+    """Makes one logit an expert and chooses ``top_k`` of them a token."""
+    experts: nn.Module
+    """All experts in one module, called with the hidden states, the chosen experts and their weights."""
+    count: int
+    """Experts in this layer."""
+    top_k: int
+    """Experts a token."""
+
+
+def model_name(model: nn.Module) -> str:
+    """How a message calls a model: ``tiny-llama (LlamaForCausalLM)``, or the class alone. Never a path."""
+    model = unwrapped(model)
+    kind = type(model).__name__
+    name = PurePath(getattr(getattr(model, "config", None), "name_or_path", "") or "").name
+    return f"{name} ({kind})" if name else kind
+
+
+def decoder_layers(model: nn.Module) -> list[Layer]:
+    """The decoder layers in their order; empty for a model without attention.
+
+    They are the members of the outermost ``ModuleList`` with attention in it, so that a layer without attention (a
+    convolution of LFM2) is one of them.
+    """
+    for name, module in unwrapped(model).named_modules():
+        if isinstance(module, nn.ModuleList) and any(_is_attention(part) for part in module.modules()):
+            return [Layer(index, f"{name}.{index}", layer) for index, layer in enumerate(module)]
+    return []
+
+
+def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
+    """The self-attention of each decoder layer that has one.
+
+    Parameters
+    ----------
+    model
+        Llama, Mistral, Mixtral, Qwen, LFM2 and others with separate projections, or GPT-2 with a fused one; it may be
+        wrapped by ``DistributedDataParallel``, ``torch.compile`` or peft.
+    needed_by
+        Who asks, for the message: ``fault GQA_MISMATCH``.
+
+    Raises
+    ------
+    UserError
+        If there is none that is known.
+    """
+    found = [_attention(layer, name, module) for layer, name, module in _parts(model) if _is_attention(module)]
+    if not found:
+        raise UserError(
+            f"{needed_by} needs attention with q_proj, k_proj and v_proj or c_attn, and {model_name(model)} has none; "
+            "choose a model such as --model tiny-llama"
+        )
+    return found
+
+
+def norms(model: nn.Module, needed_by: str = "this") -> list[Norm]:
+    """The norms on the residual stream, in the order of the layers: not those of queries and keys, not the last one.
+
+    Raises :class:`~rmetric.errors.UserError` if there is none that is known.
+    """
+    parts = [part for part in _parts(model) if _epsilon(part[2])]
+    width = max((_width(module) for _, _, module in parts), default=0)
+    found = [
+        Norm(layer, name, module, _epsilon(module)) for layer, name, module in parts if _width(module) == width > 0
+    ]
+    if not found:
+        raise UserError(
+            f"{needed_by} needs an RMSNorm or LayerNorm in the layers, and {model_name(model)} has none; "
+            "choose a model such as --model tiny-llama"
+        )
+    return found
+
+
+def expert_blocks(model: nn.Module, needed_by: str = "this") -> list[ExpertBlock]:
+    """The mixture of experts of each decoder layer that has one.
+
+    Raises :class:`~rmetric.errors.UserError` for a dense model, and for experts that are not in one module, as they
+    were before transformers 5.
+    """
+    blocks = [part for part in _parts(model) if hasattr(part[2], "experts") and _router(part[2])]
+    if not blocks:
+        raise UserError(
+            f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; choose --model tiny-moe"
+        )
+    return [_expert_block(*block, needed_by) for block in blocks]
+
+
+def chosen_layers(available: list[int], layer: int | None, needed_by: str) -> list[int]:
+    """The layer asked for, or all of those that have what it takes; raises :class:`~rmetric.errors.UserError`."""
+    if layer is None:
+        return available
+    if layer not in available:
+        raise UserError(f"{needed_by} cannot be brought upon layer {layer}; choose one of {available}")
+    return [layer]
+
+
+def drawn(rng: np.random.Generator, count: int, of: int) -> list[int]:
+    """``count`` different numbers below ``of``, in rising order."""
+    return sorted(rng.choice(of, size=count, replace=False).tolist())
+
+
+def _parts(model: nn.Module) -> Iterator[tuple[int, str, nn.Module]]:
+    """Every module inside a decoder layer: its layer, its name, itself."""
+    for layer in decoder_layers(model):
+        for name, module in layer.module.named_modules(prefix=layer.name):
+            yield layer.index, name, module
+
+
+def _is_attention(module: nn.Module) -> bool:
+    separate = all(hasattr(module, name) for name in ("q_proj", "k_proj", "v_proj"))
+    return separate or (hasattr(module, "c_attn") and not getattr(module, "is_cross_attention", False))
+
+
+def _attention(layer: int, name: str, module: nn.Module) -> Attention:
+    head_size = int(module.head_dim)  # type: ignore[arg-type]
+    if hasattr(module, "c_attn"):
+        heads = key_value_heads = int(module.num_heads)  # type: ignore[arg-type]
+        size = heads * head_size
+        cuts = [slice(start * size, (start + 1) * size) for start in range(3)]
+        query, key, value = (Projection(f"{name}.c_attn", module.c_attn, cut) for cut in cuts)  # type: ignore[arg-type]
+    else:
+        query, key, value = (_projection(name, module, f"{part}_proj") for part in "qkv")
+        key_value_heads = key.features.stop // head_size
+        heads = key_value_heads * int(getattr(module, "num_key_value_groups", 1))
+    return Attention(layer, name, module, heads, key_value_heads, head_size, query, key, value)
+
+
+def _projection(parent: str, attention: nn.Module, name: str) -> Projection:
+    module = getattr(attention, name)
+    return Projection(f"{parent}.{name}", module, slice(0, module.out_features))
+
+
+def _epsilon(module: nn.Module) -> str:
+    """Name of the attribute that holds a norm's ε; empty for what is no RMSNorm or LayerNorm."""
+    if not type(module).__name__.endswith(("RMSNorm", "LayerNorm")):
+        return ""
+    return next((name for name in EPSILONS if hasattr(module, name)), "")
+
+
+def _width(norm: nn.Module) -> int:
+    """Features that a norm scales; 0 for one without a weight."""
+    weight = getattr(norm, "weight", None)
+    return 0 if weight is None else weight.numel()
+
+
+def _router(block: nn.Module) -> nn.Module | None:
+    found = (getattr(block, name, None) for name in ROUTERS)
+    return next((module for module in found if isinstance(module, nn.Module)), None)
+
+
+def _expert_block(layer: int, name: str, block: nn.Module, needed_by: str) -> ExpertBlock:
+    router, experts = _router(block), block.experts
+    top_k = getattr(router, "top_k", None) or getattr(block, "top_k", None)
+    if router is None or not isinstance(experts, nn.Module) or not hasattr(experts, "num_experts") or top_k is None:
+        raise UserError(
+            f"{needed_by} needs the experts of a layer in one module, as transformers 5 has them, and those of {name} "
+            "are not; install transformers 5 or choose --model tiny-moe"
+        )
+    return ExpertBlock(layer, name, router, experts, int(experts.num_experts), int(top_k))  # type: ignore[arg-type]

@@ -1,0 +1,257 @@
+"""One live run: a model, its optimizer and its text, and the seams at which a fault may reach in."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rmetric.live.corpus import Corpus
+from rmetric.streams import stable_hash
+
+Moment = Literal["batch", "gradients", "update", "micro_batch"]
+"""When a seam is called: ``batch``: the batch is there, nothing is computed; ``micro_batch``: before each forward pass;
+``gradients``: all gradients are there, nobody has seen or clipped them; ``update``: the optimizer has stepped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveRunConfig:
+    """How a model is trained. Shapes: B rows, T tokens."""
+
+    seed: int = 0
+    """Of the order of the batches and of the faults' own draws; not of the weights."""
+    rows: int = 16
+    """Sequences a step, B."""
+    length: int = 64
+    """Tokens a sequence, T."""
+    workers: int = 4
+    """Equal parts of a batch, one backward pass each: what data-parallel workers would do, on one device."""
+    learning_rate: float = 1e-3
+    """After the warm-up; constant."""
+    warm_up_steps: int = 20
+    """Steps in which the learning rate rises linearly."""
+    clip: float = 1.0
+    """Largest global gradient norm; infinity: not clipped."""
+    autocast: torch.dtype | None = None
+    """Type of the forward pass where it is not that of the weights."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.rows % self.workers:
+            raise ValueError(f"{self.rows} rows cannot be shared equally by {self.workers} workers")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a forward pass gets, each of shape (rows, tokens), on the model's device."""
+
+    input_ids: Tensor
+    labels: Tensor
+
+    def part(self, index: int, parts: int) -> Batch:
+        """One of equal parts."""
+        return Batch(self.input_ids.chunk(parts)[index], self.labels.chunk(parts)[index])
+
+
+class Observer(Protocol):
+    """What a run tells of itself; :class:`rmetric.monitor.TrainingMonitor` is one."""
+
+    def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool: ...
+    def note(self, event: str, **fields: Any) -> None: ...
+    def hardware_event(self, component: str, *, kind: str, worker: int = 0, details: str = "") -> None: ...
+
+
+class Silent:
+    """An observer that does nothing."""
+
+    def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool:
+        return True
+
+    def note(self, event: str, **fields: Any) -> None:
+        pass
+
+    def hardware_event(self, component: str, *, kind: str, worker: int = 0, details: str = "") -> None:
+        pass
+
+
+class LiveRun:
+    """Trains a causal language model of transformers, one step a call.
+
+    A step is: *batch* seam, for each worker that is left the *micro-batch* seam, forward and backward; *gradients*
+    seam; the observer; clipping; the optimizer; *update* seam. All it depends on is in :meth:`state_dict` and in the
+    number of the step, so a run and its fork share every batch and every bit.
+
+    Parameters
+    ----------
+    model
+        Takes ``input_ids`` and ``labels``, returns something with a scalar ``loss``.
+    optimizer
+        Of the model's parameters; its learning rates are set here at every step.
+    corpus, config
+        The text, and how to train.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, corpus: Corpus, config: LiveRunConfig
+    ) -> None:
+        self.model, self.optimizer, self.corpus, self.config = model, optimizer, corpus, config
+        self.step = 0
+        """The step that is being done, from 1; between steps, the last one done."""
+        self.observer: Observer = Silent()
+        self.learning_rate_factor = 1.0
+        """Multiplies the scheduled learning rate. A fault may change it and must restore it."""
+        self.active_workers = list(range(config.workers))
+        """Workers that still compute; change it by :meth:`lose_worker`."""
+        self.worker_lost_step: int | None = None
+        """Step of the first :meth:`lose_worker`."""
+        self.non_finite_step: int | None = None
+        """First step whose loss was not finite."""
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.autocast is torch.float16)
+        """Scales the loss where the forward pass has too small a range."""
+        self._seams: dict[Moment, list[Callable[..., Any]]] = defaultdict(list)
+
+    # -- for faults ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def at(self, moment: Moment, call: Callable[..., Any]) -> Iterator[None]:
+        """Call something at a moment of every step, as long as the context lasts.
+
+        ``batch`` calls get a :class:`Batch` and return the one to use; ``micro_batch`` calls get the worker's number;
+        ``gradients`` and ``update`` calls get nothing. Several are called in the order in which they came.
+        """
+        self._seams[moment].append(call)
+        try:
+            yield
+        finally:
+            self._seams[moment].remove(call)
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Random numbers for this step: a function of the run's seed, ``name`` and the step, and of nothing else."""
+        return np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence((self.config.seed, stable_hash(name), self.step)))
+        )
+
+    def lose_worker(self, worker: int) -> None:
+        """A worker is gone for good: its share of every later batch is not computed."""
+        if worker in self.active_workers and len(self.active_workers) > 1:
+            self.active_workers.remove(worker)
+        self.worker_lost_step = self.worker_lost_step or self.step
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return next(self.model.parameters()).device
+
+    # -- training -----------------------------------------------------------------------------------------------------
+
+    def train_step(self) -> Tensor:
+        """One step; returns the mean loss over the workers, a detached scalar on the device."""
+        self.step += 1
+        self.model.train()
+        self._set_learning_rate()
+        batch = self._batch()
+        for call in self._seams["batch"]:
+            batch = call(batch)
+        computed = [self._gradients(batch)]
+
+        def recompute() -> Tensor:
+            self.optimizer.zero_grad()
+            computed.append(self._gradients(batch))
+            return computed[-1]
+
+        proceed = self.observer.step(computed[0], recompute=recompute)
+        loss = computed[-1]
+        if math.isfinite(self.config.clip):
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        if proceed:
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        for call in self._seams["update"]:
+            call()
+        if self.non_finite_step is None and not math.isfinite(loss.item()):
+            self.non_finite_step = self.step
+        return loss
+
+    def _gradients(self, batch: Batch) -> Tensor:
+        """Forward and backward passes of a step; returns the mean loss. Faults reach into it each time it is done."""
+        losses = [self._backward(batch.part(worker, self.config.workers), worker) for worker in self.active_workers]
+        self.scaler.unscale_(self.optimizer)
+        for call in self._seams["gradients"]:
+            call()
+        return torch.stack(losses).mean()
+
+    def _set_learning_rate(self) -> None:
+        warm = min(1.0, self.step / max(self.config.warm_up_steps, 1))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate * warm * self.learning_rate_factor
+
+    def _batch(self) -> Batch:
+        tokens = self.corpus.batch(self.config.seed, self.step, self.config.rows, self.config.length)
+        ids = torch.from_numpy(tokens).to(self.device, non_blocking=True)
+        return Batch(ids, ids.clone())
+
+    def _backward(self, batch: Batch, worker: int) -> Tensor:
+        for call in self._seams["micro_batch"]:
+            call(worker)
+        loss = self._loss(batch)
+        self.scaler.scale(loss / len(self.active_workers)).backward()
+        return loss.detach()
+
+    def _loss(self, batch: Batch) -> Tensor:
+        precision = self.config.autocast
+        with torch.autocast(self.device.type, precision) if precision else nullcontext():
+            return self.model(input_ids=batch.input_ids, labels=batch.labels).loss
+
+    @torch.no_grad()
+    def held_out_loss(self, purpose: str) -> float:
+        """Mean loss on the fixed held-out batch of that purpose, nats; NaN or infinity as it comes."""
+        tokens = self.corpus.held_out_batch(purpose, self.config.rows, self.config.length)
+        ids = torch.from_numpy(tokens).to(self.device)
+        self.model.eval()
+        return float(self._loss(Batch(ids, ids)))
+
+    # -- forking ------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the steps to come depend on: tensors (copies, on the CPU) and plain values."""
+        return {
+            "step": self.step,
+            "active_workers": list(self.active_workers),
+            "model": _copied(self.model.state_dict()),
+            "optimizer": _copied(self.optimizer.state_dict()),
+            "scaler": self.scaler.state_dict(),
+            "random": torch.get_rng_state(),
+            "random_of_device": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> Self:
+        """Go on from a state; returns this run."""
+        self.step, self.worker_lost_step, self.non_finite_step = state["step"], None, None
+        self.learning_rate_factor, self.observer = 1.0, Silent()
+        self.active_workers = list(state["active_workers"])
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(_copied(state["optimizer"]))
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"])
+        if state["random_of_device"] is not None:
+            torch.cuda.set_rng_state(state["random_of_device"], self.device)
+        return self
+
+
+def _copied(value: Any) -> Any:
+    """A deep copy with its tensors on the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(item) for item in value)
+    return value

@@ -1,0 +1,7 @@
+"""The monitor in other people's training loops: one thin file a framework, each imported on first use."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

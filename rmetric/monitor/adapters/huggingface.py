@@ -1,0 +1,142 @@
+"""The monitor in the Trainer of transformers."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.adapters.accelerate import watched
+from rmetric.monitor.adapters.hooks import LOGGER, harmless, replaced
+from rmetric.monitor.sinks.base import optional_module
+from rmetric.records import write_atomically
+
+_TrainerCallback: Any = optional_module("transformers", "transformers", "'rmetric[live]'").TrainerCallback
+_Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator
+STATE_FILE = "rmetric_monitor.pt"
+
+
+class _LeftError(Exception):
+    """The training was left without its end being told."""
+
+
+class RMetricCallback(_TrainerCallback):
+    """Watches a stock Trainer: ``Trainer(..., callbacks=[RMetricCallback(log="run.jsonl")])``.
+
+    Gradients are seen unclipped, with every micro-batch of gradient accumulation; the loss is that of the step, as it
+    is backpropagated. The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
+    ``trainer.train(resume_from_checkpoint=...)``.
+
+    Parameters
+    ----------
+    validation_key
+        Metric of an evaluation that is the validation loss.
+    checkpoint
+        Folder of the checkpoint that is resumed, where it is not ``output_dir/checkpoint-<step>``.
+    **options
+        Of :class:`TrainingMonitor`.
+    """
+
+    def __init__(
+        self, *, validation_key: str = "eval_loss", checkpoint: str | os.PathLike[str] | None = None, **options: Any
+    ) -> None:
+        self.monitor: TrainingMonitor | None = None
+        """From the first backward pass on."""
+        self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
+        self._early: list[float] = []
+        self._stack = ExitStack()
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, *, model: nn.Module, optimizer: Any, **_: Any
+    ) -> None:
+        """Wait for the first forward and backward pass.
+
+        No event of the Trainer comes between the last backward pass of a step and clipping, and none tells of the loss;
+        only ``accelerator.backward`` has both. A callback is given neither the accelerator nor, under DDP, the wrapped
+        model. So the next model to run forward that holds this one is remembered, and the class of the accelerator is
+        watched until the one of this training makes its first backward pass; from then on that one object is.
+        """
+        self._leave()
+        atexit.register(self._leave)  # no event tells of an exception or of Ctrl-C
+        original = _Accelerator.backward
+        wrapped = model
+
+        def first_forward(module: nn.Module, inputs: Any) -> None:
+            nonlocal wrapped
+            if module.training and any(inside is model for inside in module.modules()):
+                wrapped = module
+                handle.remove()
+
+        def first_backward(accelerator: Any, loss: torch.Tensor, **options: Any) -> None:
+            if any(own is optimizer for own in accelerator._optimizers):
+                self._stack.close()
+                with harmless("the monitor's start"):
+                    self._begin(accelerator, wrapped, optimizer, args.output_dir, state.global_step)
+                accelerator.backward(loss, **options)
+            else:
+                original(accelerator, loss, **options)
+
+        handle = register_module_forward_pre_hook(first_forward)
+        self._stack.callback(handle.remove)
+        self._stack.enter_context(replaced(_Accelerator, "backward", first_backward))
+
+    def _begin(self, accelerator: Any, model: nn.Module, optimizer: Any, output: str, step: int) -> None:
+        # The Trainer has weighed each micro-batch: their sum is the loss of the step.
+        monitor = self._stack.enter_context(watched(accelerator, model, optimizer, torch.sum, self._options))
+        if step:
+            self._resume(monitor, Path(self._checkpoint or _checkpoint(output, step)), step)
+        for loss in self._early:
+            monitor.validation(loss)
+        self.monitor = monitor
+
+    def _resume(self, monitor: TrainingMonitor, checkpoint: Path, step: int) -> None:
+        monitor.step_number = step
+        try:
+            state = torch.load(checkpoint / STATE_FILE, map_location="cpu", weights_only=True)
+        except Exception as error:  # noqa: BLE001 - a damaged file must not end the training
+            LOGGER.warning(
+                "no state of the monitor in %s (%s); its baselines begin anew at step %d",
+                checkpoint, type(error).__name__, step,
+            )  # fmt: skip
+        else:
+            monitor.load_state_dict(state)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
+        """Hand on the validation loss."""
+        loss = metrics.get(self._validation_key)
+        if loss is not None and self.monitor is not None:
+            self.monitor.validation(loss)
+        elif loss is not None:
+            self._early.append(loss)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Put the monitor's state beside the checkpoint."""
+        folder = _checkpoint(args.output_dir, state.global_step)
+        if state.is_world_process_zero and self.monitor is not None and self.monitor.enabled and folder.is_dir():
+            with harmless("saving the monitor's state"):
+                content = io.BytesIO()
+                torch.save(self.monitor.state_dict(), content)
+                write_atomically(folder / STATE_FILE, content.getvalue())
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the log."""
+        self._stack.close()
+        atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        """Whatever is left of an earlier training that did not reach its end."""
+        self._stack.__exit__(_LeftError, _LeftError(), None)
+        self._stack, self.monitor, self._early = ExitStack(), None, []
+        atexit.unregister(self._leave)
+
+
+def _checkpoint(output: str, step: int) -> Path:
+    return Path(output) / f"checkpoint-{step}"

@@ -1,0 +1,93 @@
+"""The monitor in the Trainer of Lightning."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.adapters.hooks import harmless
+from rmetric.monitor.sinks.base import optional_module
+
+# Either package has hooks of the same names; a Trainer of one takes a callback of the other.
+_PACKAGE = "lightning.pytorch" if find_spec("lightning") else "pytorch_lightning"
+_Callback: Any = optional_module(_PACKAGE, "Lightning", "lightning").Callback
+
+
+class RMetricLightning(_Callback):
+    """Watches a Lightning Trainer: ``Trainer(..., callbacks=[RMetricLightning(log="run.jsonl")])``.
+
+    Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. Lightning's
+    checkpoints carry the monitor's state. With several optimizers the first one is watched.
+
+    Parameters
+    ----------
+    validation_key
+        Logged metric that is the validation loss.
+    **options
+        Of :class:`TrainingMonitor`.
+    """
+
+    def __init__(self, *, validation_key: str = "val_loss", **options: Any) -> None:
+        self.monitor: TrainingMonitor | None = None
+        """From the start of the training on."""
+        self._validation_key, self._options = validation_key, options
+        self._state: dict[str, Any] = {}
+        self._losses: list[Tensor] = []
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin to watch; the strategy has wrapped the model by now."""
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        with harmless("the monitor's start"):
+            options = {"scaler": scaler, **self._options}
+            self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
+            self.monitor.step_number = trainer.global_step
+            if self._state:
+                self.monitor.load_state_dict(self._state)
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        """Keep the loss of a micro-batch."""
+        if self.monitor is None:
+            return
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        scale = 1.0 if scaler is None else scaler.scale(torch.ones_like(loss))  # stays on the device
+        self._losses.append(loss.detach() / scale)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Look: Lightning has unscaled the gradients and clips them after this."""
+        if self.monitor is None or not self._losses or optimizer is not trainer.optimizers[0]:
+            return  # no losses: ``training_step`` has skipped the step
+        losses, self._losses = self._losses, []
+        loss = torch.stack(losses).mean() * trainer.accumulate_grad_batches  # Lightning has divided each by it
+        if not self.monitor.step(loss):
+            pl_module.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Hand on the validation loss."""
+        loss = trainer.callback_metrics.get(self._validation_key)
+        if self.monitor is not None and loss is not None and not trainer.sanity_checking:
+            self.monitor.validation(loss)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the log."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave the log incomplete, or end it with a lost worker."""
+        if self.monitor is not None:
+            self.monitor.__exit__(type(exception), exception, exception.__traceback__)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For Lightning's checkpoint."""
+        if self.monitor is not None and self.monitor.enabled:
+            with harmless("saving the monitor's state"):
+                return self.monitor.state_dict()
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """From Lightning's checkpoint, before the training starts."""
+        self._state = state_dict

@@ -1,0 +1,130 @@
+"""An alert, and the sentence that an engineer reads at night."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rmetric.detectors import StreamingDetector
+from rmetric.evaluation.protocols import REARM_STEPS
+from rmetric.records import Observation
+from rmetric.robust.loss import UNIFORM_NATS
+
+MOST_NAMES = 3
+OF_THE_MACHINE = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
+"""Measurements that speak of the machine and not of the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert:
+    """The begin of an alert episode of one detector."""
+
+    step: int
+    """Step whose values raised it."""
+    detector: str
+    """Registered name."""
+    score: float
+    threshold: float
+    """The score lies above it."""
+    message: str
+    """What was seen, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Which gradients stand out in a step."""
+
+    non_finite: tuple[str, ...] = ()
+    """Parameters whose gradient is not finite."""
+    largest: str = ""
+    """Parameter whose gradient norm has grown most, compared with its own recent mean; empty: unknown."""
+    growth: float = math.nan
+    """By which factor."""
+
+
+class Rearm:
+    """Merges alerts into episodes as the strict protocol does: an episode ends after 50 quiet steps."""
+
+    def __init__(self) -> None:
+        self._last_alert: int | None = None
+        self._record_before: int | None = None
+
+    def begins(self, step: int, alert: bool) -> bool:
+        """Whether an episode begins at the next record."""
+        before, self._record_before = self._record_before, step
+        if not alert:
+            return False
+        last, self._last_alert = self._last_alert, step
+        return last is None or before is None or before - last >= REARM_STEPS
+
+
+def compose(
+    detector: StreamingDetector,
+    observation: Observation,
+    score: float,
+    suspects: Suspects,
+    vocabulary: int | None,
+    worst: Mapping[str, str] | None = None,
+) -> str:
+    """The message of an alert: one sentence of what was seen, one of what to do."""
+    if detector.cause in OF_THE_MACHINE:
+        seen, advice = _of_the_machine(observation)
+    else:
+        seen, advice = _findings(observation, suspects, vocabulary)
+    reason = "; ".join(seen) or "no single value is out of its range"
+    title = f"{detector.title}: {_number(score)}, above {_number(detector.threshold)}"
+    where = (worst or {}).get(detector.cause)
+    title += f", mostly for {detector.cause}" if detector.cause else ""
+    title += f" of {where}" if where else ""
+    return f"Step {observation.step}: {reason} ({title}). {advice}"
+
+
+def _of_the_machine(observation: Observation) -> tuple[list[str], str]:
+    """The same where it is the machine that stands out."""
+    events, rate = _number(observation["hardware_events"]), _number(observation["lambda"])
+    return (
+        [f"step time {_number(observation['step_time_s'])} s, hardware events in it {events}, λ {rate} an hour"],
+        "Look at the machine's errors and at who else uses it; keep the last checkpoint from now.",
+    )
+
+
+def _findings(observation: Observation, suspects: Suspects, vocabulary: int | None) -> tuple[list[str], str]:
+    """What was seen, and what to do about the gravest of it."""
+    loss, norm = observation["training_loss"], observation["grad_norm"]
+    if suspects.non_finite or math.isinf(norm):
+        where = _listed(suspects.non_finite) or "a gradient"
+        still = "the loss is still finite" if math.isfinite(loss) else "so is the loss"
+        return (
+            [f"the gradient of {where} is not finite, {still}"],
+            "Do not step: skip this update or go back to the last checkpoint, and test the device's memory; a layer "
+            "right before it may hold a corrupted weight.",
+        )
+    if math.isinf(loss):
+        return ["the loss is not finite"], "Go back to the last checkpoint and look at the batch of this step."
+    if norm == 0.0:
+        uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS and vocabulary
+        same = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
+        return (
+            [f"the gradient norm is exactly 0{same}"],
+            "Nothing is being learned: check the output projections for a corrupted weight and go back to the last "
+            "checkpoint.",
+        )
+    if abs(observation["uniform_gap"]) <= UNIFORM_NATS:
+        return (
+            [f"the loss is ln({vocabulary}): the model answers every token alike"],
+            "Check the output projections for a corrupted weight and go back to the last checkpoint.",
+        )
+    seen = [f"loss {_number(loss)}, gradient norm {_number(norm)}, update RMS {_number(observation['update_rms'])}"]
+    if suspects.largest and suspects.growth > 2.0:
+        seen.append(f"the gradient of {suspects.largest} is {suspects.growth:.3g} times its recent mean")
+    return seen, "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def _number(value: float) -> str:
+    return "not measured" if math.isnan(value) else f"{value:.4g}"

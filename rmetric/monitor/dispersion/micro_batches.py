@@ -1,0 +1,145 @@
+"""σ² over the micro-batches of gradient accumulation: the norm of what each backward pass adds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rmetric.monitor.tensors import gathered
+
+LOGGER = logging.getLogger("rmetric")
+HELD_BYTES = 64 * 2**20
+"""Gradients that are kept alive at most until their norms are taken."""
+NO_PASS = -1
+"""Number of no backward pass."""
+
+
+class MicroBatchSpread:
+    """Gradient norms of the micro-batches, from the second step with several of them on.
+
+    Until a step has had two backward passes, two hooks count them and that is all. Then every parameter gets a hook
+    that sees the gradient of the pass before it is added to the others'. The hook only remembers an alias of it, which
+    leaves autograd free to keep the very same memory as ``.grad``; the norms are taken at the end of the pass, by one
+    fused kernel.
+
+    A pass ends when autograd ends it, but what follows belongs to the same micro-batch until a parameter comes a second
+    time. So the many small passes of re-entrant checkpointing count as the one that they are (unless two checkpoints
+    share a parameter). A parameter without a gradient in a pass adds nothing. Not seen are parameters that are unfrozen
+    later. ``torch.autograd.grad`` with respect to parameters looks like a pass.
+
+    Parameters
+    ----------
+    model
+        Its trainable parameters are watched; tied ones count once.
+    """
+
+    name: ClassVar[str] = "micro_batches"
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._bytes = [parameter.nbytes for parameter in self._parameters]
+        self._counts = dict.fromkeys((0, len(self._parameters) - 1), 0) if self._parameters else {}
+        self._measuring = False
+        self._forget()
+        self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]
+
+    def collect(self) -> Tensor | None:
+        if not self._measuring:
+            if max(self._counts.values(), default=0) > 1:
+                self.measure_from_now_on()
+            self._counts = dict.fromkeys(self._counts, 0)
+            return None
+        broke_off = bool(self._fresh)
+        self._seal()
+        parts = self._parts
+        self._forget()
+        if broke_off or len(parts) < 2:
+            return None
+        return gathered(parts) * len(parts)
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._forget()
+
+    # -- counting -----------------------------------------------------------------------------------------------------
+
+    def _counter(self, index: int) -> Callable[[Tensor], None]:
+        def passed(gradient: Tensor) -> None:
+            self._counts[index] += 1
+
+        return passed
+
+    # -- measuring ----------------------------------------------------------------------------------------------------
+
+    def measure_from_now_on(self) -> None:
+        """Put a hook on every parameter; a resumed run, which had micro-batches before, need not find out again."""
+        self.close()
+        self._measuring = True
+        self._handles = [
+            parameter.register_hook(self._watcher(index)) for index, parameter in enumerate(self._parameters)
+        ]
+
+    def _forget(self) -> None:
+        """Begin a step."""
+        self._held: list[Tensor] = []
+        self._held_bytes = 0
+        self._fresh: set[int] = set()
+        self._fresh_norms: list[Tensor] = []
+        self._pass = NO_PASS
+        self._seen: set[int] = set()
+        self._norms: list[Tensor] = []
+        self._parts: list[Tensor] = []
+
+    def _watcher(self, index: int) -> Callable[[Tensor], None]:
+        """What is done with every gradient of a parameter: as little as possible, and it never fails."""
+        task_id, queue = torch._C._current_graph_task_id, torch.autograd.Variable._execution_engine.queue_callback
+
+        def came(gradient: Tensor) -> None:
+            try:
+                current = task_id()
+                if current != self._pass:
+                    self._pass = current
+                    queue(self._pass_ended)
+                self._fresh.add(index)
+                self._held.append(gradient.detach())  # the tensor itself, kept, would force autograd to copy it
+                self._held_bytes += self._bytes[index]
+                if self._held_bytes > HELD_BYTES:
+                    self._take_norms()
+            except Exception as error:  # noqa: BLE001 - see _give_up
+                self._give_up(error)
+
+        return came
+
+    def _take_norms(self) -> None:
+        if self._held:
+            self._fresh_norms += torch._foreach_norm(self._held, 2, torch.float32)
+            self._held, self._held_bytes = [], 0
+
+    def _pass_ended(self) -> None:
+        """Autograd calls this at the end of a backward pass, more than once if others ran inside it."""
+        try:
+            self._take_norms()
+            if not self._seen.isdisjoint(self._fresh):
+                self._seal()
+            self._seen |= self._fresh
+            self._norms += self._fresh_norms
+            self._fresh, self._fresh_norms = set(), []
+        except Exception as error:  # noqa: BLE001 - see _give_up
+            self._give_up(error)
+
+    def _seal(self) -> None:
+        """A micro-batch is complete."""
+        if self._norms:
+            self._parts.append(torch.linalg.vector_norm(gathered(self._norms)))
+        self._seen, self._norms = set(), []
+
+    def _give_up(self, error: Exception) -> None:
+        """Training goes on without these norms; nothing of this may leave a backward pass as an error."""
+        LOGGER.warning("gradients of micro-batches are no longer measured: %s: %s", type(error).__name__, error)
+        self.close()

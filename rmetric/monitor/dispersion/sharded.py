@@ -1,0 +1,133 @@
+"""σ² over the workers of FSDP2 (``fully_shard``): the norm of each worker's own gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from rmetric.errors import UserError
+from rmetric.monitor.dispersion.base import Agreement, NormGather
+
+
+class ShardedSpread:
+    """Gradient norms of the workers, from the third step on.
+
+    A worker's whole gradient exists only group by group (a group of parameters is what one ``fully_shard`` call made),
+    right before it is reduced and scattered. So the reduce-scatter of each group is wrapped: norm first, then what was
+    there before. In the first step all processes agree, as with DDP; in the second one the order of the groups is
+    learnt: after the last one the norms are exchanged. With replicas of shards (HSDP) the workers are those of one
+    replica. Accumulate gradients with ``set_requires_gradient_sync(False)``; without it a step has no norm of its own.
+
+    Once wrapped, it stays so, also after :meth:`close`: the other processes still wait for the exchange.
+
+    Parameters
+    ----------
+    model
+        Raises :class:`UserError` if it cannot be watched: an older torch, gradients that are reduced as float16.
+    """
+
+    name: ClassVar[str] = "workers"
+
+    def __init__(self, model: nn.Module) -> None:
+        self._groups = _groups(model)
+        self._workers: dist.ProcessGroup = self._groups[0][1]._reduce_scatter_process_group
+        self._agreement = Agreement(self._workers)
+        self._sums: _Sums | None = None
+        self._settled = False
+
+    def collect(self) -> Tensor | None:
+        if not self._settled:
+            self.measure_from_now_on()
+            return None
+        return self._sums.collect() if self._sums else None
+
+    def measure_from_now_on(self) -> None:
+        self._settled = True
+        if not self._groups or not self._agreement.settle():
+            return
+        self._sums = _Sums(NormGather(self._workers))
+        for module, group in self._groups:
+            watched: Any = _Watched(group._reduce_scatter_comm, self._sums)
+            module.set_custom_reduce_scatter(watched)
+
+    def close(self) -> None:
+        self._groups = []
+        self._sums = None
+
+
+class _Sums:
+    """Tells a gather of the gradients group by group, and which group is the last."""
+
+    def __init__(self, gather: NormGather) -> None:
+        self._gather = gather
+        self._last_group: object = None
+        self._latest: object = None
+
+    def add(self, group: object, gradient: Tensor) -> None:
+        self._latest = group
+        self._gather.add(gradient)
+
+    def reduced(self, group: object) -> None:
+        if group is self._last_group:
+            self._gather.finish()
+
+    def collect(self) -> Tensor | None:
+        norms = self._gather.collect()
+        self._gather.begin()
+        if self._last_group is None:
+            self._last_group = self._latest
+        return norms
+
+
+class _Watched:
+    """A reduce-scatter that takes the norm of what goes into it (``torch.distributed.fsdp``'s protocol)."""
+
+    def __init__(self, inner: Any, sums: _Sums) -> None:
+        self._inner, self._sums = inner, sums
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self._inner.allocate(size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+    ) -> dist.Work | None:
+        self._sums.add(self, input_tensor)
+        work = self._inner(
+            output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op, async_op=async_op
+        )
+        self._sums.reduced(self)
+        return work
+
+
+_INSTEAD = "use torch 2.8 or newer with MixedPrecisionPolicy(reduce_dtype=torch.float32), or DistributedDataParallel"
+
+
+def _groups(model: nn.Module) -> list[tuple[FSDPModule, Any]]:
+    """Every group of parameters with the module to which it belongs: torch has no public way to read what is there."""
+    modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    try:
+        owned = {id(group): (module, group) for module in modules if (group := _group_of(module)) is not None}
+    except (AttributeError, ValueError) as error:
+        raise UserError(f"FSDP2 of torch {torch.__version__} cannot be watched ({error}); {_INSTEAD}") from error
+    if any(_reduced_as(module, group) is torch.float16 for module, group in owned.values()):
+        raise UserError(f"FSDP2 cannot be watched where it reduces gradients as float16, rescaled; {_INSTEAD}")
+    return list(owned.values())
+
+
+def _group_of(module: FSDPModule) -> Any:
+    """The module's group; raises what shows that this torch does not have all that is needed."""
+    group = module._get_fsdp_state()._fsdp_param_group
+    if group is not None:
+        _ = module.set_custom_reduce_scatter, group._reduce_scatter_comm, group._reduce_scatter_process_group
+    return group
+
+
+def _reduced_as(module: nn.Module, group: Any) -> torch.dtype:
+    """Type in which a group's gradients are reduced."""
+    policy = group.mp_policy
+    return policy.reduce_dtype or policy.param_dtype or next(module.parameters()).dtype

@@ -1,0 +1,152 @@
+"""σ² over the workers of ``DistributedDataParallel``: the norm of each worker's own gradient."""
+
+# No postponed annotations here: DDP compares those of a communication hook with the types themselves.
+import time
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+from rmetric.errors import UserError
+from rmetric.monitor.dispersion.base import Agreement, NormGather
+
+Reduced = torch.futures.Future[Tensor]
+
+
+class WorkerSpread:
+    """Gradient norms of the workers, from the second step on.
+
+    In the first step all processes agree that each of them has a monitor; nothing is hooked before that, or if they do
+    not. Then a communication hook takes the norm of each bucket before it is averaged. With gradient accumulation under
+    ``no_sync`` that is the norm of what the worker has accumulated.
+
+    DDP allows one communication hook and cannot remove it. If there is one already (say, one that compresses), hooks on
+    the parameters take the norms instead, one small kernel a parameter; re-entrant checkpointing does not go with that.
+    Once hooked, every process keeps exchanging its norm, also after :meth:`close`: the others still wait for it. A
+    process that has run out of batches (``DDP.join``) counts with a norm of 0.
+
+    Parameters
+    ----------
+    model
+        Raises :class:`UserError` if its process group does not exist any more.
+    """
+
+    name: ClassVar[str] = "workers"
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        if not dist.is_initialized():
+            raise UserError(
+                "the model is wrapped by DistributedDataParallel but there is no process group; "
+                "call torch.distributed.init_process_group first, or give the bare model"
+            )
+        self._model: DistributedDataParallel | None = model
+        self._agreement = Agreement(model.process_group)
+        self._gather: NormGather | None = None
+        self._settled = False
+
+    def collect(self) -> Tensor | None:
+        if not self._settled:
+            self.measure_from_now_on()
+            return None
+        return self._gather.collect() if self._gather else None
+
+    def measure_from_now_on(self) -> None:
+        self._settled = True
+        if self._model is not None and self._agreement.settle():
+            self._gather = _hooked(self._model)
+
+    def close(self) -> None:
+        self._model = None
+        self._gather = None
+
+
+class Communication:
+    """State of the communication hook: what it does besides what DDP does by default.
+
+    Parameters
+    ----------
+    group
+        The workers.
+    """
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.gather: NormGather | None = None
+        """Is told of every bucket; ``None``: nobody asks."""
+        self.delay_s = 0.0
+        """Waited before each bucket is sent: a network that has become slow."""
+
+
+def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:
+    """Average a bucket over the workers as DDP does by default: divide, then one asynchronous all-reduce."""
+    gradient = bucket.buffer()
+    if state.delay_s:
+        time.sleep(state.delay_s)
+    if state.gather is not None:
+        if bucket.index() == 0:
+            state.gather.begin()
+        state.gather.add(gradient)
+    gradient.mul_(1.0 / state.group.size())
+    reduced = dist.all_reduce(gradient, group=state.group, async_op=True).get_future()
+    if state.gather is not None and bucket.is_last():
+        state.gather.finish()
+    return reduced.then(lambda done: done.value()[0])
+
+
+def communication_of(model: nn.Module) -> Communication | None:
+    """The state of our communication hook, which is registered if there is none yet.
+
+    ``None``: there is another's, or no ``DistributedDataParallel``.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return None
+    if model._comm_hooks:
+        state = model._comm_hooks[0][1]
+        return state if isinstance(state, Communication) else None
+    state = Communication(model.process_group)
+    try:
+        model.register_comm_hook(state, communicate)
+    except RuntimeError:  # DDP does not list its built-in hooks, and has one
+        model._comm_hooks.pop()
+        return None
+    return state
+
+
+def _hooked(model: DistributedDataParallel) -> NormGather:
+    """A gather that hears of every gradient of the model from now on."""
+    communication = communication_of(model)
+    if communication is None:
+        gather = NormGather(model.process_group)
+        _ParameterHooks(model, gather)
+        return gather
+    if communication.gather is None:
+        communication.gather = NormGather(model.process_group)
+    communication.gather.collect()  # what a spread before this one has not fetched
+    return communication.gather
+
+
+class _ParameterHooks:
+    """Tells a gather of the gradients of a model whose communication is somebody else's. They stay, as said above."""
+
+    def __init__(self, model: DistributedDataParallel, gather: NormGather) -> None:
+        self._model, self._gather = model, gather
+        self._pass = -1
+        self.handles: list[RemovableHandle] = [
+            parameter.register_post_accumulate_grad_hook(self._accumulated)
+            for parameter in model.parameters()
+            if parameter.requires_grad
+        ]
+
+    def _accumulated(self, parameter: nn.Parameter | Tensor) -> None:
+        if not self._model.require_forward_param_sync or self._model._join_config.enable:
+            return  # under no_sync nothing is averaged; under join those who are done run no backward pass
+        current = torch._C._current_graph_task_id()
+        if current != self._pass:
+            self._pass = current
+            self._gather.begin()
+            torch.autograd.Variable._execution_engine.queue_callback(self._gather.finish)
+        assert parameter.grad is not None
+        self._gather.add(parameter.grad)

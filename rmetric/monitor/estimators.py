@@ -1,0 +1,186 @@
+"""From the numbers of a step to an observation: λ, σ² and ΔL, and from what each was made."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rmetric.monitor.readout import Readout
+from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
+from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
+
+VALIDATION, TRAINING = "validation loss", "smoothed training loss"
+FADING = 2.0 / 51.0
+"""Of the smoothing: a memory of about 50 steps."""
+
+
+class LossDrift:
+    """The latest ΔL, and which loss it was made of.
+
+    Two drifts are kept apart, so that no mean ever mixes training and validation losses.
+    """
+
+    def __init__(self) -> None:
+        self._validation, self._training = ValidationDrift(), ValidationDrift()
+        self._smoothed = math.nan
+        self._latest = math.nan
+        self.source = TRAINING
+        """Which loss :meth:`update` speaks of."""
+
+    def validation(self, loss: float) -> None:
+        """A new validation loss, nats."""
+        drift = self._validation.update(loss)
+        if not math.isnan(drift):
+            self._latest, self.source = drift, VALIDATION
+
+    def update(self, training_loss: float) -> float:
+        """ΔL after a step with this training loss, nats; NaN in the first step."""
+        if self.source == VALIDATION:
+            return self._latest
+        if not math.isfinite(training_loss):
+            return math.inf
+        first = math.isnan(self._smoothed)
+        self._smoothed = training_loss if first else self._smoothed + FADING * (training_loss - self._smoothed)
+        return self._training.update(self._smoothed)
+
+
+WINDOW = "window"
+WINDOW_STEPS = 8
+"""Gradient norms in the variance of a run without workers or micro-batches: as many as the paper has workers."""
+NOTHING: Mapping[str, float] = {}
+SCALER_PATIENCE = 8
+"""Non-finite steps in a row that a gradient scaler may need to find its scale: no first guess is off by over 2^8."""
+
+
+class Estimators:
+    """The streaming estimators of one run. Values are at log precision, so that a replay computes with the same ones.
+
+    Parameters
+    ----------
+    vocabulary
+        Number of tokens that the model tells apart; ``None``: not known.
+    scaled
+        Whether a gradient scaler skips non-finite steps: a few in a row are then its normal work and not measured.
+    """
+
+    def __init__(self, vocabulary: int | None, *, scaled: bool = False) -> None:
+        self._uniform_loss = math.nan if vocabulary is None else math.log(vocabulary)
+        self._patience = SCALER_PATIENCE if scaled else 0
+        self._non_finite_run = 0
+        self._rate = HardwareFailureRate(start_s=0.0)
+        self._drift = LossDrift()
+        self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
+        self._noise = GradientNoiseScale()
+        self._validation_loss = math.nan
+        self.elapsed_s = 0.0
+        """Training time so far, seconds: what λ counts in."""
+        self.sources = {"sigma_sq": WINDOW, "delta_l": self._drift.source}
+        """Signal → from what it was made in the latest step."""
+        self.noise_scale = math.nan
+        """Gradient noise scale B_simple in parts (workers' batches or micro-batches); NaN: not defined."""
+
+    def hardware_event(self) -> None:
+        """One event that counts for λ, now."""
+        self._rate.update(self.elapsed_s)
+
+    def validation(self, loss: float) -> None:
+        """A new validation loss, nats."""
+        self._validation_loss = loss if math.isfinite(loss) else math.inf
+        self._drift.validation(loss)
+
+    def observe(
+        self,
+        step: int,
+        readout: Readout,
+        *,
+        learning_rate: float,
+        step_time_s: float,
+        spread: str,
+        evaluated: bool,
+        workers_with_events: Sequence[int] = (),
+        mechanism: Mapping[str, float] = NOTHING,
+    ) -> Observation:
+        """The observation of the next step.
+
+        Parameters
+        ----------
+        step
+            Its number.
+        readout
+            Its numbers.
+        learning_rate
+            Of the step.
+        step_time_s
+            Since the step before; NaN in the first one.
+        spread
+            Where ``readout.parts`` come from.
+        evaluated
+            Whether :meth:`validation` was called since the step before.
+        workers_with_events
+            Who reported each hardware event since the step before; slow steps are none.
+        mechanism
+            What the mechanism monitors measured in this step, and a sample's largest attention logit, which counts
+            where not all logits were looked at.
+        """
+        if step_time_s > 0:
+            self.elapsed_s += step_time_s
+        loss = readout.scalars.get("training_loss", math.nan)
+        measured_loss = "training_loss" in readout.scalars
+        norm, non_finite = self._gradient(readout)
+        values = {
+            "training_loss": (loss if math.isfinite(loss) else math.inf) if measured_loss else math.nan,
+            "validation_loss": self._validation_loss,
+            "learning_rate": learning_rate,
+            "grad_norm": norm,
+            "update_rms": _measured(readout.scalars, "update_rms"),
+            "step_time_s": step_time_s,
+            "lambda_": self._rate.value,
+            "sigma_sq": self._sigma_sq(readout, norm, spread),
+            "delta_l": self._drift.update(loss) if measured_loss else math.nan,
+            "non_finite_count": non_finite,
+            "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
+            "attention_logit_max": _measured({**mechanism, **readout.scalars}, "attention_logit_max"),
+            "hardware_events": float(len(workers_with_events)),
+            "event_worker": event_worker(workers_with_events),
+        }
+        self.sources["delta_l"] = self._drift.source
+        known = {name: None if math.isnan(value) else _at_log_precision(value) for name, value in values.items()}
+        inside = {name: _at_log_precision(value) for name, value in mechanism.items() if name in MECHANISM}
+        return Observation(step, **known, evaluated=evaluated, mechanism=inside)
+
+    def _gradient(self, readout: Readout) -> tuple[float, float]:
+        """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""
+        if not len(readout.norms):
+            return math.nan, math.nan
+        broken = int(np.count_nonzero(~np.isfinite(readout.norms)))
+        self._non_finite_run = self._non_finite_run + 1 if broken else 0
+        if broken and self._non_finite_run <= self._patience:
+            return math.nan, math.nan
+        return (math.inf if broken else math.sqrt(float(readout.norms @ readout.norms))), float(broken)
+
+    def _sigma_sq(self, readout: Readout, norm: float, spread: str) -> float:
+        parts = readout.parts
+        if len(parts) > 1:
+            self.sources["sigma_sq"] = spread
+            self.noise_scale = self._noise.update(parts, norm)
+            return float(gradient_variance(parts)) if np.isfinite(parts).all() else math.inf
+        self.sources["sigma_sq"] = WINDOW
+        if math.isfinite(norm):
+            self._norms.append(norm)
+        if math.isinf(norm):
+            return math.inf
+        return float(gradient_variance(np.array(self._norms))) if len(self._norms) > 1 else math.nan
+
+
+def _at_log_precision(value: float) -> float:
+    """As :func:`rmetric.records.to_log_precision`, which is made for long arrays, for one number."""
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+
+
+def _measured(scalars: dict[str, float], name: str) -> float:
+    """In the in-memory convention."""
+    value = scalars.get(name)
+    return math.nan if value is None else value if math.isfinite(value) else math.inf

@@ -1,0 +1,235 @@
+"""Measures of a step, left on the device: gradient norms, update size, largest attention logit."""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
+from rmetric.live.models.structure import attentions
+from rmetric.monitor.dispersion.base import Agreement
+from rmetric.monitor.tensors import gathered
+
+
+class GradientNorms:
+    """Euclidean norm of each gradient, in single precision whatever the gradients' own type.
+
+    A tensor that holds a NaN or an infinity has a norm that is not finite, and so has one whose norm overflows; nothing
+    else has. That is why no second pass over the gradients is needed to find them.
+
+    Parameters
+    ----------
+    model
+        Its trainable parameters are watched; tied ones count once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self.names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._shards = _shards(self._parameters)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first parameter lies."""
+        return self._parameters[0].device if self._parameters else torch.device("cpu")
+
+    def measure(self) -> tuple[list[int], Tensor | None]:
+        """Which parameters have a gradient, as indices of :attr:`names`, and the norms, shape (gradients,).
+
+        ``None`` if there is no gradient at all. Nothing here waits for the device.
+        """
+        gradients = [parameter.grad for parameter in self._parameters]
+        present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        if not present:
+            return present, None
+        norms = torch._foreach_norm([_values(gradients[index]) for index in present], 2, torch.float32)
+        mine = gathered(norms)
+        whole = mine if self._shards is None else self._shards.whole(mine)
+        return present if whole is not None else [], whole
+
+
+class _Shards:
+    """Norms of whole gradients from those of their shards, by one small all-reduce over the processes."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group, self._agreement = group, Agreement(group)
+        self._agreed: bool | None = None
+
+    def whole(self, norms: Tensor) -> Tensor | None:
+        """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
+        if self._agreed is None:
+            self._agreed = self._agreement.settle()
+        if not self._agreed:
+            return None
+        squares = norms.square()
+        dist.all_reduce(squares, group=self._group)
+        return squares.sqrt()
+
+
+def _shards(parameters: list[nn.Parameter]) -> _Shards | None:
+    """The processes over which ``fully_shard`` has spread the parameters; ``None`` for a model that is whole here."""
+    mesh = next((item.device_mesh for item in parameters if hasattr(item, "device_mesh")), None)
+    return None if mesh is None else _Shards(mesh.get_group(mesh.ndim - 1))  # the last dimension shards, others repeat
+
+
+def _values(gradient: Tensor | None) -> Tensor:
+    """What a gradient stores: of a sparse one the entries, of a sharded one this process's part."""
+    assert gradient is not None
+    if gradient.is_sparse:
+        return gradient.coalesce().values()
+    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+
+
+ENTRIES = 16_384
+"""Entries that are watched by default: the RMS of so many is known to about 1 %."""
+
+
+class UpdateSize:
+    """Root mean square of parameter changes from one call to the next, over a fixed sample of the entries.
+
+    .. math:: RMS = \\sqrt{\\frac{1}{n} \\sum_i (w_{t,i} - w_{t-1,i})^2}
+
+    Parameters
+    ----------
+    model
+        Its trainable parameters.
+    entries
+        About how many are watched, spread evenly over all tensors in proportion to their sizes; ``None``: all.
+
+    **Deviation:** the change is measured on the parameters and not worked out from the optimizer's state. That is the
+    same number for AdamW (a test compares them), needs no knowledge of the optimizer, contains clipping and weight
+    decay, and also shows an update that was computed wrongly, which the state does not.
+    """
+
+    def __init__(self, model: nn.Module, entries: int | None = ENTRIES) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        total = sum(parameter.numel() for parameter in self._parameters)
+        self._stride = 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
+        self._views: list[Tensor] = []
+        self._places: list[int] = []
+        self._before: Tensor | None = None
+
+    @torch.no_grad()
+    def measure(self) -> Tensor | None:
+        """The RMS since the call before, a scalar on the device; ``None`` in the first call."""
+        now = torch.cat(self._sample())
+        before, self._before = self._before, now
+        if before is None:
+            return None
+        before = before.to(now.device)
+        return torch.linalg.vector_norm(now - before) / math.sqrt(len(now))
+
+    def _sample(self) -> list[Tensor]:
+        places = [parameter.data_ptr() for parameter in self._parameters]
+        if places != self._places:  # the first call, or the model was moved
+            self._views = [_flat(parameter)[:: self._stride] for parameter in self._parameters]
+            whole = all(parameter.is_contiguous() for parameter in self._parameters)
+            self._places = places if whole else []  # a view of what is not contiguous is a copy, and grows old
+        home = self._views[0].device
+        same = all(view.device == home and view.dtype == torch.float32 for view in self._views)
+        return self._views if same else [view.to(home, torch.float32, non_blocking=True) for view in self._views]
+
+    def state_dict(self) -> dict[str, Tensor | None]:
+        """The sample of the call before, so that a resumed run knows its first update."""
+        return {"before": None if self._before is None else self._before.detach().to("cpu", copy=True)}
+
+    def load_state_dict(self, state: dict[str, Tensor | None]) -> None:
+        """Go on from a state."""
+        self._before = state["before"]
+
+
+def _flat(parameter: Tensor) -> Tensor:
+    """All entries of a parameter (of a sharded one, of this process's part) in one dimension, sharing its memory."""
+    data = parameter.detach()
+    data = data.to_local() if hasattr(data, "to_local") else data
+    return data.reshape(-1)
+
+
+CHUNK = 2**24
+"""Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
+
+
+class AttentionLogits:
+    """Watches the largest attention logit max over rows, heads, layers, queries i and keys j of ``scaling · qᵢ·kⱼ``.
+
+    Only keys that a query may look at count (causal, sliding-window and padding masks), and only forward passes in
+    training mode, so that what is watched does not depend on how often somebody validates. The model's own attention
+    is called unchanged. All stays on the device: nothing waits for it.
+
+    Parameters
+    ----------
+    model
+        A transformers model; it may be wrapped by ``DistributedDataParallel`` or peft.
+    chunk
+        Logits in memory at one time.
+
+    Raises
+    ------
+    UserError
+        If the model's attention is of no known form.
+
+    **Source:** growth of attention logits as a sign of instability: Wortsman et al. 2023, arXiv 2309.14322.
+    """
+
+    def __init__(self, model: nn.Module, *, chunk: int = CHUNK) -> None:
+        self._chunk = chunk
+        self._largest: Tensor | None = None
+        self._failed = False
+        self._stack = ExitStack()
+        modules = [attention.module for attention in attentions(model, "the maximum of the attention logits")]
+        self._stack.enter_context(wrapped_attention(modules, self._watch))
+
+    def collect(self) -> Tensor | None:
+        """The largest logit since the last call, a float32 scalar on the device; +∞ where one is not finite.
+
+        None if no forward pass in training mode came in between.
+        """
+        largest, self._largest = self._largest, None
+        return largest
+
+    def close(self) -> None:
+        """Take everything off the model; more than once does no harm."""
+        self._stack.close()
+
+    def _watch(
+        self,
+        inner: AttentionFunction,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if module.training and not self._failed:
+            try:
+                self._add(_largest_logit(module, query, key, mask, options, self._chunk))
+            except Exception:  # watching must never break a training run
+                self._failed, self._largest = True, None
+                logging.getLogger("rmetric").warning("the attention logits are no longer watched", exc_info=True)
+        return inner(module, query, key, value, mask, **options)
+
+    def _add(self, largest: Tensor) -> None:
+        # layers of a model that is spread over several devices meet on that of the first
+        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest.to(self._largest))
+
+
+@torch.no_grad()
+def _largest_logit(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], chunk: int
+) -> Tensor:
+    rows, heads, tokens, _ = query.shape
+    step = max(1, chunk // (rows * heads * key.shape[2]))
+    largest = query.new_full((), -torch.inf, dtype=torch.float32)
+    for first in range(0, tokens, step):
+        logits = grouped_logits(query[:, :, first : first + step], key, options.get("scaling"))
+        logits = masked_logits(logits, module, mask, options, first, tokens)
+        largest = torch.maximum(largest, logits.amax().float())
+    return largest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)

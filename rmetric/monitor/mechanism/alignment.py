@@ -1,0 +1,192 @@
+"""Directions: of one update and the one before it, and of the micro-batches' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from rmetric.errors import UserError
+from rmetric.monitor.mechanism.base import LARGEST, Arrays, Measured, MechanismMonitor, Task, harmless, on_cpu, worst_of
+
+ENTRIES = 2**18
+"""Entries of the parameters whose change is looked at, evenly spread; of a smaller model all are."""
+GRADIENT_ENTRIES = 2**16
+"""Entries of every micro-batch's gradient that are looked at."""
+
+
+class UpdateAlignment(MechanismMonitor):
+    """Cosine of the parameters' change over the last stride and that over the stride before.
+
+    .. math:: \\cos = \\frac{(w_t - w_{t-s}) \\cdot (w_{t-s} - w_{t-2s})}{|w_t - w_{t-s}| \\, |w_{t-s} - w_{t-2s}|}
+
+    Not defined where either change is 0.
+
+    Parameters
+    ----------
+    model
+        Its trainable parameters.
+    entries
+        About how many of their entries are looked at.
+
+    **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao). **Deviation:** a sample of large models.
+    """
+
+    name: ClassVar[str] = "update_alignment"
+    measures: ClassVar[tuple[str, ...]] = ("update_alignment",)
+
+    def __init__(self, model: nn.Module, *, entries: int = ENTRIES) -> None:
+        self._parameters, self._stride = _sampled(model, entries, "the monitor of updates' alignment")
+        self._before: Tensor | None = None
+        self._change: Tensor | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
+        return cls(model)
+
+    @torch.no_grad()
+    def take(self) -> Task | None:
+        now = torch.cat([_entries(parameter, self._stride) for parameter in self._parameters])
+        before, self._before = self._before, now
+        if before is None:
+            return None
+        last, self._change = self._change, now - before.to(now)
+        if last is None:
+            return None
+        changes = torch.stack([last.to(now), self._change])
+        return lambda: {"gram": _gram(changes)}
+
+    def summarise(self, found: Arrays) -> Measured:
+        (first, dot), (_, second) = found["gram"]
+        if first == 0 or second == 0:
+            return Measured()
+        value = float(dot / np.sqrt(first) / np.sqrt(second))
+        return Measured(values={self.name: value}, details={"lengths": np.sqrt([first, second])})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"before": on_cpu(self._before), "change": on_cpu(self._change)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._before, self._change = state["before"], state["change"]
+
+
+class GradientAlignment(MechanismMonitor):
+    """Smallest cosine of a micro-batch's gradient and the mean of the others' in the sampled step.
+
+    The micro-batches are those of gradient accumulation (in :class:`rmetric.live.run.LiveRun` they stand for
+    workers). A step with one backward pass has no such cosine. A hook on every parameter sees what each pass adds; it
+    stands in the sampled steps alone and keeps a sample of the entries until the step is over.
+
+    Parameters
+    ----------
+    model
+        Its trainable parameters. Under ``DistributedDataParallel`` each process sees its own micro-batches.
+    entries
+        About how many entries of them are looked at.
+
+    **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao).
+    **Deviation:** a sample of large models; workers in other processes are not compared.
+    """
+
+    name: ClassVar[str] = "gradient_alignment"
+    measures: ClassVar[tuple[str, ...]] = ("gradient_alignment",)
+
+    def __init__(self, model: nn.Module, *, entries: int = GRADIENT_ENTRIES) -> None:
+        self._parameters, self._stride = _sampled(model, entries, "the monitor of gradients' alignment")
+        self._handles: list[RemovableHandle] = []
+        self._seen: list[list[Tensor]] = []
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
+        return cls(model)
+
+    def arm(self) -> None:
+        self.disarm()
+        self.restart()
+        self._handles = [
+            parameter.register_hook(harmless(self._keeper(index))) for index, parameter in enumerate(self._parameters)
+        ]
+
+    def restart(self) -> None:
+        self._seen = [[] for _ in self._parameters]
+
+    def disarm(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def take(self) -> Task | None:
+        seen, self._seen = self._seen, []
+        passes = max(map(len, seen), default=0)
+        whole = [parts for parts in seen if len(parts) == passes]  # the others have no gradient in some pass
+        if passes < 2:
+            return None
+
+        def compare() -> Mapping[str, Tensor]:
+            home = whole[0][0].device
+            return {
+                "gram": _gram(torch.stack([torch.cat([part[i].to(home) for part in whole]) for i in range(passes)]))
+            }
+
+        return compare
+
+    def summarise(self, found: Arrays) -> Measured:
+        cosines = cosines_with_the_others(found["gram"])
+        if np.isnan(cosines).all():
+            return Measured()
+        graded = np.where(np.isnan(cosines), LARGEST, cosines)
+        value, where = worst_of(graded, lambda index: f"micro-batch {index[0]}", sign=-1)
+        return Measured(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
+
+    def _keeper(self, index: int) -> Callable[[Tensor], None]:
+        def keep(gradient: Tensor) -> None:
+            self._seen[index].append(_entries(gradient, self._stride, copy=True))
+
+        return keep
+
+
+def cosines_with_the_others(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosine of each of n vectors and the mean of the other ones, shape (n,), from their inner products, (n, n).
+
+    A vector whose square is not finite has an infinite one and is none of the others; NaN: one of the two is 0.
+
+    >>> cosines_with_the_others(np.array([[1.0, 0.0], [0.0, 4.0]]))
+    array([0., 0.])
+    """
+    whole = np.isfinite(np.diag(gram))
+    inner = gram[np.ix_(whole, whole)]
+    others = 1.0 - np.eye(len(inner))  # a difference of sums would lose small ones
+    cosines = np.full(len(gram), np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        dots, squares = (inner * others).sum(axis=1), (others @ inner * others).sum(axis=1)
+        cosines[whole] = dots / np.sqrt(np.diag(inner)) / np.sqrt(np.maximum(squares, 0.0))
+    return cosines
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """Inner products of some vectors, (n, n): each is scaled first, for squares of small gradients underflow."""
+    scale = rows.abs().amax(dim=1, keepdim=True)
+    scaled = rows / scale.where(scale > 0, 1.0)
+    scale = scale.double()
+    return (scaled @ scaled.T).double() * scale * scale.T
+
+
+def _sampled(model: nn.Module, entries: int, needed_by: str) -> tuple[list[nn.Parameter], int]:
+    """The trainable parameters, and every which entry of theirs is looked at."""
+    parameters = [item for item in model.parameters() if item.requires_grad and item.numel()]
+    if not parameters:
+        raise UserError(f"{needed_by} needs a model with parameters that are trained")
+    total = sum(parameter.numel() for parameter in parameters)
+    return parameters, max(1, -(-total // entries))
+
+
+def _entries(tensor: Tensor, stride: int, *, copy: bool = False) -> Tensor:
+    """Some entries of a tensor (of a sharded one, of this process's part), in single precision."""
+    data = tensor.detach()
+    data = data.to_local() if hasattr(data, "to_local") else data
+    return data.reshape(-1)[::stride].to(torch.float32, copy=copy)

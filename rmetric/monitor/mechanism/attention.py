@@ -1,0 +1,163 @@
+"""Attention rows, logits, queries and keys of a small sample of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
+from rmetric.live.models.structure import attentions
+from rmetric.monitor.mechanism.base import (
+    LARGEST,
+    LOGGER,
+    Arrays,
+    Measured,
+    MechanismMonitor,
+    Task,
+    layer_and_head,
+    worst_of,
+)
+
+ROWS = 2
+"""Sequences of the sample: the first ones of the first forward pass."""
+QUERIES = 16
+"""Queries of the sample: the last ones, which look at the most keys."""
+OUT_OF_SIGHT = 1e4
+"""What a mask that is added takes off a logit, at least."""
+
+
+class AttentionRows(MechanismMonitor):
+    """How sharp attention is, and how long queries and keys are, over a few sequences and queries.
+
+    - ``attention_entropy``: mean over the sampled queries of −Σ p ln p / ln n, p the attention row over the n > 1 keys
+      that the query may look at; in [0, 1]; the smallest over heads and layers.
+    - ``query_norm``, ``key_norm``: largest Euclidean norm of a sampled query and of a key of the sampled sequences, as
+      they go into the product (rotated, normalised where the model does so); the largest over heads and layers.
+    - ``attention_logit_max``: largest logit of the sample; the largest over heads and layers. It stands in the record
+      unless all logits are looked at (``attention_logits=True``).
+
+    The sample is taken from the first forward pass in training mode of a step: with gradient accumulation from its
+    first micro-batch. The model's own attention is called unchanged.
+
+    Parameters
+    ----------
+    model
+        A transformers model; it may be wrapped by ``DistributedDataParallel`` or peft.
+
+    Raises
+    ------
+    UserError
+        If the model's attention is of no known form or cannot be reached.
+
+    **Source:** attention entropy, query and key vectors: FACTS.md §4 (O. Kao); growth of logits: Wortsman et al. 2023,
+    arXiv 2309.14322.
+    """
+
+    name: ClassVar[str] = "attention"
+    measures: ClassVar[tuple[str, ...]] = ("attention_entropy", "query_norm", "key_norm", "attention_logit_max")
+
+    def __init__(self, model: nn.Module) -> None:
+        found = attentions(model, "the monitor of attention rows")
+        self._layers = {attention.module: attention.layer for attention in found}
+        self._samples: dict[nn.Module, dict[str, Tensor]] = {}
+        self._stack = ExitStack()
+        self._failed = False
+        with wrapped_attention(self._layers, self._look):
+            pass  # attention that cannot be reached is told at once
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
+        return cls(model)
+
+    def arm(self) -> None:
+        self.disarm()
+        self.restart()
+        self._stack.enter_context(wrapped_attention(self._layers, self._look))
+
+    def restart(self) -> None:
+        self._samples = {}
+
+    def disarm(self) -> None:
+        self._stack.close()
+
+    def take(self) -> Task | None:
+        samples, self._samples = self._samples, {}
+        if self._failed or len(samples) < len(self._layers):
+            return None
+        parts = [samples[module] for module in self._layers]
+        return lambda: {name: torch.stack([part[name].cpu() for part in parts]) for name in parts[0]}
+
+    def summarise(self, found: Arrays) -> Measured:
+        layers = [*self._layers.values()]
+        head, key_head = layer_and_head(layers), layer_and_head(layers, "key head")
+        values, worst = {}, {}
+        for name, key, place in (
+            ("query_norm", "query_norm", head),
+            ("key_norm", "key_norm", key_head),
+            ("attention_logit_max", "logit_max", head),
+        ):
+            values[name], worst[name] = worst_of(found[key], place, sign=1)
+        entropy = found["entropy"]
+        if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
+            name = "attention_entropy"
+            values[name], worst[name] = worst_of(np.where(np.isnan(entropy), LARGEST, entropy), head, sign=-1)
+        return Measured(values=values, worst=worst, details={"layers": layers, **found})
+
+    def _look(
+        self,
+        inner: AttentionFunction,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if module.training and module not in self._samples and not self._failed:
+            try:
+                self._samples[module] = sample_of(module, query, key, mask, options)
+            except Exception as error:  # noqa: BLE001 - watching must never break a training run
+                self._failed = True
+                LOGGER.warning("attention rows are no longer watched: %s: %s", type(error).__name__, error)
+        return inner(module, query, key, value, mask, **options)
+
+
+@torch.no_grad()
+def sample_of(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """What one layer's sample says of each head; shapes (query heads,), and (key heads,) for ``key_norm``.
+
+    Parameters
+    ----------
+    module, query, key, mask, options
+        As the attention function got them: :data:`rmetric.live.models.attention.AttentionFunction`.
+    """
+    query, key = query[:ROWS], key[:ROWS]
+    mask = mask[:ROWS] if mask is not None and mask.shape[0] > 1 else mask
+    total = query.shape[2]
+    first = max(0, total - QUERIES)
+    query = query[:, :, first:]
+    bare = grouped_logits(query, key, options.get("scaling")).float()
+    logits = masked_logits(bare, module, mask, options, first, total)
+    seen = ~((bare - logits) >= OUT_OF_SIGHT)  # infinity minus infinity is a logit that was seen
+    return {
+        "entropy": _row_entropy(logits, seen).nanmean(dim=1),
+        "logit_max": logits.masked_fill(~seen, -torch.inf).amax(dim=(0, 2, 3)),
+        "query_norm": torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
+        "key_norm": torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
+    }
+
+
+def _row_entropy(logits: Tensor, seen: Tensor) -> Tensor:
+    """Entropy of each row in [0, 1], (heads, rows · queries); NaN for a row with one key, infinite for a broken one."""
+    nats = torch.special.entr(logits.softmax(dim=-1)).sum(dim=-1)
+    keys = seen.expand_as(logits).sum(dim=-1)
+    broken = (logits.isnan() | logits.isposinf()).any(dim=-1)
+    entropy = (nats / keys.log()).masked_fill(keys < 2, torch.nan).masked_fill(broken, torch.inf)
+    return entropy.transpose(0, 1).flatten(1)

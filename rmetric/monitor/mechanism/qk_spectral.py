@@ -1,0 +1,241 @@
+"""The spectrum of what training does to the bilinear form of queries and keys, head by head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rmetric.errors import UserError
+from rmetric.live.models.structure import Attention, Projection, attentions
+from rmetric.monitor.mechanism.base import (
+    LARGEST,
+    Arrays,
+    Found,
+    Measured,
+    MechanismMonitor,
+    Task,
+    kept,
+    layer_and_head,
+    on_cpu,
+    worst_of,
+)
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """How the weights of one layer are read."""
+
+    layer: int
+    query: Callable[[], Tensor]
+    """Gives (query heads, features a head, inputs) as it is now."""
+    key: Callable[[], Tensor]
+    """Gives (key heads, features a head, inputs) as it is now."""
+
+
+def attention_weights(model: nn.Module, needed_by: str) -> list[AttentionWeights]:
+    """The weights of every attention of a model.
+
+    Raises
+    ------
+    UserError
+        If no attention is found, or weights are sharded over processes or quantised.
+    """
+    found = [_of(attention) for attention in attentions(model, needed_by)]
+    for item in found:
+        item.query(), item.key()  # a form that is not known is told at once
+    return found
+
+
+def _of(attention: Attention) -> AttentionWeights:
+    query = partial(_by_head, attention.query, attention.heads, attention.head_size)
+    key = partial(_by_head, attention.key, attention.key_value_heads, attention.head_size)
+    return AttentionWeights(attention.layer, query, key)
+
+
+@torch.no_grad()
+def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
+    weight = whole_weight(projection.name, projection.module)
+    rows = weight[projection.features]
+    if rows.ndim != 2 or rows.shape[0] != heads * size or not rows.is_floating_point():
+        raise UserError(
+            f"the weight of {projection.name} has the shape {tuple(weight.shape)}, not {heads * size} rows of numbers "
+            "(is it quantised?); leave this monitor out: mechanism=('update', ...)"
+        )
+    return rows.unflatten(0, (heads, size))
+
+
+def whole_weight(name: str, module: nn.Module) -> Tensor:
+    """The matrix (outputs, inputs) that a linear module multiplies with, low-rank adapters of peft included."""
+    base = getattr(module, "base_layer", module)
+    weight = base.weight
+    if hasattr(weight, "to_local"):
+        raise UserError(
+            f"the weight of {name} is sharded over processes, and its spectrum needs all of it; "
+            "leave this monitor out: mechanism=('update', ...)"
+        )
+    weight = weight.detach()
+    if base is not module and not module.merged:
+        for adapter in module.active_adapters:  # type: ignore[union-attr]
+            if adapter in module.lora_A:  # type: ignore[operator]
+                weight = weight + module.get_delta_weight(adapter).to(weight)  # type: ignore[operator]
+    return weight.T if type(base).__name__ == "Conv1D" else weight
+
+
+@dataclass(frozen=True)
+class QkWeights:
+    """The query and key weights of one layer's heads. Shapes: H query heads, K key heads, D features a head, d inputs.
+
+    Query head h meets key head ``h // (H / K)``.
+    """
+
+    layer: int
+    query: Tensor
+    """(H, D, d)."""
+    key: Tensor
+    """(K, D, d)."""
+
+
+class QkSpectral(MechanismMonitor):
+    """Spectral entropy, effective rank and spectral norm of the update of W = W_QᵀW_K over the last stride of steps.
+
+    With W_Q → W_Q + A and W_K → W_K + B the update of a head is ΔW = AᵀW_K + W_QᵀB + AᵀB; without the last term it is
+    the first-order update. Of its singular values s, with p_i = s_i² / Σ s_j², are made
+
+    - spectral entropy −Σ p_i ln p_i / ln r in [0, 1], with r = min(2D, d), the largest rank that ΔW can have;
+    - effective rank exp(−Σ p_i ln p_i) in [1, r];
+    - spectral norm max s_i.
+
+    The values are those of the full update: ``qk_entropy`` and ``qk_effective_rank`` the smallest, ``qk_spectral_norm``
+    the largest over all heads. Both kinds stand in the details. A head whose weights did not change has no entropy.
+
+    Parameters
+    ----------
+    model
+        A transformers model with separate or fused projections, or any module if ``weights`` is given.
+    weights
+        From the model to its query and key weights as they are now, one item a layer; ``None``: found by itself.
+
+    Raises
+    ------
+    UserError
+        If the model's attention is of no known form, or its weights are sharded or quantised.
+
+    **Source:** Huang et al. 2026, arXiv 2606.28116; the thin form is worked out here (FACTS.md §3).
+    **Deviation:** the weights alone are looked at: biases, rotary embeddings and norms of queries and keys, which also
+    enter a logit, are not. The entropy is divided by the logarithm of the largest possible rank.
+    """
+
+    name: ClassVar[str] = "qk_spectral"
+    measures: ClassVar[tuple[str, ...]] = ("qk_entropy", "qk_effective_rank", "qk_spectral_norm")
+
+    def __init__(self, model: nn.Module, *, weights: Callable[[nn.Module], Sequence[QkWeights]] | None = None) -> None:
+        self._model = model
+        self._weights = weights or _weights_of(model)
+        self._before: list[QkWeights] = []
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
+        return cls(model)
+
+    def take(self) -> Task | None:
+        now = [QkWeights(item.layer, kept(item.query), kept(item.key)) for item in self._weights(self._model)]
+        before, self._before = self._before, now
+        return (lambda: _spectra(before, now)) if before else None
+
+    def summarise(self, found: Arrays) -> Measured:
+        layers = [item.layer for item in self._before]
+        place = layer_and_head(layers)
+        norm, entropy = found["spectral_norm"], found["entropy"]
+        values, worst = {}, {}
+        values["qk_spectral_norm"], worst["qk_spectral_norm"] = worst_of(norm, place, sign=1)
+        changed = norm != 0
+        for name, array in (("qk_entropy", entropy), ("qk_effective_rank", found["effective_rank"])):
+            if changed.any():
+                values[name], worst[name] = worst_of(np.where(changed, array, LARGEST), place, sign=-1)
+        return Measured(values=values, worst=worst, details={"layers": layers, **found})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"before": [(item.layer, on_cpu(item.query), on_cpu(item.key)) for item in self._before]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._before = [QkWeights(*item) for item in state["before"]]
+
+
+@torch.no_grad()
+def _spectra(before: Sequence[QkWeights], now: Sequence[QkWeights]) -> Found:
+    """Every measurement of every head, each of shape (layers, heads)."""
+    rows: dict[str, list[Tensor]] = {}
+    for old, new in zip(before, now, strict=True):
+        full, first_order = update_singular_values(old, new)
+        for prefix, values in (("", full), ("first_order_", first_order)):
+            for name, row in describe(values).items():
+                rows.setdefault(prefix + name, []).append(row)
+    return {name: torch.stack([row.to(parts[0].device) for row in parts]) for name, parts in rows.items()}
+
+
+def update_singular_values(before: QkWeights, now: QkWeights) -> tuple[Tensor, Tensor]:
+    """Singular values of the full and of the first-order update of each head, each of shape (H, min(2D, d)).
+
+    ΔW = L Rᵀ with L = [Aᵀ, W_Qᵀ] and R = [(W_K + B)ᵀ, Bᵀ] (first order: W_Kᵀ for the first half of R): both are
+    d × 2D. Thin factorisations L = Q_L T_L and R = Q_R T_R leave the singular values to T_L T_Rᵀ, at most 2D × 2D.
+    Nothing d × d is made. Small changes meet large weights in every product, and never a large one another, so that
+    nothing cancels. A head with a number that is not finite has NaN. Weights are taken in single precision at least.
+    """
+    query, key, query_now, key_now = _comparable(before.query, before.key, now.query, now.key)
+    change_q, change_k = query_now - query, key_now - key
+    left = _triangle(change_q, query)
+    right = torch.stack([_triangle(key_now, change_k), _triangle(key, change_k)])
+    right = right.repeat_interleave(query.shape[0] // key.shape[0], dim=1)
+    core = left @ right.transpose(-1, -2)  # (2, H, r, r)
+    broken = ~core.isfinite().all(dim=-1).all(dim=-1)  # the decomposition would raise
+    values = torch.linalg.svdvals(core.masked_fill(broken[..., None, None], 0.0))
+    full, first_order = values.masked_fill(broken[..., None], torch.nan)
+    return full, first_order
+
+
+def describe(singular_values: Tensor) -> dict[str, Tensor]:
+    """Entropy, effective rank and spectral norm of spectra (..., r), each of shape (...).
+
+    All singular values 0: entropy and effective rank are NaN.
+    """
+    largest = singular_values.amax(dim=-1)
+    scaled = singular_values / largest[..., None]  # squares of small ones would underflow
+    squares = scaled.square()
+    shares = squares / squares.sum(dim=-1, keepdim=True)
+    nats = torch.special.entr(shares).sum(dim=-1)
+    most = math.log(singular_values.shape[-1])
+    return {"entropy": nats / most, "effective_rank": nats.exp(), "spectral_norm": largest}
+
+
+def _triangle(first: Tensor, second: Tensor) -> Tensor:
+    """T of the thin factorisation of [firstᵀ, secondᵀ], (heads, min(2D, d), 2D), from two of (heads, D, d)."""
+    return torch.linalg.qr(torch.cat([first, second], dim=1).transpose(-1, -2), mode="r").R
+
+
+def _comparable(*tensors: Tensor) -> list[Tensor]:
+    """In one place and one precision that the decompositions know."""
+    home, precise = tensors[-1].device, any(tensor.dtype is torch.float64 for tensor in tensors)
+    return [tensor.to(home, torch.float64 if precise else torch.float32) for tensor in tensors]
+
+
+def _weights_of(model: nn.Module) -> Callable[[nn.Module], list[QkWeights]]:
+    """How the weights are read off a transformers model, whose attention is looked for once."""
+    found = attention_weights(model, "the spectrum of queries and keys")
+
+    def read(model: nn.Module) -> list[QkWeights]:
+        return [QkWeights(item.layer, item.query(), item.key()) for item in found]
+
+    for item in read(model):
+        if item.query.shape[0] % item.key.shape[0]:
+            raise UserError(
+                f"layer {item.layer} has {item.query.shape[0]} query heads and {item.key.shape[0]} key heads, which do "
+                "not fit; give the weights by a callable: QkSpectral(model, weights=...)"
+            )
+    return read

@@ -1,0 +1,169 @@
+"""Routers of mixtures of experts: how alike their rows are, how sure and how fair they are."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from rmetric.errors import UserError
+from rmetric.live.models.structure import ExpertBlock, expert_blocks
+from rmetric.monitor.mechanism.base import Arrays, Found, Measured, MechanismMonitor, Task, harmless, kept, worst_of
+
+
+class Router(MechanismMonitor):
+    """Weights and choices of every router. Shapes: E experts, d features; R is the router's matrix, E × d.
+
+    - ``router_similarity``: mean cosine of two different rows of R, in [−1/(E−1), 1]; the largest over layers.
+    - ``router_conditioning``: condition number of R minus its mean row, which has rank E−1 at most: its largest
+      singular value over its (E−1)th; the largest over layers. Beside it, in the details, the effective rank.
+    - ``routing_entropy``: mean over tokens of −Σ p ln p / ln E, p the softmax over all experts; the smallest over
+      layers.
+    - ``expert_load_max``, ``expert_load_min``: share of the busiest and of the idlest expert in the (token, chosen
+      expert) pairs, 1/E where all get the same; the extremes over layers.
+
+    The last three are counted over all tokens that training saw in the sampled step, padding included.
+
+    Parameters
+    ----------
+    model
+        A transformers model whose layers have a router with a ``weight`` and experts in one module.
+
+    Raises
+    ------
+    UserError
+        For a dense model, or a router of no known form.
+
+    **Source:** Huang et al. 2026, arXiv 2606.28116 (similarity, centered conditioning, per-token entropy).
+    """
+
+    name: ClassVar[str] = "router"
+    measures: ClassVar[tuple[str, ...]] = (
+        "router_similarity", "router_conditioning", "routing_entropy", "expert_load_max", "expert_load_min",
+    )  # fmt: skip
+
+    def __init__(self, model: nn.Module) -> None:
+        self._blocks = expert_blocks(model, "the monitor of routers")
+        for block in self._blocks:
+            weight = getattr(block.router, "weight", None)
+            if not isinstance(weight, Tensor) or weight.shape[:1] != (block.count,) or hasattr(weight, "to_local"):
+                raise UserError(f"the router of {block.name} has no whole weight with a row an expert; leave it out")
+        self._choices = [_Choices(block) for block in self._blocks]
+        self._handles: list[RemovableHandle] = []
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
+        return cls(model)
+
+    def arm(self) -> None:
+        self.disarm()
+        self.restart()
+        for block, choices in zip(self._blocks, self._choices, strict=True):
+            self._handles.append(block.router.register_forward_hook(harmless(choices.look)))
+
+    def restart(self) -> None:
+        for choices in self._choices:
+            choices.forget()
+
+    def disarm(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def take(self) -> Task | None:
+        weights = [kept(block.router.weight) for block in self._blocks]  # type: ignore[arg-type]
+        counts = [choices.counted() for choices in self._choices]
+        return lambda: _measure(weights, counts)
+
+    def summarise(self, found: Arrays) -> Measured:
+        layers = [block.layer for block in self._blocks]
+
+        def where(index: tuple[int, ...]) -> str:
+            return f"layer {layers[index[0]]}" + "".join(f", expert {expert}" for expert in index[1:])
+
+        graded = {
+            "router_similarity": ("similarity", 1),
+            "router_conditioning": ("conditioning", 1),
+            "routing_entropy": ("routing_entropy", -1),
+            "expert_load_max": ("load", 1),
+            "expert_load_min": ("load", -1),
+        }
+        values, worst = {}, {}
+        for name, (key, sign) in graded.items():
+            if key in found:
+                values[name], worst[name] = worst_of(found[key], where, sign=sign)
+        return Measured(values=values, worst=worst, details={"layers": layers, **found})
+
+
+class _Choices:
+    """What one router decided in a step; counted on the device."""
+
+    def __init__(self, block: ExpertBlock) -> None:
+        self._count = block.count
+        self.forget()
+
+    def forget(self) -> None:
+        self._entropy: Tensor | None = None
+        self._load: Tensor | None = None
+        self._tokens = 0
+
+    @torch.no_grad()
+    def look(self, router: nn.Module, args: Any, output: Any) -> None:
+        """A forward hook of the router: its logits, and the experts it chose."""
+        if not router.training:
+            return
+        parts = output if isinstance(output, tuple) else (output,)
+        logits = next(part for part in parts if part.is_floating_point() and part.shape[-1] == self._count)
+        chosen = next((part for part in parts if not part.is_floating_point()), None)
+        entropy = torch.special.entr(logits.detach().float().softmax(dim=-1)).sum() / np.log(self._count)
+        self._entropy = entropy if self._entropy is None else self._entropy + entropy
+        self._tokens += logits.numel() // self._count
+        if chosen is not None:
+            flat = chosen.reshape(-1)
+            load = torch.zeros(self._count, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat).float())
+            self._load = load if self._load is None else self._load + load
+
+    def counted(self) -> tuple[Tensor, Tensor] | None:
+        """Mean entropy and shares of the experts, (E,); ``None`` if no choice was seen."""
+        entropy, load, tokens = self._entropy, self._load, self._tokens
+        self.forget()
+        return None if entropy is None or load is None else (entropy / tokens, load / load.sum())
+
+
+@torch.no_grad()
+def _measure(weights: list[Tensor], counts: list[tuple[Tensor, Tensor] | None]) -> Found:
+    """Every measurement of every layer; first dimension: layers."""
+    rows = [router_geometry(weight) for weight in weights]
+    found = {name: torch.stack([row[name].cpu() for row in rows]) for name in rows[0]}
+    seen = [count for count in counts if count is not None]
+    if len(seen) == len(counts):
+        found["routing_entropy"] = torch.stack([entropy.cpu() for entropy, _ in seen])
+        found["load"] = torch.stack([load.cpu() for _, load in seen])
+    return found
+
+
+def router_geometry(weight: Tensor) -> dict[str, Tensor]:
+    """Similarity, centered conditioning and effective rank of a router's matrix (E, d); scalars.
+
+    All rows alike: the conditioning is infinite and the effective rank NaN. Numbers that are not finite give NaN.
+    """
+    rows = weight.float() if weight.dtype is not torch.float64 else weight
+    whole = rows.isfinite().all()
+    rows = rows.where(whole, torch.zeros_like(rows))  # the decomposition would raise
+    experts = rows.shape[0]
+    similarity = (torch.nn.functional.normalize(rows, dim=1).sum(dim=0).square().sum() - experts) / (
+        experts * (experts - 1)
+    )
+    rank = min(experts - 1, rows.shape[1])
+    values = torch.linalg.svdvals(rows - rows.mean(dim=0))[:rank]
+    shares = (values / values[0]).square()
+    shares = shares / shares.sum()
+    found = {
+        "similarity": similarity,
+        "conditioning": torch.where(values[-1] > 0, values[0] / values[-1], torch.inf),
+        "effective_rank": torch.special.entr(shares).sum().exp(),
+    }
+    return {name: value.where(whole, torch.nan) for name, value in found.items()}

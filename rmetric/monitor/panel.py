@@ -1,0 +1,104 @@
+"""The detectors of a live run, the R-Metric of its log, and the alerts they raise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, make_detector
+from rmetric.errors import UserError
+from rmetric.metric import RValue
+from rmetric.monitor.alerts import Alert, Rearm, Suspects, compose
+from rmetric.monitor.readout import Readout
+from rmetric.records import Observation
+
+FADING = 0.1
+"""Of the mean that a gradient norm is compared with: a memory of about 20 steps."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the detectors say of a step."""
+
+    r: RValue
+    """R-Metric in the paper's setting, whether or not it may raise an alert."""
+    above: tuple[str, ...]
+    """Detectors whose score lies above their threshold."""
+    alerts: tuple[Alert, ...]
+    """Alert episodes that begin here."""
+
+
+class Panel:
+    """Asks each detector about each observation.
+
+    Parameters
+    ----------
+    detectors
+        Names, or detectors with settings of their own. Raises :class:`UserError` for one that cannot watch a run.
+    names
+        Of the parameters, for the messages.
+    vocabulary
+        Number of tokens, for the messages; ``None``: not known.
+    """
+
+    def __init__(
+        self, detectors: Sequence[str | StreamingDetector], names: Sequence[str], vocabulary: int | None
+    ) -> None:
+        self.detectors = {detector.name: detector for detector in map(_streaming, detectors)}
+        reference = self.detectors.get(RMetricDetector.name)
+        self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
+        self._vocabulary = vocabulary
+        self._rearm = {name: Rearm() for name in self.detectors}
+        self.first: dict[str, int] = {}
+        """Detector → step of its first alert."""
+        self._usual = UsualNorms(names)
+
+    def consult(self, observation: Observation, readout: Readout, worst: Mapping[str, str] | None = None) -> Verdict:
+        """What the detectors say of the next observation; ``worst``: measurement → where its worst value is."""
+        suspects = self._usual.suspects(readout)
+        r = self._reference.update_explained(observation)
+        above, alerts = [], []
+        for name, detector in self.detectors.items():
+            score = float(r.r) if detector is self._reference else detector.update(observation)
+            over = score > detector.threshold
+            if over:
+                above.append(name)
+            if self._rearm[name].begins(observation.step, over):
+                message = compose(detector, observation, score, suspects, self._vocabulary, worst)
+                limit = detector.threshold
+                alerts.append(
+                    Alert(step=observation.step, detector=name, score=score, threshold=limit, message=message)
+                )
+                self.first.setdefault(name, observation.step)
+        return Verdict(r, tuple(above), tuple(alerts))
+
+
+def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
+    made = make_detector(detector) if isinstance(detector, str) else detector
+    if not isinstance(made, StreamingDetector):
+        able = [name for name, kind in DETECTORS.items() if issubclass(kind, StreamingDetector)]
+        raise UserError(f"{made.name} cannot watch a run while it goes on; choose of {', '.join(able)}")
+    return made
+
+
+class UsualNorms:
+    """Exponentially weighted mean of each parameter's gradient norm: which one stands out in a step?"""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._means = np.full(len(names), np.nan)
+
+    def suspects(self, readout: Readout) -> Suspects:
+        """Of the next step; its finite norms then enter the means."""
+        if not len(readout.norms):
+            return Suspects()
+        present, norms = np.array(readout.gradients), readout.norms
+        means, finite = self._means[present], np.isfinite(norms)
+        broken = tuple(self._names[index] for index in present[~finite].tolist())
+        growth = np.divide(norms, means, out=np.zeros(len(norms)), where=finite & (means > 0))
+        worst = int(growth.argmax())
+        entered = np.where(np.isnan(means), norms, means + FADING * (norms - means))
+        self._means[present] = np.where(finite, entered, means)
+        return Suspects(broken, self._names[present[worst]] if growth[worst] > 0 else "", float(growth[worst]))

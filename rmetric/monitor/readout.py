@@ -1,0 +1,100 @@
+"""From the device to the host without waiting: all numbers of a step travel as one small tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rmetric.monitor.tensors import gathered
+
+
+@dataclass(frozen=True)
+class Readout:
+    """The numbers of a step on the host."""
+
+    gradients: list[int]
+    """Which parameters had a gradient."""
+    norms: NDArray[np.float64]
+    """Norm of each, shape (gradients,)."""
+    parts: NDArray[np.float64]
+    """Gradient norms of workers or micro-batches, shape (parts,); empty: not measured."""
+    scalars: dict[str, float]
+    """Further scalars by name; one that was not measured is missing."""
+
+
+class Packet:
+    """The numbers of a step on their way. Building it starts the transfer, :meth:`read` waits for its end.
+
+    On an accelerator the copy goes to pinned memory behind the work that is queued already, and an event tells when it
+    is done: a step later, as a rule, nobody has to wait.
+
+    Parameters
+    ----------
+    gradients, norms
+        From :meth:`rmetric.monitor.measures.GradientNorms.measure`.
+    parts
+        Shape (parts,), or ``None``.
+    scalars
+        Name → scalar on a device, or ``None`` for what was not measured.
+    """
+
+    def __init__(
+        self, gradients: list[int], norms: Tensor | None, parts: Tensor | None, scalars: Mapping[str, Tensor | None]
+    ) -> None:
+        self._gradients = gradients
+        self._names = [name for name, value in scalars.items() if value is not None]
+        self._parts = 0 if parts is None else len(parts)
+        single = [value.detach().float().reshape(()) for value in scalars.values() if value is not None]
+        vectors = [gathered(single)] if single else []
+        vectors += [vector for vector in (norms, parts) if vector is not None]
+        home = vectors[0].device if vectors else torch.device("cpu")
+        packed = torch.cat([vector.to(home, torch.float32) for vector in vectors]) if vectors else torch.empty(0)
+        self._values, self._arrived = _sent(packed)
+
+    def read(self) -> Readout:
+        """The numbers, as soon as they have arrived."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        values = self._values.numpy().astype(np.float64)
+        scalars, rest = values[: len(self._names)], values[len(self._names) :]
+        norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
+        return Readout(self._gradients, norms, parts, dict(zip(self._names, scalars.tolist(), strict=True)))
+
+
+def _sent(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    if packed.device.type != "cuda":
+        return packed.cpu(), None
+    host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+    host.copy_(packed, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+    return host, arrived
+
+
+@dataclass(frozen=True)
+class Computation:
+    """One forward and backward pass of all micro-batches. A step that is repaired has more than one of them."""
+
+    loss: Tensor
+    """Scalar, nats, on its device."""
+    gradients: list[int]
+    """Which parameters have a gradient."""
+    norms: Tensor | None
+    """Norm of each, shape (gradients,); ``None``: there is none."""
+    parts: Tensor | None
+    """Gradient norms of the workers or micro-batches, shape (parts,); ``None``: not measured."""
+    spread: str
+    """Where the parts come from."""
+    attention_logit: Tensor | None
+    """The largest attention logit; ``None``: not measured."""
+
+    @cached_property
+    def readout(self) -> Readout:
+        """Norms, parts and loss on the host. Waits for the device, once."""
+        return Packet(self.gradients, self.norms, self.parts, {"training_loss": self.loss}).read()

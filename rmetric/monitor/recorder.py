@@ -1,0 +1,189 @@
+"""What a live run writes: the events of its log, in their order, to every sink."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from rmetric import __version__
+from rmetric.detectors import RMetricDetector
+from rmetric.faults import NO_FAULT
+from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.panel import Verdict
+from rmetric.monitor.readout import Readout
+from rmetric.monitor.sinks import Sinks
+from rmetric.monitor.tensors import unwrapped
+from rmetric.records import SCHEMA_VERSION, Event, Observation
+
+TENSOR_NORMS_EVERY = 100
+"""Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
+LOGGED = (
+    "training_loss", "validation_loss", "learning_rate", "grad_norm", "update_rms", "step_time_s", "lambda",
+    "sigma_sq", "delta_l", "non_finite_count", "uniform_gap", "attention_logit_max",
+    "hardware_events", "event_worker",
+)  # fmt: skip
+"""Measurements that a record of a live run holds, where they were measured."""
+
+
+def vocabulary_of(model: nn.Module) -> int | None:
+    """Number of tokens that a transformers model tells apart; ``None`` if it does not say."""
+    size = getattr(getattr(unwrapped(model), "config", None), "vocab_size", None)
+    return size if isinstance(size, int) and size > 1 else None
+
+
+def start_config(
+    model: nn.Module, thresholds: Mapping[str, float], vocabulary: int | None, workers: int, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``config`` of EXPERIMENT_START, in the authors' layout; ``own`` entries come first."""
+    inside, weights = unwrapped(model), RMetricDetector().weights
+    kind = getattr(getattr(inside, "config", None), "model_type", None)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "package_version": __version__,
+        "backend": "torch",
+        "experiment_id": "live run",
+        "model_type": kind if isinstance(kind, str) and kind else type(inside).__name__,
+        "num_workers": workers,
+        "log_every_n_steps": 1,
+        "vocabulary": vocabulary,
+        "signals_measured_live": True,
+        "fault_injection": {"type": NO_FAULT, "severity": None, "trigger_step": None, "params": {}},
+        "r_metric_weights": {"w1_lambda": weights[0], "w2_sigma_sq": weights[1], "w3_delta_l": weights[2]},
+        "alert_thresholds": dict(thresholds),
+        **own,
+    }
+
+
+class Recorder:
+    """Turns what was seen in a step into events.
+
+    A METRICS record of a live run looks like this (here wrapped)::
+
+        {"event":"METRICS","step":212,"training_loss":2.412345,"validation_loss":2.401234,"learning_rate":0.001,
+         "grad_norm":0.8123456,"update_rms":0.0004123456,"step_time_s":0.01812345,"lambda":0.0,
+         "sigma_sq":0.001412345,"delta_l":-0.3123456,"non_finite_count":0.0,"uniform_gap":-3.132832,"hardware_events":0.0,
+         "noise_scale":6.412345,"lambda_norm":0.0,"sigma_sq_norm":0.01212345,"delta_l_norm":1.0,
+         "r_metric":0.7054556,"alerts":{},"active_workers":[0,1,2,3],"is_nan":false,"is_crashed":false}
+
+    Parameters
+    ----------
+    sinks
+        Where the events go.
+    config
+        Of EXPERIMENT_START.
+    parameters
+        Names of the watched parameters.
+    """
+
+    def __init__(self, sinks: Sinks, config: Mapping[str, Any], parameters: Sequence[str]) -> None:
+        self._sinks, self._config, self._parameters = sinks, config, parameters
+        self._workers = range(int(config["num_workers"]))
+        self._notes: list[Event] = []
+        self._sources: dict[str, str] = {}
+        self._lost: set[int] = set()
+
+    def start(self, resume_step: int | None) -> None:
+        """The run begins, or goes on after ``resume_step``."""
+        self._sinks.start(self._config, resume_step=resume_step)
+
+    def note(self, event: Event) -> None:
+        """Keep a line until the record of its step is written."""
+        self._notes.append(event)
+
+    def step(
+        self,
+        observation: Observation,
+        verdict: Verdict,
+        readout: Readout,
+        reports: Sequence[HardwareReport],
+        *,
+        elapsed_s: float,
+        sources: Mapping[str, str],
+        noise_scale: float,
+        alerts: Mapping[str, int],
+        details: Sequence[Event] = (),
+    ) -> None:
+        """Everything about one step: notes, hardware events, changed sources, the record, alerts, tensors, details."""
+        step = observation.step
+        self.write_notes(step)
+        for report in reports:
+            self._hardware_event(step, elapsed_s, report)
+        for signal, source in sources.items():
+            if self._sources.get(signal) != source:
+                self._sources[signal] = source
+                self._sinks.event({"event": "SIGNAL_SOURCE", "step": step, "signal": signal, "source": source})
+        self._sinks.event(self._record(observation, verdict, noise_scale, alerts))
+        for alert in verdict.alerts:
+            self._sinks.event({"event": "ALERT", **vars(alert)})
+        if step % TENSOR_NORMS_EVERY == 0 or verdict.alerts:
+            names = [self._parameters[index] for index in readout.gradients]
+            norms = dict(zip(names, readout.norms.tolist(), strict=True))
+            self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
+        for detail in details:
+            self._sinks.event(detail)
+
+    def write_notes(self, step: int) -> None:
+        """Write the notes up to a step, in their order."""
+        due = [note for note in self._notes if note["step"] <= step]
+        self._notes = [note for note in self._notes if note["step"] > step]
+        for note in due:
+            self._sinks.event(note)
+
+    def end(self, terminal: Event) -> None:
+        """The last line."""
+        self._sinks.event(terminal)
+
+    def close(self) -> None:
+        """Close the sinks."""
+        self._sinks.close()
+
+    def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:
+        if report.kind == "fatal":
+            self._lost.add(report.worker)
+        fields = {name: value for name, value in vars(report).items() if name != "identity"}
+        self._sinks.event({"event": "HARDWARE_EVENT", "step": step, "time_s": elapsed_s, **fields})
+
+    def _record(
+        self, observation: Observation, verdict: Verdict, noise_scale: float, alerts: Mapping[str, int]
+    ) -> Event:
+        values = {name: observation[name] for name in LOGGED}
+        values |= {"noise_scale": noise_scale, "lambda_norm": float(verdict.r.lambda_norm)}
+        values |= {"sigma_sq_norm": float(verdict.r.sigma_sq_norm), "delta_l_norm": float(verdict.r.delta_l_norm)}
+        values["r_metric"] = float(verdict.r.r)
+        return {
+            "event": "METRICS",
+            "step": observation.step,
+            **{name: value for name, value in values.items() if not math.isnan(value)},
+            **_inside(observation.mechanism),
+            "alerts": dict(alerts),
+            "active_workers": [worker for worker in self._workers if worker not in self._lost],
+            "is_nan": math.isinf(observation["training_loss"]),
+            "is_crashed": False,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to write the same lines."""
+        return {
+            "notes": [dict(note) for note in self._notes],
+            "sources": dict(self._sources),
+            "lost": sorted(self._lost),
+            "sinks": self._sinks.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; before :meth:`start`."""
+        self._notes = [dict(note) for note in state["notes"]]
+        self._sources, self._lost = dict(state["sources"]), {*state["lost"]}
+        self._sinks.load_state_dict(state["sinks"])
+
+
+def _inside(mechanism: Mapping[str, float]) -> Event:
+    """What the mechanism monitors measured, together under one name; nothing in the steps between."""
+    if not mechanism:
+        return {}
+    finite = {name: value for name, value in mechanism.items() if math.isfinite(value)}
+    others = [name for name in mechanism if name not in finite]
+    return {"mechanism": {**finite, "non_finite": others} if others else finite}

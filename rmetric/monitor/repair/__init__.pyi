@@ -1,0 +1,13 @@
+from .context import Repair as Repair
+from .model_policies import QkNormalisation as QkNormalisation
+from .model_policies import ResetRouterBias as ResetRouterBias
+from .model_policies import SmoothSingularValues as SmoothSingularValues
+from .policy import Decision as Decision
+from .policy import Policies as Policies
+from .policy import Policy as Policy
+from .recompute_step import RecomputeStep as RecomputeStep
+from .restore_state import RestoreState as RestoreState
+from .step_policies import ClipGradients as ClipGradients
+from .step_policies import LowerLearningRate as LowerLearningRate
+from .step_policies import SkipUpdate as SkipUpdate
+from .trigger import Suspicion as Suspicion

@@ -1,0 +1,319 @@
+"""What a policy is shown of a step, and what it can ask for."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rmetric.monitor.repair.trigger import Alarm, Suspicion
+from rmetric.monitor.tensors import bits, differing, relative_difference
+
+if TYPE_CHECKING:
+    from rmetric.monitor.readout import Computation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """One intervention of a policy; the REPAIR event of the log has the same fields."""
+
+    step: int
+    policy: str
+    """Name of the policy's class."""
+    verdict: str
+    """What was found or done: ``transient``, ``agrees``, ``unsettled``, ``restored``, ``skipped``, …"""
+    loss_before: float
+    """Of the computation that raised the suspicion, nats."""
+    loss_after: float
+    """Of the computation that the update is made from, nats."""
+    differing: tuple[str, ...] = ()
+    """Tensors that were not the same, bit for bit."""
+    workers: tuple[int, ...] = ()
+    """Workers (or micro-batches) whose gradient norms were not the same; empty: none, or not measured."""
+    seconds: float = 0.0
+    """What it took."""
+    reasons: tuple[str, ...] = ()
+    """Why the step was suspicious."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """More that one policy tells, in plain values."""
+
+
+class StepStart:
+    """Remembers what a forward pass consumes or changes, so that a step can be computed a second time.
+
+    At the first forward pass of a step in training mode: the random states of torch (CPU, and each CUDA device of the
+    model), NumPy and Python; and all buffers, such as the running statistics of batch normalisation. A transformer has
+    hardly any; which of them change cannot be asked, for batch normalisation does not count its changes as torch's
+    other operations do.
+
+    Parameters
+    ----------
+    model
+        Gets one forward pre-hook. Drawing random numbers between the first forward pass of a step and its last backward
+        pass is fine; a forward pass in training mode *between* steps, with gradients enabled, passes for the beginning
+        of the next one and must be avoided.
+
+    **Deviation:** buffers that are replaced rather than changed in place are not put back.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        tensors = [*model.parameters(), *model.buffers()]
+        self._devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
+        self._buffers = list(model.buffers())
+        self._copies: list[Tensor] = []
+        self._random: tuple[Any, ...] | None = None
+        self._handle = model.register_forward_pre_hook(self._begin)
+
+    @property
+    def known(self) -> bool:
+        """Whether the beginning of the step that is being done was seen."""
+        return self._random is not None
+
+    def _begin(self, module: nn.Module, _: Any) -> None:
+        if self._random is None and module.training and torch.is_grad_enabled():
+            of_devices = [torch.cuda.get_rng_state(index) for index in self._devices]
+            of_libraries = np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's generator
+            self._random = (torch.get_rng_state(), of_devices, *of_libraries)
+            self._copies = [buffer.detach().clone() for buffer in self._buffers]
+
+    @torch.no_grad()
+    def go_back(self) -> None:
+        """Let the next forward pass find what the first one of this step found."""
+        if self._random is None:
+            raise RuntimeError("the beginning of this step was not seen: no forward pass of the model in training mode")
+        of_cpu, of_devices, of_numpy, of_python = self._random
+        torch.set_rng_state(of_cpu)
+        for index, state in zip(self._devices, of_devices, strict=True):
+            torch.cuda.set_rng_state(state, index)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - the user's generator
+        random.setstate(of_python)
+        for buffer, copy in zip(self._buffers, self._copies, strict=True):
+            buffer.copy_(copy)
+
+    def end_step(self) -> None:
+        """The step is done; the next forward pass begins another one."""
+        self._random, self._copies = None, []
+
+    def close(self) -> None:
+        """Give back the hook. May be called twice."""
+        self._handle.remove()
+        self.end_step()
+        self._buffers = []
+
+
+Recompute = Callable[[], Tensor | float]
+"""Zeroes the gradients, does the forward and backward passes of the same batch, returns the loss."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all steps of a run have in common."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler | None
+    names: Sequence[str]
+    """Of the trainable parameters."""
+    parameters: Sequence[nn.Parameter]
+    start: StepStart
+    suspicion: Suspicion
+    measure: Callable[[Tensor | float], Computation]
+    """Collects what a computation has left with all observers, which begin anew."""
+    tell: Callable[[Repair], None]
+    """Is told of every intervention."""
+    processes: int
+    device: torch.device
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """Each flag: whether it is set in some process. One collective, in every process."""
+        if self.processes == 1 or not flags:
+            return list(flags)
+        votes = torch.tensor([float(flag) for flag in flags], device=self.device)
+        dist.all_reduce(votes, dist.ReduceOp.MAX)
+        return [bool(vote) for vote in votes.tolist()]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One computation of the step's gradients, put aside."""
+
+    computation: Computation
+    gradients: list[Tensor | None]
+
+
+class Context:
+    """One step, between its backward pass and its update.
+
+    Parameters
+    ----------
+    site
+        The run.
+    step
+        Its number.
+    computation
+        What was computed.
+    recompute
+        How to do it again; ``None``: nobody said how.
+    alerts
+        Detectors that were above their threshold in the step before.
+    """
+
+    def __init__(
+        self, site: Site, step: int, computation: Computation, recompute: Recompute | None, alerts: Sequence[str]
+    ) -> None:
+        self._site, self._recompute = site, recompute
+        self.step, self.alerts = step, tuple(alerts)
+        self.model, self.optimizer, self.scaler = site.model, site.optimizer, site.scaler
+        self.suspicion = site.suspicion
+        self.computation = self.first = computation
+        """The latest computation, and the one that the training loop made."""
+        self.alarm: Alarm | None = site.suspicion.judge(computation.readout)
+        """Why the latest computation is suspicious in this process."""
+        self.suspicious = self.alarm is not None
+        """Whether it is, in any process."""
+        self.certain = self.alarm is not None and self.alarm.certain
+        """Whether it has, in any process, numbers that no healthy step has."""
+        self.can_recompute = recompute is not None and site.start.known
+        """Whether :meth:`recompute` can be called; the same in all processes once they have been asked."""
+        self.reasons: tuple[str, ...] = self.alarm.reasons if self.alarm else ()
+        """Why the first computation was suspicious."""
+        self._put_aside: Kept | None = None
+        self._began_s = time.perf_counter()
+
+    @property
+    def loss(self) -> float:
+        """Of the latest computation, nats."""
+        return float(self.computation.readout.scalars["training_loss"])
+
+    @property
+    def norm(self) -> float:
+        """Of the whole gradient, of the latest computation."""
+        norms = self.computation.readout.norms
+        return math.sqrt(float(norms @ norms))
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Those that are trained."""
+        return self._site.parameters
+
+    # -- computing again ----------------------------------------------------------------------------------------------
+
+    def recompute(self) -> None:
+        """Compute the step again from its beginning: same batch, same random state, same buffers."""
+        assert self._recompute is not None
+        if self._put_aside is None:
+            self.keep()
+        if self.scaler is not None:  # forgets that this step's gradients were unscaled; keeps the scale
+            self.scaler.update(self.scaler.get_scale())
+        self._site.start.go_back()
+        with torch.enable_grad():
+            loss = self._recompute()
+        self.computation = self._site.measure(loss)
+        self.alarm = self.suspicion.judge(self.computation.readout)
+        self.suspicious, self.certain = self._site.any(self._state_of_alarm())
+
+    def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
+        """Agree with all processes on what each knows alone, and on who wants to be asked. One collective."""
+        flags = [*wanted, *self._state_of_alarm(), not self.can_recompute]
+        *wanted, self.suspicious, self.certain, cannot = self._site.any(flags)
+        self.can_recompute = not cannot
+        return list(wanted)
+
+    def _state_of_alarm(self) -> list[bool]:
+        return [self.alarm is not None, self.alarm is not None and self.alarm.certain]
+
+    def keep(self) -> Kept:
+        """A copy of the gradients as they are now."""
+        gradients = [parameter.grad for parameter in self._site.parameters]
+        copies = [None if gradient is None else gradient.detach().clone() for gradient in gradients]
+        kept = Kept(self.computation, copies)
+        if self._put_aside is None:
+            self._put_aside = kept
+        return kept
+
+    @torch.no_grad()
+    def put_back(self, kept: Kept | None = None) -> None:
+        """Let the gradients be those of an earlier computation; by default of the first."""
+        kept = kept or self._put_aside
+        if kept is None:
+            return
+        self.computation = kept.computation
+        for parameter, gradient in zip(self._site.parameters, kept.gradients, strict=True):
+            if gradient is None or parameter.grad is None:
+                parameter.grad = gradient
+            else:  # in place: the gradient may be a view into a bucket
+                parameter.grad.copy_(gradient)
+
+    def differing(self, kept: Kept, tolerance: float = 0.0) -> tuple[str, ...]:
+        """Parameters whose gradients are not those that were kept, in any process.
+
+        Bit for bit; with a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
+        """
+        now = [parameter.grad for parameter in self._site.parameters]
+        pairs = list(zip(kept.gradients, now, strict=True))
+        both = [index for index, (old, new) in enumerate(pairs) if old is not None and new is not None]
+        old, new = [pairs[index][0] for index in both], [pairs[index][1] for index in both]
+        unequal = {both[index] for index in differing(old, new)}  # type: ignore[arg-type]
+        if tolerance > 0.0:
+            unequal = {index for index in unequal if relative_difference(*pairs[index]) > tolerance}  # type: ignore[arg-type]
+        flags = [index in unequal or (old is None) != (new is None) for index, (old, new) in enumerate(pairs)]
+        found = self._site.any(flags)
+        return tuple(name for name, flag in zip(self._site.names, found, strict=True) if flag)
+
+    def differing_workers(self, kept: Kept) -> tuple[int, ...]:
+        """Workers or micro-batches whose gradient norm is not the one that was kept; empty where not measured."""
+        old, new = kept.computation.parts, self.computation.parts
+        if old is None or new is None or len(old) != len(new):
+            return ()
+        return tuple(torch.nonzero(bits(old) != bits(new)).flatten().tolist())
+
+    def mean_over_processes(self, values: Tensor) -> Tensor:
+        """The mean of a tensor over all processes; every process must ask."""
+        if self._site.processes > 1:
+            dist.all_reduce(values)
+            values = values / self._site.processes
+        return values
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is set in some process; every process must ask."""
+        return self._site.any([flag])[0]
+
+    def report(
+        self,
+        policy: object,
+        verdict: str,
+        *,
+        differing: Sequence[str] = (),
+        workers: Sequence[int] = (),
+        details: Mapping[str, Any] | None = None,
+    ) -> Repair:
+        """Note an intervention, in ``monitor.repairs`` and in the log; also later than in its step."""
+        repair = Repair(
+            step=self.step,
+            policy=type(policy).__name__,
+            verdict=verdict,
+            loss_before=_plain(self.first.readout.scalars["training_loss"]),
+            loss_after=_plain(self.loss),
+            differing=tuple(differing),
+            workers=tuple(workers),
+            seconds=time.perf_counter() - self._began_s,
+            reasons=self.reasons,
+            details=details or {},
+        )
+        self._site.tell(repair)
+        return repair
+
+
+def _plain(value: float) -> float:
+    """In the in-memory convention: what is not finite is +∞."""
+    return value if math.isfinite(value) else math.inf

@@ -1,0 +1,185 @@
+"""The contract of a repair policy, and what policies share: caps, occasions, temporary treatments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from rmetric.monitor.repair.context import Context
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+class Decision(Enum):
+    """What becomes of an update."""
+
+    PASS = "pass"
+    """This policy has nothing more to say; the next one is asked."""
+    ACCEPT = "accept"
+    """The gradients as they are now are sound: make the update, ask nobody else."""
+    SKIP = "skip"
+    """Make no update in this step."""
+
+
+class Policy:
+    """What is done about a step that looks wrong. One policy serves one monitor.
+
+    All processes of a distributed training call the same methods in the same order: :meth:`inspect` may say something
+    else in each of them, and the others are called where at least one of them has said yes.
+    """
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """The monitor that watches this model begins. Raises :class:`UserError` for a model it cannot serve."""
+
+    def inspect(self, context: Context) -> bool:
+        """Whether :meth:`before_update` is to be called in this step. Cheap; no collective may be called here."""
+        return context.alarm is not None
+
+    def before_update(self, context: Context) -> Decision:
+        """Gradients are there, the optimizer has not stepped."""
+        raise NotImplementedError
+
+    def after_update(self) -> None:
+        """The optimizer has stepped; weights may be changed here."""
+
+    def end_update(self) -> None:
+        """After :meth:`after_update` of all policies: what is in memory now is what the next step must find."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs: plain values and tensors."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
+
+
+class Policies(tuple[Policy, ...]):
+    """Several policies, asked in their order: ``Policies(RestoreState(), RecomputeStep(), SkipUpdate())``."""
+
+    __slots__ = ()
+
+    def __new__(cls, *policies: Policy) -> Policies:
+        return super().__new__(cls, policies)
+
+
+@dataclass(kw_only=True)
+class Budget:
+    """So many a step in the long run, and a few at once: a bucket that fills while nothing happens."""
+
+    share: float
+    """A step; 0.005 are five in a thousand steps."""
+    burst: float
+    """As many at once as fit into the full bucket, which it is in the beginning."""
+    _left: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.burst
+
+    def tick(self) -> None:
+        """One step has passed."""
+        self._left = min(self.burst, self._left + self.share)
+
+    def take(self) -> bool:
+        """Spend one, if there is one."""
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def give_back(self) -> None:
+        """The one taken was well spent."""
+        self._left = min(self.burst, self._left + 1.0)
+
+
+@dataclass(kw_only=True)
+class Interventions:
+    """At most so many in a run, and so many in a row of steps."""
+
+    most: int
+    in_a_row: int
+    _done: int = field(init=False, repr=False, default=0)
+    _row: int = field(init=False, repr=False, default=0)
+    _last_step: int = field(init=False, repr=False, default=-1)
+
+    def allow(self, step: int) -> bool:
+        """Whether one more may be made in this step; counts it then. A row ends with a step that does not ask."""
+        self._row = self._row + 1 if step == self._last_step + 1 else 1
+        self._last_step = step
+        if self._done >= self.most or self._row > self.in_a_row:
+            return False
+        self._done += 1
+        return True
+
+
+@dataclass(kw_only=True)
+class Occasions:
+    """A certain alarm, an alarm several steps in a row, or the alert of a named detector in the step before.
+
+    A single unusual step is no reason to change a training: about one healthy step in a thousand is unusual.
+    """
+
+    on: Sequence[str] = ()
+    """Detectors of the monitor whose alerts count as well, such as ``r_metric_robust``."""
+    patience: int = 3
+    """Unusual steps in a row that count."""
+    rest: int = 50
+    """Steps until the next occasion."""
+    most: int = 10
+    """In a run."""
+    _row: int = field(init=False, repr=False, default=0)
+    _next_step: int = field(init=False, repr=False, default=0)
+    _done: int = field(init=False, repr=False, default=0)
+
+    def is_one(self, context: Context) -> bool:
+        """Whether this step is one; asked once a step."""
+        self._row = self._row + 1 if context.alarm is not None else 0
+        if self._done >= self.most or context.step < self._next_step:
+            return False
+        certain = context.alarm is not None and context.alarm.certain
+        return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
+
+    def taken(self, step: int) -> None:
+        """A policy has stepped in."""
+        self._done += 1
+        self._next_step = step + self.rest
+        self._row = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"row": self._row, "next_step": self._next_step, "done": self._done}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._row, self._next_step, self._done = state["row"], state["next_step"], state["done"]
+
+
+@dataclass(kw_only=True)
+class Treatment(Policy):
+    """Steps in on an occasion, and then leaves the step to the next policy."""
+
+    occasions: Occasions = field(default_factory=Occasions)
+    """When to step in, and how often."""
+
+    def inspect(self, context: Context) -> bool:
+        return self.occasions.is_one(context)
+
+    def before_update(self, context: Context) -> Decision:
+        self.occasions.taken(context.step)
+        return self.treat(context)
+
+    def treat(self, context: Context) -> Decision:
+        """Do it, and :meth:`Context.report` it."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"occasions": self.occasions.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.occasions.load_state_dict(state["occasions"])

@@ -1,0 +1,149 @@
+"""Compute a suspicious step a second time: a transient fault does not come twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmetric.monitor.repair.context import Context, Kept
+from rmetric.monitor.repair.policy import Budget, Decision, Policy
+from rmetric.state import restore, state_of
+
+LOGGER = logging.getLogger("rmetric")
+REHEARSAL_STEP = 3
+"""``DistributedDataParallel`` lays out its buckets anew after the first step and sums in another order from then on;
+the monitor's own hooks are in place after the second."""
+
+
+@dataclass(kw_only=True)
+class RecomputeStep(Policy):
+    """Vetoes the update of a suspicious step, computes it again and compares the gradients bit for bit.
+
+    ============= =====================================================================================================
+    ``transient`` they differ: something went wrong that did not come again. The update is made from the new ones; if
+                  these are suspicious as well, not before a further computation agrees with them
+    ``agrees``    they are the same: the fault is persistent, or a software error, or there is none. Training goes on as
+                  without this policy, the next one is asked
+    ``unsettled`` ``max_retries`` computations were all different and suspicious; the next policy is asked
+    ``random``    a step without any suspicion is different in each of three computations: this training does not
+                  compute the same twice (kernels that are not deterministic, or a ``recompute`` that draws a new
+                  batch). Nothing is recomputed in this run, unless a ``tolerance`` covers it
+    ============= =====================================================================================================
+
+    With deterministic kernels the run goes on as if the fault had never been, to the last bit. A fault that the
+    training loop, the data or the optimizer's state bring into every computation is not repaired by this.
+
+    **Source:** recomputing the most recent step when its update is suspicious: Altenbernd, Wiesner, Kao 2026, arXiv
+    2604.00726.
+    """
+
+    max_retries: int = 2
+    """Further computations of one step, at most."""
+    tolerance: float = 0.0
+    """Largest share of a tensor's gradient by which two computations may differ and still agree; 0: bit for bit."""
+    max_share: float = 0.003
+    """Of the steps that are computed again without finding anything, in the long run. Unusual steps and those with
+    numbers that no healthy step has are counted apart, so that neither uses up what the others need."""
+    burst: int = 20
+    """So many such steps are allowed at once; then one whenever the share allows it."""
+    rehearsal: bool = True
+    """Compute the third step twice, to know that this training computes the same twice."""
+    computations: int = field(init=False, default=0)
+    """Further computations so far."""
+    _steps: int = field(init=False, repr=False, default=0)
+    _rehearsed: bool = field(init=False, repr=False, default=False)
+    _off: bool = field(init=False, repr=False, default=False)
+    _warned: bool = field(init=False, repr=False, default=False)
+    _budgets: dict[str, Budget] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 1:
+            raise ValueError(f"max_retries is {self.max_retries}; it must be at least 1")
+        self._rehearsed = not self.rehearsal
+        self._budgets = {kind: Budget(share=self.max_share, burst=self.burst) for kind in ("unusual", "certain")}
+
+    @property
+    def working(self) -> bool:
+        """Whether a suspicious step would be computed again: not if this training does not compute the same twice."""
+        return not self._off
+
+    def inspect(self, context: Context) -> bool:
+        for budget in self._budgets.values():
+            budget.tick()
+        self._steps += 1
+        return not self._off and (self._to_rehearse or context.alarm is not None)
+
+    @property
+    def _to_rehearse(self) -> bool:
+        return not self._rehearsed and self._steps >= REHEARSAL_STEP
+
+    def before_update(self, context: Context) -> Decision:
+        if not context.can_recompute:
+            self._warn_once(context)
+            return Decision.PASS
+        if not self._rehearsed:  # also for an alarm that comes before its time
+            return self._rehearse(context)
+        budget = self._budgets["certain" if context.certain else "unusual"]
+        if not context.suspicious or not budget.take():
+            return Decision.PASS
+        first = context.keep()
+        verdict = self._settle(context, first)
+        if verdict == "transient":
+            budget.give_back()
+        self._tell(context, first, verdict)
+        return Decision.ACCEPT if verdict == "transient" else Decision.PASS
+
+    def _rehearse(self, context: Context) -> Decision:
+        """Until two computations in a row agree; a fault in this very step is repaired by that as well."""
+        self._rehearsed = True
+        first = context.keep()
+        verdict = self._settle(context, first, retries=max(2, self.max_retries), strict=True)
+        if verdict == "unsettled":
+            self._off, verdict = True, "random"
+            LOGGER.warning(
+                "no step is computed again: this training does not compute the same twice "
+                "(torch.use_deterministic_algorithms may help, or RecomputeStep(tolerance=1e-3))"
+            )
+        if verdict != "agrees":
+            self._tell(context, first, verdict)
+        return Decision.ACCEPT if verdict == "transient" else Decision.PASS
+
+    def _settle(self, context: Context, first: Kept, *, retries: int = 0, strict: bool = False) -> str:
+        """Compute again until two in a row agree, or (unless ``strict``) until one is not suspicious."""
+        before = first
+        for _ in range(retries or self.max_retries):
+            context.recompute()
+            self.computations += 1
+            if not context.differing(before, self.tolerance):
+                return "agrees" if before is first else "transient"
+            if not context.suspicious and not strict:
+                return "transient"
+            before = context.keep()
+        return "unsettled"
+
+    def _tell(self, context: Context, first: Kept, verdict: str) -> None:
+        differing = context.differing(first, self.tolerance) if verdict != "agrees" else ()
+        workers = context.differing_workers(first) if verdict != "agrees" else ()
+        context.report(self, verdict, differing=differing, workers=workers)
+
+    def _warn_once(self, context: Context) -> None:
+        if context.suspicious and not self._warned:
+            self._warned = True
+            LOGGER.warning(
+                "a suspicious step cannot be computed again: call monitor.step(loss, recompute=compute), and let "
+                "forward passes go through the model that the monitor was given"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "steps": self._steps,
+            "rehearsed": self._rehearsed,
+            "off": self._off,
+            "budgets": state_of(self._budgets),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._steps, self._rehearsed, self._off = state["steps"], state["rehearsed"], state["off"]
+        restore(self._budgets, state["budgets"])

@@ -1,0 +1,176 @@
+"""Asks the policies of a monitor, in their order, and keeps what they did."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from rmetric.errors import UserError
+from rmetric.monitor.repair.context import Context, Recompute, Repair, Site, StepStart
+from rmetric.monitor.repair.policy import Decision, Policy
+from rmetric.monitor.repair.trigger import Suspicion
+from rmetric.state import restore, state_of
+
+if TYPE_CHECKING:
+    from rmetric.monitor.readout import Computation
+
+LOGGER = logging.getLogger("rmetric")
+
+
+class Repairs:
+    """The repairing half of a monitor.
+
+    An error in here ends the repairs, never the training: the gradients that the training loop made are put back.
+
+    Parameters
+    ----------
+    policies
+        One, or several in the order in which they are asked.
+    model, optimizer, scaler
+        What is trained. The model gets one forward pre-hook, the optimizer one hook.
+    measure
+        Collects what a computation has left with all observers, which begin anew.
+    note
+        Puts a line into the log.
+    vocabulary
+        Number of tokens the model tells apart; ``None``: not known.
+    processes
+        How many train together.
+    suspicion
+        What makes a step suspicious; ``None``: as :class:`Suspicion` has it.
+    """
+
+    def __init__(
+        self,
+        policies: Policy | Iterable[Policy],
+        *,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler | None,
+        measure: Callable[[Tensor | float], Computation],
+        note: Callable[..., None],
+        vocabulary: int | None,
+        processes: int,
+        suspicion: Suspicion | None = None,
+    ) -> None:
+        self._policies = _policies(policies)
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        suspicion = suspicion or Suspicion(vocabulary=vocabulary)
+        suspicion.watch([name for name, _ in named])
+        self._note, self._optimizer = note, optimizer
+        for policy in self._policies:
+            policy.attach(model, optimizer)
+        self._site = Site(
+            model=model,
+            optimizer=optimizer,
+            scaler=scaler,
+            names=[name for name, _ in named],
+            parameters=[parameter for _, parameter in named],
+            start=StepStart(model),
+            suspicion=suspicion,
+            measure=measure,
+            tell=self._write,
+            processes=processes,
+            device=named[0][1].device if named else torch.device("cpu"),
+        )
+        self._handle = optimizer.register_step_post_hook(self._updated)
+        self.enabled, self._closed = True, False
+        self.log: list[Repair] = []
+        """All interventions so far."""
+
+    def before_update(
+        self, step: int, computation: Computation, recompute: Recompute | None, alerts: Sequence[str]
+    ) -> tuple[Computation, bool]:
+        """The computation that the update is to be made from, and whether to make it."""
+        if not self.enabled:
+            self.close()
+            return computation, True
+        context: Context | None = None
+        try:
+            context = Context(self._site, step, computation, recompute, alerts)
+            proceed = self._ask(context)
+            if proceed:
+                self._site.suspicion.accept(context.computation.readout)
+        except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
+            proceed = True
+            if context is not None:
+                context.put_back()
+            self._give_up(f"in step {step}", error)
+        if context is None:
+            return computation, proceed
+        self._site.start.end_step()
+        return context.computation, proceed
+
+    def _ask(self, context: Context) -> bool:
+        wanted = context.settle_alarm([policy.inspect(context) for policy in self._policies])
+        for policy, wants in zip(self._policies, wanted, strict=True):
+            if not wants:
+                continue
+            decision = policy.before_update(context)
+            if decision is not Decision.PASS:
+                return decision is Decision.ACCEPT
+        return True
+
+    def _write(self, repair: Repair) -> None:
+        self.log.append(repair)
+        fields = {key: value for key, value in vars(repair).items() if key not in ("step", "details")}
+        lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+        self._note("REPAIR", step=repair.step, **lists, **repair.details)
+
+    def _updated(self, *_: Any) -> None:
+        if not self.enabled:
+            return
+        try:
+            for policy in self._policies:
+                policy.after_update()
+            for policy in self._policies:
+                policy.end_update()
+        except Exception as error:  # noqa: BLE001 - see the class
+            self._give_up("after an update", error)
+
+    def _give_up(self, where: str, error: Exception) -> None:
+        """Everything is given back in the next step: a hook of the optimizer cannot be taken off while it runs."""
+        LOGGER.warning(
+            "nothing is repaired any more, training goes on: %s, %s: %s",
+            where, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
+        )  # fmt: skip
+        self.enabled = False
+
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
+        self.enabled = False
+        if self._closed:
+            return
+        self._closed = True
+        self._handle.remove()
+        self._site.start.close()
+        for policy in self._policies:
+            policy.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs: plain values and tensors."""
+        return {
+            "suspicion": state_of(self._site.suspicion),
+            "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},
+            "kinds": [type(policy).__name__ for policy in self._policies],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; policies of other kinds than those begin anew."""
+        restore(self._site.suspicion, state["suspicion"])
+        for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
+            if type(policy).__name__ == kind:
+                policy.load_state_dict(state["policies"][str(index)])
+
+
+def _policies(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
+    several = (policies,) if isinstance(policies, Policy) else tuple(policies)
+    if not all(isinstance(policy, Policy) for policy in several):
+        raise UserError("policy= takes policies such as RecomputeStep(max_retries=2), or a list of them")
+    if len({id(policy) for policy in several}) < len(several):
+        raise UserError("policy= has the same policy twice; make two of them")
+    return several

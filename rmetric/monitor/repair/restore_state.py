@@ -1,0 +1,149 @@
+"""Numbers that changed in memory between two updates are put back."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rmetric.monitor.repair.context import Context
+from rmetric.monitor.repair.policy import Decision, Policy
+from rmetric.monitor.tensors import bits, differing, stored
+
+LOGGER = logging.getLogger("rmetric")
+NAMED = 16
+"""Corrupted elements that are named in the log, at most."""
+
+
+@dataclass(kw_only=True)
+class RestoreState(Policy):
+    """Keeps a copy of the parameters and of the optimizer's state, and compares bit for bit before each update.
+
+    Between an update and the next nobody may change them, so a number that is another one was corrupted in memory. It
+    is put back, and the gradients, which were made with it, are computed again (if the training loop says how; else the
+    update is skipped). List it before :class:`RecomputeStep`, whose second computation would agree with the first.
+
+    More than ``most_elements`` changed numbers are no corrupted ones: somebody has loaded a checkpoint, averaged or
+    pruned the weights. Then they are the new state, and nothing is restored.
+
+    It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
+    devices, and reads and writes all of it once a step. Only what is in memory is protected: a fault in the arithmetic
+    of the optimizer's own step is copied as well.
+    """
+
+    check_every: int = 1
+    """Steps between comparisons. The copy is made anew only where it will be compared; a corrupted number that has gone
+    into an update cannot be told from a sound one any more."""
+    most_elements: int = 16
+    """Changed elements that are still taken for corruption."""
+    max_interventions: int = 1000
+    """In a run."""
+    _parameters: list[tuple[str, nn.Parameter]] = field(init=False, repr=False, default_factory=list)
+    _optimizer: Optimizer | None = field(init=False, repr=False, default=None)
+    _places: list[tuple[int, int]] = field(init=False, repr=False, default_factory=list)
+    _names: list[str] = field(init=False, repr=False, default_factory=list)
+    _watched: list[Tensor] = field(init=False, repr=False, default_factory=list)
+    """The tensors themselves, as integers."""
+    _copies: list[Tensor] = field(init=False, repr=False, default_factory=list)
+    _found: list[int] = field(init=False, repr=False, default_factory=list)
+    _updates: int = field(init=False, repr=False, default=0)
+    _done: int = field(init=False, repr=False, default=0)
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._parameters = list(model.named_parameters())
+        self._optimizer = optimizer
+        self._remember()
+
+    def _live(self) -> dict[str, Tensor]:
+        """Everything that is watched, by name."""
+        assert self._optimizer is not None
+        found: dict[str, Tensor] = dict(self._parameters)
+        state = self._optimizer.state
+        for name, parameter in self._parameters:
+            for key, value in state[parameter].items() if parameter in state else ():
+                if isinstance(value, Tensor):
+                    found[f"{name}.{key}"] = value
+        return found
+
+    @torch.no_grad()
+    def _remember(self) -> None:
+        """What is in memory now is sound."""
+        live = self._live()
+        places = [(id(tensor), stored(tensor).data_ptr()) for tensor in live.values()]
+        if places != self._places:  # the first update makes the optimizer's state; a model may be moved
+            self._places, self._names = places, list(live)
+            self._watched = [bits(tensor) for tensor in live.values()]
+            self._copies = [tensor.clone() for tensor in self._watched]
+        else:
+            torch._foreach_copy_(self._copies, self._watched)
+
+    @property
+    def _due(self) -> bool:
+        return self._updates % self.check_every == 0
+
+    def inspect(self, context: Context) -> bool:
+        self._found = []
+        if self._due and self._done < self.max_interventions:
+            self._found = differing(self._watched, self._copies)
+        return bool(self._found)
+
+    @torch.no_grad()
+    def before_update(self, context: Context) -> Decision:
+        places = [place for index in self._found for place in self._elements(index)]
+        deliberate = len(places) > self.most_elements
+        if context.any(deliberate):
+            if deliberate:
+                LOGGER.info("step %d: the weights were changed from outside; that is their new state", context.step)
+            self._remember()
+            return Decision.PASS
+        self._done += 1
+        for index in self._found:
+            self._watched[index].copy_(self._copies[index])
+        found = tuple(self._names[index] for index in self._found)
+        reached = context.any(not {*found}.isdisjoint(name for name, _ in self._parameters))
+        if reached and context.can_recompute:
+            context.recompute()
+        context.report(self, "restored", differing=found, details={"elements": places[:NAMED]})
+        if reached and not context.can_recompute:
+            return Decision.SKIP
+        return Decision.PASS if context.suspicious else Decision.ACCEPT
+
+    def _elements(self, index: int) -> list[dict[str, Any]]:
+        """Which elements of a tensor changed, from what to what."""
+        name = self._names[index]
+        dtype = self._live()[name].dtype
+        now, before = self._watched[index].reshape(-1), self._copies[index].reshape(-1)
+        where = torch.nonzero(now != before).flatten()[: self.most_elements + 1]
+        found = zip(where.tolist(), before[where].view(dtype).tolist(), now[where].view(dtype).tolist(), strict=True)
+        return [
+            {"tensor": name, "index": place, "sound": _plain(sound), "corrupted": _plain(corrupted)}
+            for place, sound, corrupted in found
+        ]
+
+    def end_update(self) -> None:
+        self._updates += 1
+        if self._due:
+            self._remember()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"done": self._done, "updates": self._updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The copies are made anew: weights are loaded before the monitor's state."""
+        self._done, self._updates = state["done"], state["updates"]
+        self._remember()
+
+    def close(self) -> None:
+        self._parameters, self._optimizer = [], None
+        self._places, self._names, self._watched, self._copies, self._found = [], [], [], [], []
+
+
+def _plain(number: float) -> float | str:
+    """A number as strict JSON has it; what is not finite as text."""
+    return number if math.isfinite(number) else str(number)

@@ -1,0 +1,153 @@
+"""Policies that change one update: clip the gradient, leave the update out, take smaller steps for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from rmetric.monitor.repair.context import Context
+from rmetric.monitor.repair.policy import Decision, Interventions, Policy, Treatment
+from rmetric.state import restore, state_of
+
+
+@dataclass(kw_only=True)
+class ClipGradients(Policy):
+    """Scales the gradients of a suspicious step so that their global norm is at most the given or the usual one.
+
+    A gradient that is not finite cannot be clipped: the next policy is asked.
+
+    **Source:** Kumar, Owen, Chowdhury, Güra 2025, arXiv 2504.02507 (ZClip: clip what is unusual, to what is usual).
+    **Deviation:** what is usual is the exponentially weighted mean of the logarithm of the norm (:class:`Suspicion`).
+    """
+
+    norm: float | None = None
+    """Largest global norm; ``None``: the usual one."""
+    max_interventions: int = 1000
+    """In a run."""
+    max_in_a_row: int = 50
+    """Steps; then the gradients are what they are now."""
+    _bound: Interventions = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._bound = Interventions(most=self.max_interventions, in_a_row=self.max_in_a_row)
+
+    def before_update(self, context: Context) -> Decision:
+        usual = context.suspicion.usual_norm
+        limit = usual if self.norm is None else self.norm
+        if not context.suspicious or not 0.0 < limit < float("inf"):
+            return Decision.PASS
+        norm = context.norm
+        if not limit < norm < float("inf") or not self._bound.allow(context.step):
+            return Decision.PASS
+        nn.utils.clip_grad_norm_(context.parameters, limit)
+        context.report(self, "clipped", details={"grad_norm": norm, "clipped_to": limit})
+        return Decision.PASS
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bound": state_of(self._bound)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        restore(self._bound, state["bound"])
+
+
+@dataclass(kw_only=True)
+class SkipUpdate(Policy):
+    """No update in a suspicious step: :meth:`TrainingMonitor.step` answers ``False``.
+
+    A batch is lost, and the run is no longer that of its twin; weights and optimizer state stay sound. Since a
+    suspicion may be a false one, use it after :class:`RecomputeStep`, or with ``certain``.
+
+    **Source:** skipping batches around loss spikes: Chowdhery et al. 2022, arXiv 2204.02311, section 5.1.
+    """
+
+    certain: bool = True
+    """Only where a number is not finite, or the loss or the gradient is exactly that of a dead model."""
+    max_interventions: int = 100
+    """In a run."""
+    max_in_a_row: int = 3
+    """Steps; a fault that stays must not stop the training for good."""
+    _bound: Interventions = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._bound = Interventions(most=self.max_interventions, in_a_row=self.max_in_a_row)
+
+    def inspect(self, context: Context) -> bool:
+        return context.alarm is not None and (context.alarm.certain or not self.certain)
+
+    def before_update(self, context: Context) -> Decision:
+        if not context.suspicious or not self._bound.allow(context.step):
+            return Decision.PASS
+        context.report(self, "skipped")
+        return Decision.SKIP
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bound": state_of(self._bound)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        restore(self._bound, state["bound"])
+
+
+@dataclass(kw_only=True)
+class LowerLearningRate(Treatment):
+    """Multiplies the learning rate for some updates, then gives it back.
+
+    The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
+    rate, and neither of them can multiply twice. What is left of the time is part of :meth:`state_dict`.
+
+    **Source:** a lower learning rate as a mitigation of corrupted steps: O. Kao, Observability and Fault Tolerance for
+    LLM training (slides, TU Berlin).
+    """
+
+    factor: float = 0.5
+    """In (0, 1)."""
+    steps: int = 100
+    """Updates with the lower rate."""
+    _left: int = field(init=False, repr=False, default=0)
+    _scheduled: list[Any] = field(init=False, repr=False, default_factory=list)
+    _handles: list[RemovableHandle] = field(init=False, repr=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.factor < 1.0:
+            raise ValueError(f"factor is {self.factor}; it must lie between 0 and 1")
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._handles = [
+            optimizer.register_step_pre_hook(self._lower),
+            optimizer.register_step_post_hook(self._give_back),
+        ]
+
+    def treat(self, context: Context) -> Decision:
+        self._left = self.steps
+        context.report(self, "lowered", details={"factor": self.factor, "steps": self.steps})
+        return Decision.PASS
+
+    def _lower(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._left <= 0:
+            return
+        self._scheduled = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * self.factor
+
+    def _give_back(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._scheduled:
+            for group, rate in zip(optimizer.param_groups, self._scheduled, strict=True):
+                group["lr"] = rate
+            self._scheduled = []
+            self._left -= 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "left": self._left}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._left = state["left"]
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []

@@ -1,0 +1,189 @@
+"""When a step is suspicious enough to be looked at twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.robust.loss import LEARNED_NATS, UNIFORM_NATS
+
+if TYPE_CHECKING:
+    from rmetric.monitor.readout import Readout
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Why a step is suspicious."""
+
+    reasons: tuple[str, ...]
+    tensors: tuple[str, ...] = ()
+    """Parameters whose gradients stand out."""
+    certain: bool = False
+    """Whether no healthy step has such numbers."""
+
+
+@dataclass(kw_only=True)
+class Suspicion:
+    r"""Numbers that no healthy step has, and numbers far from those of the last steps.
+
+    Certain signs: a loss or a gradient that is not finite; a gradient norm of exactly 0; a loss of exactly
+    ln(vocabulary) from a model that had learned more.
+
+    Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
+    (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
+    weighted mean of \|x − m\| over the accepted steps,
+
+    .. math:: |x_t - m_{t-1}| > \max(k_{t-1} s_{t-1}, \text{least})
+
+    (of the loss only what lies above). A value enters m and s limited to m ± 3 s, so that an outlier hardly raises its
+    own bar, and a new level is learned within some twenty steps. Where all move fast, in the first steps and in the
+    warm-up of a learning rate, s is as large as the steps are.
+
+    Healthy gradients have heavy tails, some tensors' more than others'. So each x has its own factor k, from
+    ``threshold`` on: what was unusual and yet went into an update (the second computation agreed) raises k a little
+    above it, and k returns with a time constant of ``forgetting`` steps.
+
+    It may be loose: a second computation that agrees bit for bit changes nothing but the time.
+
+    **Source:** the idea of a dynamic threshold: Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726.
+    **Deviation:** they test the RMS of the parameter update. Here it is the gradient, which is there before the
+    optimizer's state is touched. For SGD the update *is* the gradient times the learning rate. With AdamW no element
+    moves by more than (1 − β₁)/√(1 − β₂) ≈ 3 learning rates more than usual because of one wrong gradient, so a single
+    element that does not show in the norm of its tensor does no harm; what does harm shows. A flip in the optimizer's
+    own state shows in the update alone; it is not found here but by :class:`RestoreState`.
+    """
+
+    threshold: float = 8.0
+    """Least factor k, in mean absolute deviations."""
+    margin: float = 1.5
+    """By which k is raised above what was unusual and yet sound."""
+    forgetting: int = 10_000
+    """Steps in which k returns by 63 %."""
+    least: float = 0.1
+    """Smallest deviation that counts: of a norm, in units of its logarithm; of the loss, in nats."""
+    memory: int = 32
+    """Steps; weight of the past in the means is 1 − 1/memory."""
+    warm_up: int = 16
+    """Accepted steps before anything is called unusual."""
+    vocabulary: int | None = None
+    """Number of tokens that the model tells apart; ``None``: not known."""
+    _names: tuple[str, ...] = field(init=False, repr=False, default=())
+    _mean: NDArray[np.float64] = field(init=False, repr=False)
+    _deviation: NDArray[np.float64] = field(init=False, repr=False)
+    _factor: NDArray[np.float64] = field(init=False, repr=False)
+    _limit: NDArray[np.float64] = field(init=False, repr=False)
+    """How far is unusual; infinite where that is not known yet."""
+    _seen: NDArray[np.float64] = field(init=False, repr=False)
+    _lowest_loss: float = field(init=False, repr=False, default=math.inf)
+
+    def __post_init__(self) -> None:
+        self.watch(())
+
+    def watch(self, names: Sequence[str]) -> None:
+        """These are the parameters; begin anew."""
+        self._names = tuple(names)
+        size = len(names) + 3
+        self._mean, self._deviation, self._seen = np.zeros(size), np.zeros(size), np.zeros(size)
+        self._factor, self._limit = np.full(size, float(self.threshold)), np.full(size, np.inf)
+
+    def judge(self, readout: Readout) -> Alarm | None:
+        """Of the numbers of a computation; changes nothing."""
+        loss, norms = readout.scalars["training_loss"], readout.norms
+        reasons = []
+        if not math.isfinite(loss):
+            reasons.append("the loss is not finite")
+        if not math.isfinite(norms.sum() + readout.parts.sum()):
+            reasons.append("a gradient is not finite")
+        if len(norms) and not norms.any():
+            reasons.append("the gradient is exactly zero")
+        if self._uniform(loss):
+            reasons.append("the loss is exactly ln(vocabulary)")
+        if not reasons:
+            return self._unusual(readout)
+        broken = tuple(self._names[readout.gradients[index]] for index in np.flatnonzero(~np.isfinite(norms)))
+        return Alarm(tuple(reasons), broken, certain=True)
+
+    def _uniform(self, loss: float) -> bool:
+        if self.vocabulary is None:
+            return False
+        uniform = math.log(self.vocabulary)
+        return abs(loss - uniform) <= UNIFORM_NATS and self._lowest_loss < uniform - LEARNED_NATS
+
+    def _unusual(self, readout: Readout) -> Alarm | None:
+        far = self._far(self._values(readout) - self._mean)
+        if not far.any():
+            return None
+        tensors = tuple(self._names[index] for index in np.flatnonzero(far[: len(self._names)]))
+        kinds = (
+            (far[-1], "the loss is unusually high"),
+            (far[-3], "the gradient norm is unusual"),
+            (far[-2], "the gradient norm of a worker is unusual"),
+            (bool(tensors), f"{len(tensors)} tensor(s) have an unusual gradient norm"),
+        )
+        return Alarm(tuple(text for there, text in kinds if there), tensors)
+
+    def _far(self, distance: NDArray[np.float64]) -> NDArray[np.bool_]:
+        far: NDArray[np.bool_] = np.abs(distance) > self._limit  # false for NaN: not measured
+        far[-1] &= distance[-1] > 0.0
+        return far
+
+    def _values(self, readout: Readout) -> NDArray[np.float64]:
+        """Logarithms of the tensors' norms, of the whole one, of the largest part's; the loss. NaN: not there."""
+        values = np.full(len(self._mean), np.nan)
+        norms, parts = readout.norms, readout.parts
+        if len(norms):
+            values[readout.gradients] = norms
+            values[-3] = math.sqrt(float(norms @ norms))
+        if len(parts) > 1:
+            values[-2] = parts.max()
+        with np.errstate(divide="ignore"):
+            np.log(values, out=values)
+        values[-1] = readout.scalars["training_loss"]
+        return values
+
+    @property
+    def usual_norm(self) -> float:
+        """Of the whole gradient; NaN as long as nothing is called unusual."""
+        return math.exp(self._mean[-3]) if self._seen[-3] >= self.warm_up else math.nan
+
+    def accept(self, readout: Readout) -> None:
+        """The update was made from this computation: it enters the means."""
+        loss = readout.scalars["training_loss"]
+        if math.isfinite(loss):
+            self._lowest_loss = min(self._lowest_loss, loss)
+        values = self._values(readout)
+        there = np.isfinite(values)
+        if there.all():
+            self._enter(values, there)
+        else:
+            self._enter(np.where(there, values, self._mean), there)
+            # a tensor whose gradient is exactly zero has to show again what is usual
+            self._seen[np.isneginf(values)] = 0.0
+            self._limit[self._seen < self.warm_up] = np.inf
+
+    def _enter(self, values: NDArray[np.float64], there: NDArray[np.bool_]) -> None:
+        distance = values - self._mean
+        far = self._far(distance)
+        if far.any():
+            seen = self.margin * np.abs(distance[far]) / np.maximum(self._deviation[far], self.least / self.threshold)
+            self._factor[far] = np.maximum(self._factor[far], seen)
+        self._factor += (self.threshold - self._factor) / self.forgetting
+        if self._seen.min() >= self.memory:
+            limit, weight = 3.0 * self._deviation + self.least / 8.0, there / self.memory
+        else:  # a short memory first: a mean over all steps so far, until there are as many as the memory holds
+            armed = self._seen >= self.warm_up
+            limit = np.where(armed, 3.0 * self._deviation + self.least / 8.0, np.inf)
+            weight = there / np.minimum(self._seen + 1.0, self.memory)
+        distance = np.minimum(np.maximum(distance, -limit), limit)
+        self._mean += weight * distance
+        # the first value of all has no distance from anything
+        self._deviation += np.where(self._seen > 0, weight, 0.0) * (np.abs(distance) - self._deviation)
+        self._seen += there
+        self._limit = np.maximum(self._factor * self._deviation, self.least)
+        if self._seen.min() < self.warm_up:
+            self._limit[self._seen < self.warm_up] = np.inf

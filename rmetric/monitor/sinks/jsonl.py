@@ -1,0 +1,171 @@
+"""The log on disk: one JSON object a line, each written whole at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rmetric.errors import UserError
+from rmetric.monitor.sinks.base import LOGGER, Sink
+from rmetric.records import TERMINAL_EVENTS, encode_event, step_of
+
+_START = "EXPERIMENT_START"
+
+
+class JsonlSink(Sink):
+    """Writes the project's own log; see :mod:`rmetric.records`.
+
+    Nothing is buffered: an event is one ``write`` of one whole line, so whatever kills the process, no event that was
+    handed over is lost and no line is cut. On a full disk a line that went in only partly is taken away again.
+
+    An existing log is never overwritten: a new run takes the next free name (``run-2.jsonl``), with one warning. A
+    resumed run goes on with its own file: what belongs to later steps is dropped, as is the end, and the rest is kept
+    byte for byte.
+
+    Parameters
+    ----------
+    path
+        The file; its folder is made at :meth:`start` if there is none.
+
+    Raises
+    ------
+    UserError
+        The path is a folder, or lies beneath something that is none.
+    """
+
+    noun = "the log"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        """The file that is written; after :meth:`start`, with the name that was free."""
+        self._asked = self.path
+        self._descriptor: int | None = None
+        if self.path.is_dir():
+            raise UserError(f"{self.path} is a folder; name a file for the log")
+        for parent in self.path.parents:
+            if parent.exists() and not parent.is_dir():
+                raise UserError(f"{parent} is no folder; the log {self.path} cannot be made in it")
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Open the file and write EXPERIMENT_START, unless a log is resumed that has one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if resume_step is not None and self._take_up(resume_step):
+            return
+        first_line = encode_event({"event": _START, "config": config})
+        self._descriptor = self._open_new()
+        self._append(first_line)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Write one line."""
+        self._append(encode_event(event))
+
+    def close(self) -> None:
+        """Close the file. It is whole at any time; nothing is written."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The name that was asked for and the one that was free, so that a resumed run finds its own file."""
+        return {"asked": self._asked.name, "name": self.path.name}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Find the file of the run that is resumed, if the same name was asked for."""
+        if state.get("asked") == self._asked.name:
+            self.path = self._asked.with_name(state["name"])
+
+    def _open_new(self) -> int:
+        """Claim the first name that nobody has; an empty file is nobody's."""
+        taken = self.path
+        for number in count(2):
+            try:
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+                break
+            except FileExistsError:
+                if self.path.stat().st_size == 0:
+                    descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+                    break
+            self.path = self._asked.with_name(f"{self._asked.stem}-{number}{self._asked.suffix}")
+        if self.path != taken:
+            LOGGER.warning("%s is there already and is left as it is; this run writes %s", taken, self.path)
+        return descriptor
+
+    def _take_up(self, resume_step: int) -> bool:
+        """Cut the log of the earlier run back to a step and open it; ``False``, and a warning, if there is none."""
+        if not _is_log(self.path):
+            LOGGER.warning("%s is no log that could be taken up at step %d; a new one begins", self.path, resume_step)
+            return False
+        cut_back(self.path, resume_step)
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        return True
+
+    def _append(self, line: bytes) -> None:
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise ValueError("the log is not open")
+        whole = os.fstat(descriptor).st_size
+        try:
+            written = os.write(descriptor, line)
+            while written < len(line):  # a full disk takes what fits, and only the next write says why
+                written += os.write(descriptor, line[written:])
+        except BaseException:
+            with suppress(OSError):
+                if os.fstat(descriptor).st_size != whole + len(line):  # Ctrl-C may come when all of it is in
+                    os.ftruncate(descriptor, whole)
+            raise
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Drop from a log, in place, what belongs to later steps, the events that end a run, and a last line cut short.
+
+    All other lines are kept byte for byte. The new file is written aside and renamed, so the log is whole at any time;
+    a log from which nothing is dropped is not touched.
+    """
+    path = path.resolve()  # a link stays a link
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if sum(map(len, _kept(path, step))) == path.stat().st_size:
+        return
+    try:
+        with open(aside, "wb") as file:
+            file.writelines(_kept(path, step))
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _kept(path: Path, step: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and not _is_later(line, step):
+                yield line
+
+
+def _is_later(line: bytes, step: int) -> bool:
+    """Whether a line ends a run or belongs to a step after ``step``. What cannot be read stays for the reader."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    if not isinstance(event, dict):
+        return False
+    return event.get("event") in TERMINAL_EVENTS or (step_of(event) or 0) > step
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file begins with a whole EXPERIMENT_START."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline()
+        event = orjson.loads(first) if first.endswith(b"\n") else None
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return False
+    return isinstance(event, dict) and event.get("event") == _START

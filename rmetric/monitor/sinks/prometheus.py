@@ -1,0 +1,175 @@
+"""A run in Prometheus: through a text file for the node exporter, or an endpoint of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rmetric.errors import UserError
+from rmetric.monitor.sinks.base import Sink, optional_module, scalars
+
+_UNITS = {"training_loss": "nats", "validation_loss": "nats", "delta_l": "nats", "lambda": "per_hour"}
+"""Fields whose name in the log does not end in their unit."""
+
+
+def metric_name(field: str) -> str:
+    """A field of the log by the conventions of Prometheus: prefix, plain letters, the base unit last.
+
+    >>> [metric_name(field) for field in ("lambda", "step_time_s", "r_metric")]
+    ['rmetric_lambda_per_hour', 'rmetric_step_time_seconds', 'rmetric_r_metric']
+    """
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", field)
+    plain = re.sub(r"_s$", "_seconds", plain)
+    return "_".join(["rmetric", plain, *([_UNITS[field]] if field in _UNITS else [])])
+
+
+class _Exposition(Sink):
+    """The latest values of a run as Prometheus metrics, each with the label ``run``.
+
+    Every number of the latest METRICS record is a gauge, NaN when that record does not have it. Beside them:
+    ``rmetric_step``, ``rmetric_run_active`` (1 until the run is closed) and ``rmetric_events_total`` by kind of event
+    and detector.
+    """
+
+    def __init__(self, run: str | None) -> None:
+        self._client = optional_module("prometheus_client", "The Prometheus client")
+        self._registry = self._client.CollectorRegistry()
+        self._run = run
+        self._fields: dict[str, Any] = {}
+        self._active: Any = None
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """The run begins."""
+        self._run = self._run or str(config.get("experiment_id") or "run")
+        self._step = self._gauge("rmetric_step", "Last training step that was recorded")
+        self._active = self._gauge("rmetric_run_active", "1 while the run is watched")
+        self._events = self._client.Counter(
+            "rmetric_events", "Events of the log", ["run", "event", "detector"], registry=self._registry
+        )
+        self._step.set(resume_step or 0)
+        self._active.set(1)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Take over the numbers of a record; count any other event."""
+        kind = str(event.get("event"))
+        if kind != "METRICS":
+            self._events.labels(self._run, kind, str(event.get("detector", ""))).inc()
+            return
+        values = scalars(event)
+        for name in values.keys() - self._fields.keys():
+            self._fields[name] = self._gauge(metric_name(name), f"{name} of the latest record")
+        for name, gauge in self._fields.items():
+            gauge.set(values.get(name, math.nan))
+        self._step.set(event["step"])
+
+    def close(self) -> None:
+        """The run is over."""
+        if self._active is not None:
+            self._active.set(0)
+
+    def _gauge(self, name: str, help_text: str) -> Any:
+        return self._client.Gauge(name, help_text, ["run"], registry=self._registry).labels(self._run)
+
+
+class PrometheusTextfile(_Exposition):
+    """Writes the metrics to a file that the node exporter's textfile collector reads, and renames it into place.
+
+    Parameters
+    ----------
+    path
+        In the collector's folder; ends in ``.prom``, or the collector passes it by.
+    every_steps
+        Steps between two writes; alerts and other events are written at once.
+    run
+        Label of this run; by default the file's name, so that two files never hold the same series.
+
+    Raises
+    ------
+    UserError
+        The client library is not installed, or the name does not end in ``.prom``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, every_steps: int = 10, run: str | None = None) -> None:
+        self.path = Path(path)
+        if self.path.suffix != ".prom":
+            raise UserError(f"the node exporter reads files that end in .prom only, not {self.path.name}")
+        if every_steps < 1:
+            raise UserError(f"every_steps must be at least 1, not {every_steps}")
+        super().__init__(run or self.path.stem)
+        self._every_steps = every_steps
+        self._next_step = 0
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Write the file for the first time."""
+        super().start(config, resume_step=resume_step)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.flush()
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Take over one event; write when it is time."""
+        super().event(event)
+        step = event.get("step", 0)
+        if event.get("event") != "METRICS" or step >= self._next_step:
+            self._next_step = step + self._every_steps
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the file."""
+        self._client.write_to_textfile(str(self.path), self._registry)
+
+    def close(self) -> None:
+        """Write the file for the last time: the run is not active any more."""
+        super().close()
+        if self._active is not None:
+            self.flush()
+
+
+class PrometheusEndpoint(_Exposition):
+    """Serves the metrics over HTTP, from a thread of its own, until the run is closed.
+
+    Parameters
+    ----------
+    port
+        0: any that is free; see :attr:`port`.
+    address
+        By default this machine only; ``0.0.0.0``: whoever can reach it.
+    run
+        Label of this run; by default its ``experiment_id``.
+
+    Raises
+    ------
+    UserError
+        The client library is not installed.
+    """
+
+    def __init__(self, port: int, address: str = "127.0.0.1", *, run: str | None = None) -> None:
+        super().__init__(run)
+        self.port = port
+        """After :meth:`start`, the one that is served."""
+        self._address = address
+        self._server: Any = None
+
+    def __str__(self) -> str:
+        return f"Prometheus endpoint {self._address}:{self.port}"
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Begin to serve; raises ``OSError`` when the port is taken."""
+        super().start(config, resume_step=resume_step)
+        self._server = self._client.start_http_server(self.port, self._address, self._registry)
+        self.port = self._server[0].server_port
+
+    def close(self) -> None:
+        """Stop to serve."""
+        super().close()
+        if self._server is not None:
+            (server, thread), self._server = self._server, None
+            server.shutdown()
+            server.server_close()
+            thread.join()

@@ -1,0 +1,66 @@
+"""A run in TensorBoard: its numbers as curves, its events as text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rmetric.monitor.sinks.base import Sink, optional_module, scalars, sentence
+
+
+class TensorBoardSink(Sink):
+    """Scalars ``rmetric/<field of the log>``; alerts and all other events as text.
+
+    A resumed run writes to the same folder; TensorBoard hides what the steps done anew had written.
+
+    Parameters
+    ----------
+    folder
+        Where the event files go; made at :meth:`start`.
+
+    Raises
+    ------
+    UserError
+        TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        optional_module("tensorboard", "TensorBoard")
+        self.folder = Path(folder)
+        self._writer: Any = None
+
+    def __str__(self) -> str:
+        return f"TensorBoard in {self.folder}"
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Open an event file; a new run's configuration goes in as text."""
+        from torch.utils.tensorboard import SummaryWriter  # slow: only who uses it waits for it
+
+        purge_step = None if resume_step is None else resume_step + 1
+        self._writer = SummaryWriter(str(self.folder), purge_step=purge_step)
+        if resume_step is None:
+            text = json.dumps(config, indent=2, default=str)
+            self._writer.add_text("rmetric/config", f"```\n{text}\n```", 0)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Add one point to each curve, or one text."""
+        step = event.get("step")
+        if event.get("event") == "METRICS":
+            for name, value in scalars(event).items():
+                self._writer.add_scalar(f"rmetric/{name}", value, step)
+        else:
+            self._writer.add_text(f"rmetric/{str(event.get('event')).lower()}", sentence(event), step)
+
+    def flush(self) -> None:
+        """Write what is buffered; TensorBoard does so by itself every two minutes."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is buffered and close the file."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()

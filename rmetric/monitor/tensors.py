@@ -1,0 +1,74 @@
+"""Tensors on several devices, wrapped models, and comparison bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def gathered(scalars: Sequence[Tensor]) -> Tensor:
+    """Scalars of one or several devices as one tensor on the first one's device."""
+    home = scalars[0].device
+    return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model without the shells of ``DistributedDataParallel`` and ``torch.compile``."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Bytes of a number → the integers of that size."""
+
+
+def stored(tensor: Tensor) -> Tensor:
+    """What a tensor stores: of a sparse one the entries, of a sharded one this process's part."""
+    if tensor.is_sparse:
+        return tensor.coalesce().values()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The same memory as integers.
+
+    >>> bits(torch.tensor([1.0, -0.0])).tolist()
+    [1065353216, -2147483648]
+    """
+    values = stored(tensor.detach())
+    if not values.is_floating_point():
+        return values
+    return values.view(INTEGERS[values.element_size()])
+
+
+def differing(one: Sequence[Tensor], other: Sequence[Tensor]) -> list[int]:
+    """Numbers of the pairs that are not the same, bit for bit. Waits for the device once."""
+    pairs = list(zip(one, other, strict=True))
+    alike = [_same_form(a, b) for a, b in pairs]
+    where = [index for index, same in enumerate(alike) if same]
+    if all(stored(pairs[index][0]).device.type == "cpu" for index in where):
+        unequal = [not torch.equal(bits(pairs[index][0]), bits(pairs[index][1])) for index in where]
+    else:
+        flags = [(bits(pairs[index][0]) != bits(pairs[index][1])).any() for index in where]
+        unequal = gathered(flags).tolist() if flags else []
+    found = {index for index, different in zip(where, unequal, strict=True) if different}
+    return [index for index, same in enumerate(alike) if not same or index in found]
+
+
+def _same_form(one: Tensor, other: Tensor) -> bool:
+    one, other = stored(one), stored(other)
+    return one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+
+
+def relative_difference(one: Tensor, other: Tensor) -> float:
+    """‖one − other‖ / ‖other‖, in single precision; infinite where that is not a number."""
+    first, second = stored(one).float(), stored(other).float()
+    ratio = float(torch.linalg.vector_norm(first - second) / torch.linalg.vector_norm(second).clamp_min(1e-45))
+    return ratio if ratio == ratio else float("inf")

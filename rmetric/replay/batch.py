@@ -1,0 +1,142 @@
+"""Many logs replayed, one after another or in several processes; the files and their order are the same."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rmetric.errors import UserError
+from rmetric.replay import Replay, Trace
+from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
+
+POOL_PAYS_FROM_S = 4.0
+"""Seconds of work, as estimated, from which several processes are faster than one: to start them takes about two."""
+_PLOT_S, _BYTES_PER_S = 0.16, 70e6
+
+
+def replay_logs(
+    logs: Sequence[Path], out: Path, *, jobs: int = 1, plot: bool = True, strict: bool = False, **options: Any
+) -> list[Replay]:
+    """Replay logs, write the files of each, show how far it is; warnings go to standard error, log after log.
+
+    Parameters
+    ----------
+    logs
+        Files of any known format.
+    out
+        An existing folder.
+    jobs
+        Largest number of processes. What takes a few seconds is done in this one.
+    plot
+        Write ``<name>.png`` as well.
+    strict, options
+        As for :func:`~rmetric.replay.report.replay_to_folder`.
+
+    Returns
+    -------
+    list of Replay
+        In the order of ``logs``, without their traces.
+
+    Raises
+    ------
+    UserError
+        With ``strict``, for the first log with damage; files of later logs may be there already.
+    OSError
+        If the output cannot be written.
+    """
+    work = [
+        _Work(path=path, name=name, out=out, plot=plot, strict=strict, options=options)
+        for path, name in zip(logs, output_names(logs, out), strict=True)
+    ]
+    jobs = min(jobs, len(work)) if sum(item.seconds for item in work) > POOL_PAYS_FROM_S else 1
+    with tqdm(total=len(work), unit="log", disable=None) as bar:
+        return _one_by_one(work, bar) if jobs == 1 else _in_processes(work, jobs, bar)
+
+
+Done = tuple[Replay | Exception, list[str]]
+"""A replay, or why there is none, and the lines of its warnings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """One log to replay."""
+
+    path: Path
+    name: str
+    out: Path
+    plot: bool
+    strict: bool
+    options: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        return size / _BYTES_PER_S + (_PLOT_S if self.plot else 0.0)
+
+    def do(self, **how: Any) -> Replay:
+        """Replay and write; ``how``: further options of ``replay_to_folder``."""
+        replay = replay_to_folder(
+            self.path, self.name, self.out, strict=self.strict, trace=self.plot, **self.options, **how
+        )
+        if replay.records and self.plot:
+            from rmetric.replay.plot import draw_replay  # half a second to import
+
+            draw_replay(replay, self.out / f"{self.name}.png")
+        replay.trace = Trace()  # only the plot needs it, and it is by far the largest part
+        return replay
+
+
+def _one_by_one(work: Sequence[_Work], bar: tqdm) -> list[Replay]:
+    replays = []
+    for item in work:
+        bar.set_description(item.name[-40:])
+        replays.append(item.do(progress=lambda records: bar.set_postfix_str(f"{records:,} records")))
+        bar.update()
+    return replays
+
+
+def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
+    replays = []
+    try:
+        with warnings.catch_warnings(), closing(_results(work, jobs)) as results:
+            warnings.filterwarnings("ignore", ".*have been cancelled", UserWarning)  # that is what an error is to do
+            for item, (found, said) in zip(work, results, strict=True):
+                bar.set_description(item.name[-40:])
+                for line in said:
+                    tqdm.write(line, file=sys.stderr)
+                if isinstance(found, Exception):
+                    raise found
+                replays.append(found)
+                bar.update()
+    except BaseException:  # a process that was stopped leaves what it was writing
+        for leftover in unfinished_files(work[0].out, [item.name for item in work]):
+            leftover.unlink(missing_ok=True)
+        raise
+    return replays
+
+
+def _results(work: Sequence[_Work], jobs: int) -> Generator[Done]:
+    """In the order of the work, as soon as they are there."""
+    from joblib import Parallel, delayed  # 40 ms to import, and a single log does not need it
+
+    return Parallel(n_jobs=jobs, return_as="generator")(delayed(_done)(item) for item in work)
+
+
+def _done(item: _Work) -> Done:
+    """In another process. An error is brought back as a value, so that the first log's is raised first."""
+    screen = io.StringIO()
+    found: Replay | Exception
+    try:
+        found = item.do(warnings=screen)
+    except (UserError, OSError) as error:
+        found = error
+    return found, screen.getvalue().splitlines()

@@ -1,0 +1,186 @@
+"""Events of a log as a replay needs them: checked, reduced, and the metadata of the run they state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rmetric.records import MAX_STEP, TERMINAL_EVENTS, Event, NumberedEvent, Observations, OnDamage, Run, step_of
+
+MAX_TEXT = 200
+
+
+def plain_text(value: Any) -> str:
+    """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
+
+    >>> plain_text("loss\\x1b[31m")
+    'loss?[31m'
+    """
+    short = str(value)[:MAX_TEXT].encode("utf-8", "replace").decode()
+    return "".join(character if character.isprintable() else "?" for character in short)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a JSON value is a number to reckon with: no truth value, no NaN, nothing beyond 10³⁰⁰."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+MAX_NAMES = 256
+"""Entries of one object of the log that are looked at."""
+_NUMBERS = ("total_training_steps", "step_time_s")
+_SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
+
+
+@dataclass
+class Story:
+    """What a log says of its run besides the measurements, of bounded size."""
+
+    config: Event = field(default_factory=dict)
+    """Of EXPERIMENT_START, what a replay needs of it; empty if the log has none."""
+    started: bool = False
+    """Whether there was an EXPERIMENT_START."""
+    is_event_log: bool = False
+    """Whether the log is of the kind whose last line says how the run ended."""
+    injected: Event | None = None
+    """The first FAULT_INJECTED."""
+    last_event: Event | None = None
+    """The last one that is neither a record nor a hardware event."""
+    stated_alerts: Event | None = None
+    """``alerts`` of the latest record that has them, as it is; ``None``: the log says nothing."""
+
+    def begin(self, config: Any, *, late: bool) -> None:
+        """Take over the configuration; ``late`` (after the first records), it does not set weights and threshold."""
+        self.started = self.is_event_log = True
+        if not isinstance(config, dict):
+            return
+        injection = config.get("fault_injection")
+        stated = injection if isinstance(injection, dict) else {}
+        self.config = {
+            "model_type": plain_text(config.get("model_type") or "unknown"),
+            "fault_injection": {key: plain_text(stated[key]) for key in ("type", "severity") if stated.get(key)},
+        }
+        self.config["signals_measured_live"] = config.get("signals_measured_live") is True
+        numbers = _NUMBERS if late else (*_NUMBERS, "r_metric_alert_threshold")
+        self.config |= {key: config[key] for key in numbers if is_finite_number(config.get(key))}
+        for key in () if late else _SETTINGS_OF_R:
+            if isinstance(config.get(key), dict) and len(config[key]) <= MAX_NAMES:
+                self.config[key] = config[key]
+
+    def note(self, event: Event) -> None:
+        """The next event that is neither a record nor a hardware event."""
+        if event["event"] == "FAULT_INJECTED" and self.injected is None:
+            self.injected = event
+        self.last_event = event
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the monitor of a live run wrote it, with all signals as it had measured them."""
+        return bool(self.config.get("signals_measured_live"))
+
+    @property
+    def injection_step(self) -> int | None:
+        """Step of the first FAULT_INJECTED so far."""
+        return None if self.injected is None else self.injected["step"]
+
+    @property
+    def logged_alerts(self) -> dict[str, int] | None:
+        """Detector → first alert step as the log has it; ``None`` if it says nothing."""
+        if self.stated_alerts is None:
+            return None
+        stated = [(name, step) for name, step in self.stated_alerts.items() if type(step) is int]
+        return {plain_text(name): step for name, step in stated[:MAX_NAMES]}
+
+    @property
+    def names_its_run(self) -> bool:
+        """Whether the log says which model and which fault (or none)."""
+        return self.started or self.injected is not None
+
+    def as_run(self, name: str, last_step: int | None) -> Run:
+        """The run without its measurements, as :func:`~rmetric.evaluation.ground_truth.truth_of` judges it."""
+        config = dict(self.config)
+        if self.injected is not None and not config.get("fault_injection", {}).get("type"):
+            config["fault_injection"] = {"type": self.injected.get("fault", "UNKNOWN")}  # the head was lost
+        steps = np.array([] if last_step is None else [last_step], dtype=np.int64)
+        events = [event for event in (self.injected, self.last_event) if event is not None]
+        return Run(name, config, Observations(steps), events)
+
+
+class Intake:
+    """Lets records and hardware events through and tells the rest to :attr:`story`; holds no line for long."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        """What the log has said of its run so far."""
+        self._any_record = False
+        self._latest_step = 0
+        self._step_time_s = math.nan
+
+    def admit(self, events: Iterator[NumberedEvent], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+        """The records as they are, and hardware events with a usable ``time_s``, each with its line number."""
+        for line, event in events:
+            kind = event.get("event")
+            if kind == "METRICS":
+                self.story.is_event_log = True
+                self._note_record(event)
+                yield line, event
+            elif kind is None:
+                event.pop("event", None)
+                self._note_record(event)
+                yield line, event
+            elif not isinstance(kind, str):
+                on_damage(line, f"event must be a name, not {type(kind).__name__}; skipped")
+            elif kind == "HARDWARE_EVENT":
+                time_s = self._time_of(event)
+                if time_s is None:
+                    on_damage(line, "HARDWARE_EVENT has no usable time_s, nor a step with a known step time; skipped")
+                else:
+                    yield line, {"event": kind, "time_s": time_s}
+            elif kind == "EXPERIMENT_START":
+                self._start(line, event, on_damage)
+            elif kind == "FAULT_INJECTED" or kind in TERMINAL_EVENTS:
+                self.story.note(self._dated(line, event, on_damage))
+            else:
+                self.story.note({"event": plain_text(kind)})
+
+    def _note_record(self, record: Event) -> None:
+        self._any_record = True
+        step_time_s, step, alerts = record.get("step_time_s"), record.get("step"), record.get("alerts")
+        if type(step_time_s) is float or type(step_time_s) is int:
+            self._step_time_s = step_time_s
+        if type(step) is int and self._latest_step < step < MAX_STEP:
+            self._latest_step = step
+        if type(alerts) is dict:
+            self.story.stated_alerts = alerts
+
+    def _start(self, line: int, event: Event, on_damage: OnDamage) -> None:
+        if self.story.started:
+            on_damage(line, "a second EXPERIMENT_START; the first one's configuration is kept")
+            return
+        if self._any_record:
+            on_damage(line, "EXPERIMENT_START stands after the first records; its weights and threshold are not used")
+        self.story.begin(event.get("config"), late=self._any_record)
+        if math.isnan(self._step_time_s):
+            self._step_time_s = float(self.story.config.get("step_time_s", math.nan))
+
+    def _dated(self, line: int, event: Event, on_damage: OnDamage) -> Event:
+        """A fault or the end of the run: its texts, and a usable step."""
+        dated: Event = {key: plain_text(event[key]) for key in ("fault", "reason", "outcome") if key in event}
+        dated["event"] = event["event"]
+        step = step_of(event)
+        dated["step"] = self._latest_step if step is None else step
+        if step is None:
+            on_damage(line, f"{event['event']} has no usable step; the latest record's is taken")
+        return dated
+
+    def _time_of(self, event: Event) -> float | None:
+        """Seconds of training time of a hardware event, from its step and the latest step time if need be."""
+        time_s, step = event.get("time_s"), event.get("step")
+        if is_finite_number(time_s):
+            return float(time_s)  # type: ignore[arg-type]
+        if is_finite_number(step) and math.isfinite(self._step_time_s):
+            return float(step) * self._step_time_s  # type: ignore[arg-type]
+        return None

@@ -1,1 +1,0 @@
-"""A campaign of flipped bits: its tables, its sensitivity map, its files."""

@@ -1,0 +1,233 @@
+"""The look that all figures share: sizes, colours that every eye can tell apart, axes with plain numbers."""
+
+from __future__ import annotations
+
+import functools
+import io
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from rmetric.records import write_atomically
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WIDTH_IN = 7.0
+"""Width of every figure; texts are at least 8 points at this size."""
+DPI = 200
+
+# Okabe and Ito 2008, without the yellow that white paper swallows.
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#6E6E6E",
+)  # fmt: skip
+PALE = "#F2F2F2"
+SIGNALS = (("lambda", "λ", GREEN, ":"), ("sigma_sq", "σ²", BLACK, "-"), ("delta_l", "ΔL", PURPLE, "--"))
+"""Log name, sign, colour and line of each signal."""
+
+SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # has λ, σ, ², Δ and ′, and comes with matplotlib
+    "font.size": 8.0,
+    "axes.titlesize": 8.0,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 4.0,
+    "axes.unicode_minus": True,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.0,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "text.parse_math": False,  # a run's or detector's name may hold a dollar sign
+    "pdf.fonttype": 42,  # whole TrueType fonts, as publishers ask
+    "svg.hashsalt": "rmetric",
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+}
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: draw in this style whatever the user's own settings are, and leave those as they were."""
+
+    @functools.wraps(draw)
+    def wrapped(*args: P.args, **options: P.kwargs) -> T:
+        with style.context(["default", SETTINGS]):
+            return draw(*args, **options)
+
+    return wrapped
+
+
+def new_figure(height_in: float) -> Figure:
+    """A figure that pyplot does not know of, so that nothing is left behind."""
+    engine = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.03, hspace=0.03)
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout=engine)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, line and marker of one series; no two of a figure share all three."""
+
+    color: str
+    line: Any
+    marker: str
+    width: float = 1.2
+
+
+def looks(names: Sequence[str], emphasised: str) -> dict[str, Look]:
+    """A look a name, the emphasised one first and thickest; colour, line and marker change together.
+
+    >>> kinds = looks(list("abcdefghijklmnopqrst"), "a")
+    >>> len({(look.color, str(look.line), look.marker) for look in kinds.values()})
+    20
+    """
+    colors = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, GREY)
+    lines: tuple[Any, ...] = ("-", "--", (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)))
+    markers = "sD^vP<X>*hp"
+    others = [name for name in names if name != emphasised]
+    found = {emphasised: Look(BLACK, "-", "o", 2.0)} if emphasised in names else {}
+    for index, name in enumerate(others):
+        found[name] = Look(colors[index % 7], lines[index % 5], markers[index % 11])
+    return found
+
+
+def plain(value: float, _position: int | None = None) -> str:
+    """A number on an axis.
+
+    >>> plain(12500.0), plain(0.01), plain(-3.0), plain(2e-7)
+    ('12,500', '0.01', '−3', '2e−07')
+    """
+    if value == 0:
+        return "0"
+    small_or_huge = not 1e-4 <= abs(value) < 1e7
+    text = f"{value:.0e}" if small_or_huge else f"{value:,.10g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return text.replace("-", "−")
+
+
+def plain_numbers(ax: Axes, *axes: str, bins: int = 5) -> None:
+    """Plain numbers on linear axes (``"x"``, ``"y"``), at most ``bins`` steps."""
+    for name in axes:
+        axis = getattr(ax, f"{name}axis")
+        axis.set_major_locator(MaxNLocator(nbins=bins))
+        axis.set_major_formatter(FuncFormatter(plain))
+
+
+def log_axis(ax: Axes, name: str, ticks: int = 5, **options: Any) -> None:
+    """A logarithmic axis with plain numbers at powers of ten."""
+    getattr(ax, f"set_{name}scale")("symlog" if options else "log", **options)
+    axis = getattr(ax, f"{name}axis")
+    if not options:
+        axis.set_major_locator(LogLocator(base=10.0, numticks=ticks))
+    axis.set_major_formatter(FuncFormatter(plain))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def steps_axis(ax: Axes) -> None:
+    """Training steps, whole numbers."""
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    ax.xaxis.set_major_formatter(FuncFormatter(plain))
+    ax.set_xlabel("training step")
+
+
+def letter(ax: Axes, index: int, title: str = "") -> None:
+    """Panel letter, and a title where the axes do not say it all."""
+    ax.set_title(f"({chr(ord('a') + index)})  {title}".rstrip(), loc="left")
+
+
+def say(ax: Axes, text: str) -> None:
+    """A sentence in the middle of a panel that has nothing to show."""
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY, style="italic", bbox=ground)
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """A line below everything else; nothing if there is nothing to say."""
+    if text:
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=8, style="italic", color=GREY)
+
+
+def stacked(studies: Iterable[str]) -> str:
+    """How the panels of several studies are arranged, in words."""
+    return f"From top to bottom: {', '.join(studies)} study."
+
+
+def abreast(studies: Iterable[str]) -> str:
+    """How the panels of several studies are arranged, in words."""
+    return f"From left to right: {', '.join(studies)} study."
+
+
+def broken(text: str, width: int) -> str:
+    """Text in lines of at most ``width`` characters."""
+    return "\n".join(textwrap.wrap(text, width))
+
+
+_NO_CLOCK = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
+"""Metadata that would change with the time, or with the version of the drawing library."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure."""
+
+    name: str
+    """File name without its ending, such as ``figure_3_curves``."""
+    title: str
+    caption: str
+    """What is shown: runs, protocol, thresholds, intervals, and what is left out."""
+    files: Mapping[str, bytes] = field(repr=False)
+    """Ending → content: ``png`` and ``pdf``."""
+    note: str = ""
+    """For the screen; empty if there is nothing to say."""
+
+
+@styled
+def rendered(figure: Figure) -> dict[str, bytes]:
+    """The figure as PNG and PDF."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the layout is found: not once more for each format
+    files = {}
+    for ending, metadata in _NO_CLOCK.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=ending, dpi=DPI, metadata=metadata)
+        files[ending] = buffer.getvalue()
+    return files
+
+
+def write(drawing: Drawing, folder: Path) -> list[Path]:
+    """The files of a figure, each written whole or not at all."""
+    paths = []
+    for ending, content in drawing.files.items():
+        path = folder / f"{drawing.name}.{ending}"
+        write_atomically(path, content)
+        paths.append(path)
+    return paths
+
+
+def write_captions(drawings: Sequence[Drawing], command: str, folder: Path) -> Path:
+    """``captions.md``: one caption a figure."""
+    parts = ["# Captions\n"]
+    parts += [
+        f"## {drawing.title}\n\n`{drawing.name}.png`, `{drawing.name}.pdf`\n\n{drawing.caption}\n"
+        for drawing in drawings
+    ]
+    parts.append(f"All made by `{command}`.\n")
+    path = folder / "captions.md"
+    write_atomically(path, "\n".join(parts).encode())
+    return path

@@ -1,0 +1,69 @@
+"""Simulated against real: tables and a figure, from the half of the real runs that nothing was fitted to.
+
+python -m studies.calibration.compare --simulated logs_FULL_METRIC --real data/real_runs.parquet
+python -m studies.calibration.compare --simulated logs_SMOKE --real logs_REAL --no-detectors --out results/smoke
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.detectors import DETECTORS
+
+
+def parser() -> Parser:
+    """Command line of this module."""
+    p = Parser("Compare simulated runs with the score half (even repetitions) of real ones.")
+    p.add_argument("--simulated", type=Path, default=DEFAULT_LOGS, help="folder of simulated logs, or a data set")
+    p.add_argument("--real", type=Path, required=True, help="folder of real logs, or a data set")
+    p.add_argument("--out", type=Path, default=Path("results/simulated_vs_real"), help="folder for tables and figure")
+    p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
+    p.add_argument("--detectors", nargs="+", default=[], help="detectors to rank (default: all that are registered)")
+    p.add_argument("--no-detectors", action="store_true", help="rank none: noise and faults alone, which is quick")
+    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=200, help="bootstrap resamples")
+    p.add_plugin("detectors")
+    p.add_jobs()
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, compare, write."""
+    args = parser().parse_args(argv)
+    for name in args.detectors:
+        DETECTORS[name]
+    out = output_folder(args.out)
+
+    from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
+    from rmetric.evaluation.studies import load_study
+    from rmetric.reporting import style as save
+    from rmetric.reporting.table import SCREEN_WIDTH, to_screen, write
+    from studies.calibration.comparison import compare, with_detectors
+    from studies.paper.figures import simulated_vs_real
+    from studies.paper.tables.simulated_vs_real import tables
+
+    studies = {world: load_study(getattr(args, world), args.jobs) for world in ("simulated", "real")}
+    for study in studies.values():
+        for warning in study.warnings():
+            print(f"warning: {warning}", file=sys.stderr)
+    comparison = compare(studies["simulated"].runs, studies["real"].runs)
+    if not args.no_detectors:
+        cache, names = args.cache or out / "cache", list(dict.fromkeys(args.detectors)) or None
+        options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap}
+        both = (Evaluator.of(study, names, cache=cache / world, **options) for world, study in studies.items())
+        comparison = with_detectors(comparison, *both)
+    for table in tables(comparison):
+        write(table, out)
+        print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
+    drawing = simulated_vs_real.draw(comparison)
+    save.write(drawing, out)
+    save.write_captions([drawing], "python -m studies.calibration.compare", out)
+    print(f"tables and {drawing.name} written to {out}/")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

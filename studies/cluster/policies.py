@@ -1,0 +1,237 @@
+"""How a job meets its failures: checkpoints alone, with warnings, with repair; and first-order formulas for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.errors import UserError
+from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
+from rmetric.evaluation.scores import resample
+from rmetric.streams import RunStreams
+from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, Job
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warnings:
+    """A detector, told by the runs it was scored on: recall and lead are never summed up, but drawn together."""
+
+    seen_steps: Mapping[str, Floats]
+    """Fault → one number a failed run, shape (failed runs,), NaN if it was not warned; faults that are missing never
+    are. Of silent corruption: steps from the corruption to the warning, which leads to a rollback to before it. Of all
+    others: steps from the warning to the failure, in which a checkpoint can be written."""
+    false_alarms: Floats
+    """Episodes in the healthy steps of each run, shape (runs,)."""
+    healthy_steps: Floats
+    """Distinct ones of each run, shape (runs,)."""
+    symptoms: float = 1.0
+    """Share of the failures of the components that ail first as the injected fault does; the others are not warned.
+    Nobody has measured it: 1 gives the most that warnings can save."""
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.seen_steps if kind not in CLASSES]
+        if unknown:
+            raise UserError(f"no component fails by {unknown[0]}; known: {', '.join(CLASSES)}")
+        if not 0.0 <= self.symptoms <= 1.0:
+            raise UserError(f"symptoms must be a share from 0 to 1, not {self.symptoms}")
+
+    @classmethod
+    def perfect(cls, job: Job) -> Self:
+        """Every failure is warned just in time to write a checkpoint, corruption at once; no false alarm."""
+        in_time = np.full(1, np.ceil(job.write_s / job.step_time_s) + 1.0)
+        steps = dict.fromkeys(CLASSES, in_time) | {CORRUPTION: np.zeros(1)}
+        return cls(seen_steps=steps, false_alarms=np.zeros(1), healthy_steps=np.ones(1))
+
+    @property
+    def false_alarms_per_step(self) -> float:
+        """Of all runs together."""
+        return float(self.false_alarms.sum() / self.healthy_steps.sum())
+
+    def recall(self, kind: str) -> float:
+        """Share of a class's failed runs that were warned; 0 where nothing was measured.
+
+        >>> Warnings.perfect(Job(gpus=8)).recall("NODE_FAILURE")
+        1.0
+        """
+        steps = self.seen_steps.get(kind, np.empty(0))
+        return float(np.mean(~np.isnan(steps))) if len(steps) else 0.0
+
+    def drawn(self, streams: RunStreams, replicates: int) -> Drawn:
+        """One detector a replicate: the bootstrap over runs carries into every interval how few runs there were."""
+        steps = {}
+        for kind, seen in self.seen_steps.items():
+            if len(seen):
+                (rng,) = streams.generators(f"runs of {kind}")
+                steps[kind] = seen[rng.integers(len(seen), size=(replicates, len(seen)))]
+        (rng,) = streams.generators("healthy runs")
+        weights = resample(len(self.healthy_steps), replicates, rng)
+        healthy = np.maximum(weights @ self.healthy_steps, 1.0)
+        return Drawn(steps, weights @ self.false_alarms / healthy)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Detectors of all replicates."""
+
+    seen_steps: Mapping[str, Floats]
+    """Fault → shape (replicates, failed runs)."""
+    false_alarms_per_step: Floats
+    """Shape (replicates,)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Warnings of a detector, or why there are none."""
+
+    warnings: Warnings | None
+    reason: str = ""
+
+
+def measured(ev: Evaluator, detector: str = CALIBRATED) -> Measured:
+    """On the score half, strict, at the threshold that keeps the false-alarm budget on the fit half."""
+    if detector not in ev.detectors:
+        return Measured(None, f"{detector} was not asked for")
+    budgeted = ev.budgeted(detector)
+    if budgeted.counts is None:
+        return Measured(None, budgeted.reason)
+    counts = budgeted.counts
+    half = ev.halves.score & counts.counted
+    healthy = half & (counts.healthy_steps > 0)
+    if not healthy.any():
+        return Measured(None, "the score half has no healthy step")
+    seen = {}
+    for kind in STANDS_FOR:
+        failed = half & ev.runs_where(fault=kind) & (counts.tp + counts.fn > 0)
+        delays = np.maximum(counts.available - counts.lead, 0.0)
+        seen[kind] = (delays if kind == CORRUPTION else counts.lead)[failed]
+    warnings = Warnings(
+        seen_steps=seen,
+        false_alarms=counts.fp[healthy].astype(np.float64),
+        healthy_steps=counts.healthy_steps[healthy].astype(np.float64),
+    )
+    return Measured(warnings)
+
+
+CHECKPOINTS, WITH_WARNINGS, WITH_REPAIR, BOUND = "checkpoints", "+ warnings", "+ repair", "bound"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A corrupted step is computed once more before its update is kept."""
+
+    share: float = 0.99
+    """Of the harmful corruptions that are repaired: an assumption unless a campaign has measured it."""
+    overhead_pct: float = 1.0
+    """Of the compute that the watch costs.
+
+    **Source:** Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726, unless a campaign has measured it.
+    """
+    share_measured: bool = False
+    overhead_measured: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share <= 1.0:
+            raise UserError(f"the repaired share must be from 0 to 1, not {self.share}")
+        if not 0.0 <= self.overhead_pct < math.inf:
+            raise UserError(f"the overhead of repair must be at least 0 %, not {self.overhead_pct}")
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> Self:
+        """From a campaign's ``summary.json``; what it does not say stays assumed.
+
+        >>> Repair.of({"repaired_share": 0.995, "repair_overhead_pct": -0.02})
+        Repair(share=0.995, overhead_pct=0.0, share_measured=True, overhead_measured=True)
+        """
+        share, overhead = (_number(summary.get(key)) for key in ("repaired_share", "repair_overhead_pct"))
+        found: dict[str, Any] = {}
+        if share is not None:
+            found |= {"share": share, "share_measured": True}
+        if overhead is not None:  # a cost below the noise of a clock is none
+            found |= {"overhead_pct": max(overhead, 0.0), "overhead_measured": True}
+        return cls(**found)
+
+
+def _number(value: object) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known else None  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Checkpoints at the job's interval, and what comes on top of them."""
+
+    name: str
+    warnings: Warnings | None = None
+    repair: Repair | None = None
+    undefined: str = ""
+    """Why nothing can be said about this policy; empty if it can."""
+
+
+def policies(job: Job, found: Measured, repair: Repair) -> list[Policy]:
+    """The three, and a bound: all failures warned in time, all corruption repaired, at no cost."""
+    why = found.reason
+    perfect = Repair(share=1.0, overhead_pct=0.0)
+    return [
+        Policy(name=CHECKPOINTS),
+        Policy(name=WITH_WARNINGS, warnings=found.warnings, undefined=why),
+        Policy(name=WITH_REPAIR, warnings=found.warnings, repair=repair, undefined=why),
+        Policy(name=BOUND, warnings=Warnings.perfect(job), repair=perfect),
+    ]
+
+
+def expected_tor(job: Job, policy: Policy) -> float:
+    """Training Overhead Ratio to first order in the rates of failure.
+
+    .. math:: \\mathrm{TOR} = \\frac{1 - \\sum_k \\lambda_k L_k}{1 + d + c / \\tau}
+
+    with λ_k the failures an hour of a class, L_k the mean hours that one of them costs, d the drag of false alarms and
+    watch, c the write of a checkpoint and τ the work between two. It neglects that failures strike during restarts and
+    that leads may be longer than the time since the failure before.
+    """
+    drag = 0.0
+    if policy.warnings is not None:
+        drag += policy.warnings.false_alarms_per_step * job.write_s / job.step_time_s
+    if policy.repair is not None:
+        drag += policy.repair.overhead_pct / 100.0
+    lost = sum(rate * _lost_h(job, policy, kind, drag) for kind, rate in job.rates_per_h.items())
+    return (1.0 - lost) / (1.0 + drag + job.write_h / job.interval_h)
+
+
+def checkpoint_only_h(job: Job) -> float:
+    """Mean T_observed, exactly, where every failure only throws back to the last checkpoint (``vain_steps`` 0).
+
+    .. math:: M e^{R / M} (e^{(\\tau + c) / M} - 1) T / \\tau
+
+    with M the mean time between failures, R the restart, T the useful hours; of a job of whole intervals, the last of
+    which ends in a checkpoint as well.
+
+    **Source:** Daly 2006, the exact form for failures that only throw back.
+    """
+    mtbf = job.mtbf_h
+    growth = math.expm1((job.interval_h + job.write_h) / mtbf)
+    return mtbf * math.exp(job.restart_h / mtbf) * growth * job.useful_h / job.interval_h
+
+
+def _lost_h(job: Job, policy: Policy, kind: str, drag: float) -> float:
+    """Hours that a failure of this class costs on average."""
+    cycle = job.interval_h * (1.0 + drag) + job.write_h
+    seen_h = np.full(1, np.nan)
+    symptoms = 1.0
+    if policy.warnings is not None:
+        found = policy.warnings.seen_steps.get(kind, np.empty(0))
+        seen_h = found * job.step_h if len(found) else seen_h
+        symptoms = 1.0 if kind == CORRUPTION else policy.warnings.symptoms
+    if kind == CORRUPTION:
+        vain = np.where(np.isnan(seen_h), sum(job.vain_steps) / 2.0 * job.step_h, seen_h).mean() * (1.0 + drag)
+        share = policy.repair.share if policy.repair else 0.0
+        return float(share * job.step_h + (1.0 - share) * (job.restart_h + cycle / 2.0 + vain))
+    in_time = seen_h >= job.write_h
+    after = np.where(in_time, np.mod(seen_h - job.write_h, cycle) + job.write_h, cycle / 2.0)
+    return float(job.restart_h + symptoms * after.mean() + (1.0 - symptoms) * cycle / 2.0)

@@ -1,0 +1,91 @@
+"""``python run_case_study.py --suite mechanism``: train, watch the mechanism, and say which monitor fires for what."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmetric.cli import Parser, output_folder, whole_number
+from rmetric.errors import UserError
+
+if TYPE_CHECKING:
+    from studies.mechanism import MechanismPlan
+
+OUT = Path("results/case_study/mechanism")
+LOGS = "logs"
+CPU_STEPS, GPU_STEPS = 800, 2000
+COMMAND = ["python", "run_case_study.py", "--suite", "mechanism"]
+
+
+def parser() -> Parser:
+    """The options of this suite."""
+    p = Parser(
+        "Break tiny models in ways whose mechanism is known, each at several strengths, and see which monitor fires.",
+        prog="run_case_study.py --suite mechanism",
+    )
+    p.add_argument("--smoke", action="store_true", help="ten short runs: seconds")
+    steps = f"training steps a run (default: {CPU_STEPS}; on a GPU {GPU_STEPS:,}; --smoke: 100)"
+    p.add_argument("--steps", type=whole_number(48), metavar="N", help=steps)
+    p.add_argument("--seeds", type=whole_number(2), metavar="N", help="seeds of each group (default: 3; --smoke: 2)")
+    p.add_argument("--seed", type=whole_number(0), metavar="N", help="of all seeds and onsets (default: 1)")
+    stride = "steps between measurements of the mechanism (default: 10; --smoke: 2)"
+    p.add_argument("--stride", type=whole_number(1), metavar="STEPS", help=stride)
+    p.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default: auto, a GPU if there is one)")
+    p.add_argument("--jobs", type=whole_number(1), metavar="N", help="processes (default: one a core; on a GPU one)")
+    p.add_argument("--out", type=Path, default=OUT, help="folder for the results; logs in its folder logs")
+    p.add_argument("--resume", action="store_true", help="go on with the study that is in --out")
+    return p
+
+
+def main(argv: Sequence[str]) -> None:
+    """Parse, train, score, write, show."""
+    args = parser().parse_args(argv)
+    out = output_folder(args.out)
+    try:
+        from studies.case_study.plan import default_jobs
+        from studies.mechanism import WATCHED
+    except ModuleNotFoundError as error:
+        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
+    from studies.runner import run_study
+
+    began = time.perf_counter()
+    plan = chosen_plan(args)
+    jobs = args.jobs or default_jobs(plan.device)
+    specs = plan.specs()
+    print(f"training {len(specs)} runs of up to {plan.steps:,} steps in {jobs} process{'es' if jobs > 1 else ''}: "
+          f"{len(plan.groups)} groups, {plan.seeds} seeds", flush=True)  # fmt: skip
+    logs = output_folder(out / LOGS)
+    run_study(plan, logs, backend=WATCHED, jobs=jobs, resume=args.resume, overwrite=not args.resume)
+    report(logs, out, shlex.join([*COMMAND, *argv]), jobs=jobs)
+    print(f"logs, tables and figures in {out}/; {time.perf_counter() - began:.0f} s in all")
+
+
+def chosen_plan(args: Namespace) -> MechanismPlan:
+    """What is to be trained; the length depends on where."""
+    from studies.case_study.run import device_of
+    from studies.mechanism import MechanismPlan
+
+    given: dict[str, Any] = {name: getattr(args, name) for name in ("steps", "seeds", "seed", "stride", "device")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.smoke:
+        return MechanismPlan.smoke(**given)
+    on_gpu = device_of(given.get("device", "auto")).type != "cpu"
+    return MechanismPlan(**{"steps": GPU_STEPS if on_gpu else CPU_STEPS, **given})
+
+
+def report(logs: Path, out: Path, command: str, *, jobs: int) -> None:
+    """Score the logs, write what is made of them, show the tables."""
+    from rmetric.evaluation.studies import load_study
+    from rmetric.reporting.table import SCREEN_WIDTH, to_screen
+    from studies.mechanism.findings import MechanismResults
+    from studies.mechanism.report import write_results
+
+    results = MechanismResults.of(load_study(logs, jobs), jobs=jobs)
+    width = shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns
+    for table in write_results(results, out, command):
+        print("\n" + to_screen(table, width))

@@ -1,0 +1,297 @@
+"""Figure 1: from a training run to an alert, and from an alert to a verdict on it.
+
+The diagram is described once, as plain data (:func:`concept`). Graphviz draws it; where the program ``dot`` is missing,
+matplotlib draws the same description at the places that it names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import graphviz
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.text import Text
+
+from rmetric.architectures import ARCHITECTURES
+from rmetric.evaluation.ground_truth import TOLERANCE
+from rmetric.evaluation.protocols import REARM_STEPS
+from rmetric.metric import RMetric
+from rmetric.reporting.style import BLACK, BLUE, GREEN, GREY, PALE, VERMILION, WIDTH_IN, Drawing, rendered, styled
+
+HEIGHT_IN = 5.4
+NAME, TITLE = "figure_1_concept", "Figure 1: Concept"
+DOT_TIMEOUT_S = 30.0
+PADDING_IN = 0.08
+_CLOCK = re.compile(rb"(/CreationDate \(D:)\d{14}")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A box."""
+
+    key: str
+    text: str
+    x: float
+    """Centre, inches from the left; a hint that graphviz does not need."""
+    y: float
+    """Centre, inches from the bottom; likewise."""
+    group: str = ""
+    width: float = 0.0
+    """At least so wide, inches."""
+    color: str = BLACK
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An arrow."""
+
+    tail: str
+    head: str
+    text: str = ""
+    leaves: float | None = None
+    """Where it leaves its tail, inches from the left; the tail's centre if left out. A hint for matplotlib."""
+    arrives: float | None = None
+    """Where it arrives; straight below ``leaves`` if that is given, the head's centre otherwise."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Boxes that belong together, on a pale ground."""
+
+    heading: str
+    heading_below: bool = False
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """What is drawn, whoever draws it."""
+
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
+    groups: dict[str, Group]
+
+    def node(self, key: str) -> Node:
+        """A node by its key."""
+        return next(node for node in self.nodes if node.key == key)
+
+
+def concept() -> Diagram:
+    """The diagram; every number in it is read from the code that uses it."""
+    metric = RMetric.paper()
+    workers = {profile.workers for _, profile in ARCHITECTURES.items()}
+    weights = metric.weights
+    left, middle, right, truth = 0.82, 2.2, 3.58, 5.72
+    wide = 4.04
+    return Diagram(
+        nodes=[
+            Node("run", "Training run; a fault begins at a random step (the onset)", middle, 5.1, width=wide),
+            Node("lambda", "λ: hardware\nevents per hour", left, 4.3, "metric", 1.22),
+            Node("sigma", f"σ²: gradient variance\nover {_either(workers)} workers", middle, 4.3, "metric", 1.22),
+            Node("delta", "ΔL: drift of the\nvalidation loss", right, 4.3, "metric", 1.22),
+            Node("norm", f"min–max of each signal over its own last {metric.window:,} records:\n"
+                         "λ′, σ²′ and ΔL′ between 0 and 1", middle, 3.52, "metric", wide),
+            Node("r", f"R, between 0 and {sum(weights):g}", middle, 2.74, "metric", wide),
+            Node("alert", f"Alert: R > {metric.threshold:g}", middle, 2.16, "metric", color=BLUE),
+            Node("twin", "Fault-free twin: same seed,\ndata order and noise", truth, 4.84, "truth", 2.1),
+            Node("judge", "Losses on one fixed\nheld-out batch compared", truth, 3.9, "truth", 2.1),
+            Node("failure", "Failure step: first step with a\nloss that is not finite, a worker\n"
+                            f"lost for good, or an excess over\nthe twin of more than {100 * TOLERANCE:g} % that\n"
+                            "lasts to the end", truth, 2.66, "truth", 2.1, color=VERMILION),
+            Node("score", "Each alert against the onset and the failure", 3.3, 1.4, "scores", 2.9),
+            Node("paper", "Paper protocol: an alert anywhere in\na failed run counts as a warning;\n"
+                          "lead = failure − first alert", 1.85, 0.48, "scores", 2.9),
+            Node("strict", "Strict protocol: only an alert episode that\nbegins from onset to failure warns; one in\n"
+                           f"healthy steps is a false alarm ({REARM_STEPS} quiet\nsteps end an episode)",
+                 5.2, 0.48, "scores", 2.9, color=GREEN),
+        ],
+        edges=[
+            Edge("run", "lambda", leaves=left),
+            Edge("run", "sigma", leaves=middle),
+            Edge("run", "delta", leaves=right),
+            Edge("lambda", "norm", leaves=left),
+            Edge("sigma", "norm", leaves=middle),
+            Edge("delta", "norm", leaves=right),
+            Edge("norm", "r", f"{weights.lambda_:.2f} λ′", leaves=left),
+            Edge("norm", "r", f"{weights.sigma_sq:.2f} σ²′", leaves=middle),
+            Edge("norm", "r", f"{weights.delta_l:.2f} ΔL′", leaves=right),
+            Edge("r", "alert"),
+            Edge("run", "judge", leaves=4.1, arrives=4.95),
+            Edge("twin", "judge"),
+            Edge("judge", "failure"),
+            Edge("alert", "score", leaves=middle),
+            Edge("failure", "score", arrives=4.3),
+            Edge("score", "paper", arrives=2.4, leaves=2.6),
+            Edge("score", "strict", arrives=4.5, leaves=4.2),
+        ],
+        groups={
+            "metric": Group("R-Metric as published", heading_below=True),
+            "truth": Group("Ground truth, kept from all detectors"),
+            "scores": Group("Scores, always side by side"),
+        },
+    )  # fmt: skip
+
+
+def draw() -> Drawing:
+    """The figure, by graphviz if it can."""
+    diagram = concept()
+    files = by_graphviz(diagram)
+    note = ""
+    if files is None:
+        files = rendered(by_matplotlib(diagram))
+        note = "note: figure 1 was drawn by matplotlib, because the program dot (graphviz) was not found or failed."
+    caption = (
+        "From a training run to an alert, and from an alert to a verdict on it. Weights, window and threshold are the "
+        "published ones. The ground truth compares each run with a fault-free twin; no detector sees it. Both "
+        "protocols judge the same alerts. Drawn from a description in the code, no data, by "
+        + ("matplotlib, because graphviz was not available." if note else "graphviz.")
+    )
+    return Drawing(NAME, TITLE, caption, files, note)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Graphviz
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def dot_source(diagram: Diagram) -> str:
+    """The description in the language of graphviz."""
+    font = {"fontname": "DejaVu Sans", "fontsize": "9.4"}
+    box = {"shape": "box", "style": "rounded,filled", "fillcolor": "white", "margin": "0.06,0.05", "height": "0"}
+    graph = graphviz.Digraph(
+        graph_attr={**font, "size": f"{WIDTH_IN},9", "ranksep": "0.28", "nodesep": "0.12", "newrank": "true"},
+        node_attr={**font, **box},
+        edge_attr={**font, "arrowsize": "0.6"},
+    )
+    for group in ("", *diagram.groups):
+        members = [node for node in diagram.nodes if node.group == group]
+        if not group:
+            _add_nodes(graph, members)
+            continue
+        with graph.subgraph(name=f"cluster_{group}") as cluster:
+            place = "b" if diagram.groups[group].heading_below else "t"
+            cluster.attr(label=diagram.groups[group].heading, labeljust="l", labelloc=place, fontcolor=GREY)
+            cluster.attr(style="rounded,filled", fillcolor=PALE, color=PALE)
+            _add_nodes(cluster, members)
+    for edge in diagram.edges:
+        graph.edge(edge.tail, edge.head, **({"label": f" {edge.text} "} if edge.text else {}))
+    return graph.source
+
+
+def _add_nodes(graph: graphviz.Digraph, nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        graph.node(node.key, node.text.replace("\n", r"\n"), width=f"{node.width:g}", color=node.color,
+                   penwidth="1" if node.color == BLACK else "1.8")  # fmt: skip
+
+
+def by_graphviz(diagram: Diagram) -> dict[str, bytes] | None:
+    """PNG and PDF by the program ``dot``; ``None`` if it is missing or fails."""
+    source = dot_source(diagram).encode()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "TZ": "UTC"}
+    files = {}
+    for ending in ("png", "pdf"):
+        command = ["dot", f"-T{ending}", *(["-Gdpi=200"] if ending == "png" else [])]
+        try:
+            made = subprocess.run(
+                command, input=source, capture_output=True, env=environment, timeout=DOT_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if made.returncode or not made.stdout:
+            return None
+        files[ending] = _CLOCK.sub(rb"\g<1>19700101000000", made.stdout)
+    return files
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Matplotlib
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Box:
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+
+@styled
+def by_matplotlib(diagram: Diagram) -> Figure:
+    """The same description, drawn where its hints say; one data unit is one inch."""
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set_xlim(0, WIDTH_IN)
+    ax.set_ylim(0, HEIGHT_IN)
+    ax.set_axis_off()
+    boxes = {node.key: _draw_node(ax, node) for node in diagram.nodes}
+    for key, group in diagram.groups.items():
+        _draw_group(ax, group, [boxes[node.key] for node in diagram.nodes if node.group == key])
+    for edge in diagram.edges:
+        _draw_edge(ax, edge, boxes[edge.tail], boxes[edge.head])
+    return figure
+
+
+def _draw_node(ax: Axes, node: Node) -> _Box:
+    text = ax.text(node.x, node.y, node.text, ha="center", va="center", fontsize=8, zorder=4, gid=f"node {node.key}")
+    width, height = _size_in(ax, text)
+    width = max(node.width, width + 2 * PADDING_IN)
+    height += 2 * PADDING_IN
+    box = _Box(node.x - width / 2, node.y - height / 2, node.x + width / 2, node.y + height / 2)
+    _rectangle(
+        ax, box, edgecolor=node.color, facecolor="white", linewidth=1.0 if node.color == BLACK else 1.8, zorder=3
+    )
+    return box
+
+
+def _size_in(ax: Axes, text: Text) -> tuple[float, float]:
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    extent = text.get_window_extent()
+    return extent.width / figure.dpi, extent.height / figure.dpi
+
+
+def _rectangle(ax: Axes, box: _Box, **look: object) -> None:
+    style = "round,pad=0,rounding_size=0.06"
+    ax.add_patch(
+        FancyBboxPatch((box.left, box.bottom), box.right - box.left, box.top - box.bottom, boxstyle=style, **look)  # type: ignore[arg-type]
+    )
+
+
+def _draw_group(ax: Axes, group: Group, boxes: Sequence[_Box]) -> None:
+    text = ax.text(0, 0, group.heading, ha="left", va="bottom", fontsize=8, color=GREY, style="italic", zorder=4)
+    _, height = _size_in(ax, text)
+    above, below = (0.0, height) if group.heading_below else (height, 0.0)
+    frame = _Box(
+        min(box.left for box in boxes) - PADDING_IN,
+        min(box.bottom for box in boxes) - PADDING_IN - 0.5 * below,
+        max(box.right for box in boxes) + PADDING_IN,
+        max(box.top for box in boxes) + PADDING_IN + above,
+    )
+    bottom = frame.bottom + 0.5 * PADDING_IN if group.heading_below else frame.top - height - 0.5 * PADDING_IN
+    text.set_position((frame.left + PADDING_IN, bottom))
+    _rectangle(ax, frame, edgecolor="none", facecolor=PALE, zorder=1)
+
+
+def _draw_edge(ax: Axes, edge: Edge, tail: _Box, head: _Box) -> None:
+    start_x = (tail.left + tail.right) / 2 if edge.leaves is None else edge.leaves
+    end_x = edge.arrives
+    if end_x is None:
+        end_x = (head.left + head.right) / 2 if edge.leaves is None else edge.leaves
+    start, end = (start_x, tail.bottom), (end_x, head.top)
+    ax.add_patch(
+        FancyArrowPatch(
+            start, end, arrowstyle="-|>", mutation_scale=8, shrinkA=0, shrinkB=0, linewidth=1.0, color=BLACK, zorder=2,
+        )
+    )  # fmt: skip
+    if edge.text:
+        ax.text(start[0] + 0.06, (start[1] + end[1]) / 2, edge.text, ha="left", va="center", fontsize=8, zorder=4)
+
+
+def _either(numbers: set[int]) -> str:
+    return " or ".join(map(str, sorted(numbers)))

@@ -1,0 +1,288 @@
+"""Figure 3: all detectors at all thresholds, under both protocols."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from rmetric.evaluation.curves import Curve
+from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
+from rmetric.evaluation.protocols import Protocol
+from rmetric.evaluation.scores import false_alarms_per_1000, precision, recall, totals
+from rmetric.evaluation.thresholds import BUDGET_PER_STEP
+from rmetric.reporting import style
+from rmetric.reporting.style import Drawing, rendered
+from studies.paper.tables import captions
+from studies.paper.tables.side_by_side import woven
+
+NAME, TITLE = "figure_3_curves", "Figure 3: Precision–recall and ROC"
+SEVERAL: tuple[tuple[Protocol, str, str], ...] = (
+    ("strict", NAME, "Figure 3: Precision–recall and free-response ROC, strict protocol"),
+    ("paper", "figure_3b_curves_paper", "Figure 3b: Precision–recall and ROC, paper protocol"),
+)
+"""With several studies: protocol, name and title of each figure."""
+HEIGHT_IN = 6.9
+EARLY_END = "A failed run ends early and has less time to alert in, so that a curve may lie below."
+NO_INTERVALS = "Detectors that meet in a point hide each other there. No intervals are drawn; Table 3 has them."
+MOST_CURVES = 9
+"""As many curves as can be told apart in one panel."""
+BUDGET_PER_1000 = 1000.0 * BUDGET_PER_STEP
+
+
+def draw(ev: Evaluator, footnote: str = "") -> Drawing:
+    """The figure."""
+    return Drawing(NAME, TITLE, _caption(ev, chosen([ev])), rendered(figure(ev, footnote)))
+
+
+def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> list[Drawing]:
+    """Two figures, one a protocol, with one column of panels a study."""
+    names = chosen(list(studies.values()))
+    drawings = []
+    for protocol, name, title in SEVERAL:
+        files = rendered(several(studies, protocol, names, footnote))
+        drawings.append(Drawing(name, title, _caption_of_several(studies, protocol, names), files))
+    return drawings
+
+
+def chosen(studies: Sequence[Evaluator]) -> list[str]:
+    """The detectors whose curves are drawn: all if they are few, else the R-Metrics and the best others.
+
+    Those with the highest average precision under the strict protocol, averaged over the studies, causal ones alone.
+    """
+    known = [name for name in studies[0].detectors if all(name in ev.detectors for ev in studies)]
+    if len(known) <= MOST_CURVES:
+        return known
+    kept = [name for name in (REFERENCE, CALIBRATED) if name in known]
+    others = [name for name in known if name not in kept and studies[0].detectors[name].causal]
+
+    def merit(name: str) -> float:
+        found = [ev.curve(name, "strict").average_precision().value for ev in studies]
+        return -math.fsum(value for value in found if not math.isnan(value))
+
+    best = sorted(others, key=lambda name: (merit(name), name))[: MOST_CURVES - len(kept)]
+    return [name for name in known if name in kept or name in best]
+
+
+@style.styled
+def several(studies: Mapping[str, Evaluator], protocol: Protocol, names: Sequence[str], footnote: str = "") -> Figure:
+    """Precision–recall above, false alarms below; one column a study."""
+    made = style.new_figure(HEIGHT_IN)
+    axes = made.subplots(2, len(studies), squeeze=False)
+    looks = _looks(names)
+    for column, (study, ev) in enumerate(studies.items()):
+        _precision_recall(axes[0, column], ev, protocol, looks)
+        (_free_response if protocol == "strict" else _roc)(axes[1, column], ev, looks)
+        for row, what in enumerate(("", ", free-response ROC" if protocol == "strict" else ", ROC of runs")):
+            _finish(axes[row, column], row * len(studies) + column, f"{study}, {protocol} protocol{what}")
+    _legend(made, next(iter(studies.values())), looks)
+    style.footnote(made, footnote)
+    return made
+
+
+@style.styled
+def figure(ev: Evaluator, footnote: str = "") -> Figure:
+    """2 × 2: precision–recall above, false alarms below; strict on the left, paper on the right."""
+    made = style.new_figure(HEIGHT_IN)
+    axes = made.subplots(2, 2)
+    looks = _looks(chosen([ev]))
+    _precision_recall(axes[0, 0], ev, "strict", looks)
+    _precision_recall(axes[0, 1], ev, "paper", looks)
+    _free_response(axes[1, 0], ev, looks)
+    _roc(axes[1, 1], ev, looks)
+    titles = ("strict protocol", "paper protocol", "strict protocol, free-response ROC", "paper protocol, ROC of runs")
+    for index, (ax, title) in enumerate(zip(axes.flat, titles, strict=True)):
+        _finish(ax, index, title)
+    _legend(made, ev, looks)
+    style.footnote(made, footnote)
+    return made
+
+
+def _looks(names: Sequence[str]) -> dict[str, style.Look]:
+    """Both R-Metrics thicker than the others."""
+    looks = style.looks(names, REFERENCE)
+    return {name: replace(look, width=2.0) if name == CALIBRATED else look for name, look in looks.items()}
+
+
+def _finish(ax: Axes, index: int, title: str) -> None:
+    style.letter(ax, index, title)
+    ax.set_ylim(-0.02, 1.04)
+    ax.grid(visible=True)
+    style.plain_numbers(ax, "y", bins=5)
+
+
+def _legend(made: Figure, ev: Evaluator, looks: dict[str, style.Look]) -> None:
+    handles = [
+        Line2D([], [], color=look.color, linestyle=look.line, marker=look.marker, linewidth=look.width,
+               label=f"{ev.detectors[name].title}{'' if ev.detectors[name].causal else ', not causal'}")
+        for name, look in looks.items()
+    ]  # fmt: skip
+    made.legend(handles=handles, loc="outside upper left", ncols=3, handlelength=3.4, columnspacing=1.2)
+
+
+def _precision_recall(ax: Axes, ev: Evaluator, protocol: Protocol, looks: dict[str, style.Look]) -> None:
+    ax.set_xlabel("recall (share of failed runs)")
+    ax.set_ylabel("precision (share of alarms)" if protocol == "strict" else "precision (share of alerted runs)")
+    ax.set_xlim(-0.02, 1.02)
+    style.plain_numbers(ax, "x", bins=5)
+    curves = _curves(ev, protocol, looks)
+    if not curves:
+        style.say(ax, f"not defined: {undefined(ev, protocol)}")
+        return
+    for name, curve in curves.items():
+        recalls, precisions = curve.precision_recall()
+        if len(precisions):  # else no threshold warns any run
+            _stairs(ax, recalls, precisions, looks[name], "pre")
+        sums = totals(ev.counts(name, protocol))
+        _mark(ax, float(recall(sums)), float(precision(sums)), looks[name])
+    if protocol == "paper":
+        curve = next(iter(curves.values()))
+        share = curve.failed / (curve.failed + curve.healthy) if curve.failed + curve.healthy else math.nan
+        ax.axhline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+        ax.text(1.0, 0.01, "dotted: an alert in every run", ha="right", va="bottom", color=style.GREY)
+
+
+def _free_response(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
+    ax.set_xlabel("false alarms per 1,000 healthy steps; left edge: 0")
+    ax.set_ylabel("recall (share of failed runs)")
+    curves = _curves(ev, "strict", looks)
+    healthy = max((curve.healthy for curve in curves.values()), default=0)
+    half_an_alarm = 500.0 / healthy if healthy else math.inf
+    edge = min(half_an_alarm, BUDGET_PER_1000 / 10.0)
+    ax.set_xscale("log")
+    style.log_axis(ax, "x")
+    ax.set_xlim(edge, 1000.0 / 50.0)
+    ax.axvline(BUDGET_PER_1000, color=style.GREY, linewidth=1.0, linestyle=(0, (2, 2)), zorder=1)
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    ax.text(BUDGET_PER_1000 * 0.93, 1.02, "budget", ha="right", va="top", color=style.GREY, bbox=ground, zorder=5)
+    if not curves:
+        style.say(ax, f"not defined: {undefined(ev, 'strict')}")
+        return
+    for name, curve in curves.items():
+        rates, recalls = curve.frontier()
+        rates = np.append(np.maximum(rates, edge), 1e3)
+        _stairs(ax, rates, np.append(recalls, recalls[-1:]), looks[name], "post")
+        sums = totals(ev.counts(name, "strict"))
+        _mark(ax, max(float(false_alarms_per_1000(sums)), edge), float(recall(sums)), looks[name])
+
+
+def _roc(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
+    ax.set_xlabel("false-positive rate (share of other runs)")
+    ax.set_ylabel("recall (share of failed runs)")
+    ax.set_xlim(-0.02, 1.02)
+    style.plain_numbers(ax, "x", bins=5)
+    curves = _curves(ev, "paper", looks)
+    if not curves:
+        style.say(ax, f"not defined: {undefined(ev, 'paper')}")
+        return
+    ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    for name, curve in curves.items():
+        rates, recalls = curve.false_alarm_rate[::-1], curve.recall[::-1]
+        _stairs(ax, np.append(0.0, rates), np.append(0.0, recalls), looks[name], None)
+        sums = totals(ev.counts(name, "paper"))
+        _mark(ax, float(sums.fp) / curve.healthy, float(recall(sums)), looks[name])
+
+
+def _curves(ev: Evaluator, protocol: Protocol, looks: dict[str, style.Look]) -> dict[str, Curve]:
+    """Those that are defined, the emphasised one last, on top."""
+    if undefined(ev, protocol):
+        return {}
+    return {name: ev.curve(name, protocol) for name in reversed(looks)}
+
+
+def undefined(ev: Evaluator, protocol: Protocol) -> str:
+    """Why there are no curves; empty if there are."""
+    counted = ev.timeline.counted(protocol)
+    if not (counted & ev.timeline.failed).any():
+        return "no run failed"
+    if protocol == "strict" and not ev.timeline.healthy_steps[counted].sum():
+        return "no healthy step"
+    if protocol == "paper" and ev.timeline.failed[counted].all():
+        return "every run failed"
+    return ""
+
+
+def _stairs(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], look: style.Look, where: str | None) -> None:
+    drawstyle = f"steps-{where}" if where else "default"
+    ax.plot(x, y, color=look.color, linestyle=look.line, linewidth=look.width, drawstyle=drawstyle)  # type: ignore[arg-type]
+
+
+def _mark(ax: Axes, x: float, y: float, look: style.Look) -> None:
+    """Where the published threshold lies."""
+    if not (math.isnan(x) or math.isnan(y)):
+        ax.plot(x, y, marker=look.marker, color=look.color, markersize=6, markeredgecolor="white", markeredgewidth=0.6,
+                linestyle="none", zorder=5, clip_on=False)  # fmt: skip
+
+
+def _caption(ev: Evaluator, names: Sequence[str]) -> str:
+    parts = [
+        f"{_which(ev, names)} at every threshold, nothing fitted; markers: their published thresholds. (a, b) "
+        "Precision and recall, best precision at that recall or above. (c) Free-response ROC: best recall at that rate "
+        f"of false alarms or below, over {_healthy(ev):,} distinct healthy steps; dotted: the budget of "
+        f"{BUDGET_PER_1000:g} false alarms per 1,000 healthy steps. (d) ROC over runs, the other runs being those that "
+        f"did not fail; dotted: "
+        f"chance. {EARLY_END}",
+        *_undefined(ev, ("strict", "paper")),
+        captions.BOTH,
+        captions.runs(ev),
+        *captions.unmeasured(ev),
+        NO_INTERVALS,
+    ]
+    return " ".join(parts)
+
+
+def _caption_of_several(studies: Mapping[str, Evaluator], protocol: Protocol, names: Sequence[str]) -> str:
+    below = (
+        "Below: free-response ROC, best recall at that rate of false alarms or below; dotted: the budget of "
+        f"{BUDGET_PER_1000:g} false alarms per 1,000 healthy steps."
+    )
+    if protocol == "paper":
+        below = (
+            "Below: ROC over runs, the other runs being those that did not fail; dotted: an alert in every run, and "
+            f"chance. {EARLY_END}"
+        )
+    own = {
+        study: " ".join(
+            [
+                *([f"{_healthy(ev):,} distinct healthy steps."] if protocol == "strict" else []),
+                *_undefined(ev, (protocol,)),
+                captions.runs(ev),
+                *captions.unmeasured(ev),
+            ]
+        )
+        for study, ev in studies.items()
+    }
+    parts = [
+        style.abreast(studies),
+        f"{_which(next(iter(studies.values())), names)} at every threshold, nothing fitted; markers: their published "
+        "thresholds. Above: precision and recall, best precision at that recall or above.",
+        below,
+        captions.STRICT if protocol == "strict" else captions.PAPER,
+        woven(own),
+        NO_INTERVALS,
+    ]
+    return " ".join(parts)
+
+
+def _healthy(ev: Evaluator) -> int:
+    return int(ev.timeline.healthy_steps[ev.timeline.counted("strict")].sum())
+
+
+def _which(ev: Evaluator, names: Sequence[str]) -> str:
+    if len(names) == len(ev.detectors):
+        return "All detectors"
+    return (
+        f"{len(names)} of {len(ev.detectors)} detectors (the R-Metrics and the causal ones with the highest average "
+        "precision under the strict protocol on these very runs; Table 3b has all)"
+    )
+
+
+def _undefined(ev: Evaluator, protocols: Sequence[Protocol]) -> list[str]:
+    known = {protocol: undefined(ev, protocol) for protocol in protocols}
+    return [f"Not defined under {protocol}: {reason}." for protocol, reason in known.items() if reason]

@@ -1,0 +1,262 @@
+"""Figure 4: how long before the failure the warning came, by fault, and how long there was at most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
+from numpy.typing import NDArray
+
+from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
+from rmetric.evaluation.protocols import Counts
+from rmetric.evaluation.thresholds import BUDGET_PER_STEP
+from rmetric.reporting import style
+from rmetric.reporting.style import Drawing, rendered
+from studies.paper.tables import captions
+from studies.paper.tables.side_by_side import woven
+
+NAME, TITLE = "figure_4_lead_times", "Figure 4: Lead times by fault"
+ALL_FAULTS = "all faults"
+QUARTILES_FROM = 5
+"""Fewer values than this are shown as points alone."""
+GOLDEN = 0.6180339887498949
+BAND = 0.27
+"""Distance between the series of one row, in rows."""
+LOOKS = (style.Look(style.BLACK, "-", "o"), style.Look(style.BLUE, "-", "s"), style.Look(style.VERMILION, "-", "^"))
+"""Of the R-Metrics and of the other detector."""
+POSSIBLE = style.Look(style.GREY, "-", "|")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One detector, at the threshold it is shown at."""
+
+    title: str
+    counts: Counts
+    look: style.Look
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the figure shows."""
+
+    series: Sequence[Series]
+    runs: NDArray[np.bool_]
+    """Shape (runs,): those that are scored."""
+    how: str
+    """Thresholds and runs, in words."""
+
+
+def draw(ev: Evaluator, footnote: str = "") -> Drawing:
+    """The figure."""
+    shown = select(ev)
+    return Drawing(NAME, TITLE, _caption(ev, shown), rendered(figure(ev, shown, footnote)))
+
+
+def select(ev: Evaluator) -> Shown:
+    """The R-Metrics and the best other detector, at thresholds fitted to the budget, or published ones."""
+    names = [name for name in (REFERENCE, CALIBRATED) if name in ev.detectors]
+    other = best_other(ev)
+    fitted = {name: ev.within_budget(name) for name in (*names, *([other] if other else []))}
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
+    if other and failed.any() and all(item.counts is not None for item in fitted.values()):
+        series = [
+            Series(f"{_short(ev, name)}, threshold {item.threshold:.3g}", item.counts, look)
+            for (name, item), look in zip(fitted.items(), LOOKS, strict=False)
+            if item.counts is not None
+        ]
+        how = (
+            f"Thresholds: highest F1 within {1000 * BUDGET_PER_STEP:g} false alarms per 1,000 healthy steps on the "
+            "fit half (odd repetition or seed); shown is the other half. The other detector is the causal one with the "
+            "highest recall on the fit half."
+        )
+        return Shown(series, ev.halves.score, how)
+    other = ev.best_baseline("strict")
+    names += [other] if other else []
+    series = [
+        Series(ev.detectors[name].title, ev.counts(name, "strict"), look)
+        for name, look in zip(names, LOOKS, strict=False)
+    ]
+    how = (
+        "Published thresholds and all runs, because these logs do not have failed runs in both halves, one to fit "
+        "thresholds and one to score them; the other detector is the causal one with the highest F1."
+    )
+    return Shown(series, np.ones(len(ev.timeline), bool), how)
+
+
+def _short(ev: Evaluator, name: str) -> str:
+    """Title without the published threshold, which is not the one in use."""
+    return re.sub(r" \([^)]*\d[^)]*\)$| > .*", "", ev.detectors[name].title)
+
+
+def best_other(ev: Evaluator) -> str | None:
+    """The causal detector that is no R-Metric and warns most runs of the fit half within the budget."""
+    best: tuple[int, str] | None = None
+    for name, detector in ev.detectors.items():
+        found = ev.within_budget(name)
+        if name in (REFERENCE, CALIBRATED) or not detector.causal or found.counts is None:
+            continue
+        warned = int(found.counts.tp[ev.halves.fit].sum())
+        if best is None or warned > best[0]:
+            best = (warned, name)
+    return None if best is None else best[1]
+
+
+@style.styled
+def figure(ev: Evaluator, shown: Shown, footnote: str = "") -> Figure:
+    """One row a fault, the longest available time on top; a row of all faults above."""
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    available = ev.timeline.failure_step - ev.timeline.onset
+    rows = _rows(ev, failed, available)
+    made = style.new_figure(_height(rows if failed.any() else [], shown))
+    ax = made.subplots()
+    _panel(ax, ev, shown, rows)
+    if failed.any():
+        handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
+        handles += [_handle(series.title, series.look) for series in shown.series]
+        made.legend(handles=handles, loc="outside upper left", ncols=3 if len(handles) <= 3 else 2, columnspacing=1.2)
+    style.footnote(made, footnote)
+    return made
+
+
+def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
+    """The figure with one panel a study, their faults in the same rows."""
+    shown = {study: select(ev) for study, ev in studies.items()}
+    caption = woven({study: _caption(ev, shown[study]) for study, ev in studies.items()})
+    return Drawing(NAME, TITLE, f"{style.abreast(studies)} {caption}", rendered(several(studies, shown, footnote)))
+
+
+@style.styled
+def several(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnote: str = "") -> Figure:
+    """The figure of :func:`draw_several`."""
+    faults = list(dict.fromkeys(name for study, ev in studies.items() for name, _ in _rows_of(ev, shown[study])))
+    rows = {study: dict(_rows_of(ev, shown[study])) for study, ev in studies.items()}
+    series = max(len(item.series) for item in shown.values())
+    made = style.new_figure(1.2 + 0.2 * series + (0.26 + 0.12 * series) * max(len(faults), 2))
+    axes = made.subplots(1, len(studies), squeeze=False)[0]
+    for index, (ax, (study, ev)) in enumerate(zip(axes, studies.items(), strict=True)):
+        none = np.zeros(len(ev.timeline), bool)
+        known = [(fault, rows[study].get(fault, none)) for fault in faults]
+        _panel(ax, ev, shown[study], known)
+        style.letter(ax, index, study)
+        if index and ax.get_yticks().size:
+            ax.set_yticks(range(len(faults)), [""] * len(faults))
+            ax.set_ylabel("")
+    handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
+    handles += [_handle(f"{study}: {item.title}", item.look) for study in studies for item in shown[study].series]
+    made.legend(handles=handles, loc="outside upper left", ncols=2, columnspacing=1.2)
+    style.footnote(made, footnote)
+    return made
+
+
+def _rows_of(ev: Evaluator, shown: Shown) -> list[tuple[str, NDArray[np.bool_]]]:
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    return _rows(ev, failed, ev.timeline.failure_step - ev.timeline.onset)
+
+
+def _height(rows: Sequence[object], shown: Shown) -> float:
+    return 1.35 + (0.26 + 0.12 * max(len(shown.series), 2)) * max(len(rows), 2) + 0.2 * (len(shown.series) > 2)
+
+
+def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDArray[np.bool_]]]) -> None:
+    """One row a fault; the reason why not, if no run failed."""
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    available = ev.timeline.failure_step - ev.timeline.onset
+    band = BAND if len(shown.series) <= 2 else 0.8 / (len(shown.series) + 1)
+    ax.set_xlabel("lead: steps from the first warning to the failure")
+    if not failed.any():
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.set_ylabel("fault")
+        style.say(ax, "not defined: no run failed after a known onset")
+        return
+    for index, (_, chosen) in enumerate(rows):
+        middle = 1.0 if len(shown.series) <= 2 else len(shown.series) / 2.0
+        _band(ax, available[chosen], index - band * middle, POSSIBLE, band)
+        for place, series in enumerate(shown.series):
+            warned = chosen & (series.counts.tp > 0)
+            y = index + band * (place + 1 - middle)
+            _band(ax, series.counts.lead[warned], y, series.look, band)
+            ax.text(1.015, y, f"{int(warned.sum())} of {int(chosen.sum())}", transform=ax.get_yaxis_transform(),
+                    va="center", ha="left", color=series.look.color)  # fmt: skip
+        if index:
+            ax.axhline(index - 0.5, color="#DDDDDD", linewidth=1.2 if index == 1 else 0.5, zorder=0)
+    _axes(ax, rows, float(np.nanmax(available[failed])))
+
+
+def _rows(
+    ev: Evaluator, failed: NDArray[np.bool_], available: NDArray[np.float64]
+) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Label and runs of each row; a fault of the logs without a failed run is kept."""
+    fault_R = np.array([run.fault for run in ev.study.runs])
+    medians = {
+        fault: float(np.median(available[failed & (fault_R == fault)])) if (failed & (fault_R == fault)).any() else -1.0
+        for fault in dict.fromkeys(fault_R.tolist())
+        if fault != "NONE"
+    }
+    order = sorted(medians, key=lambda fault: (-medians[fault], fault))
+    return [(ALL_FAULTS, failed), *((fault, failed & (fault_R == fault)) for fault in order)]
+
+
+def _band(ax: Axes, values: NDArray[np.float64], y: float, look: style.Look, band: float) -> None:
+    """Every value as a point; median and quartiles as well if there are enough."""
+    ranked = np.sort(values)
+    spread = ((np.arange(len(ranked)) * GOLDEN) % 1.0 - 0.5) * 0.55 * band
+    ax.plot(ranked, y + spread, marker=look.marker, markersize=2.6, linestyle="none", color=look.color, alpha=0.6,
+            markeredgewidth=0.6 if look.marker == "|" else 0.0, zorder=2)  # fmt: skip
+    if len(ranked) >= QUARTILES_FROM:
+        low, middle, high = np.quantile(ranked, [0.25, 0.5, 0.75])
+        ax.plot([low, high], [y, y], color=look.color, linewidth=2.2, solid_capstyle="butt", zorder=3)
+        ax.plot(middle, y, color=look.color, zorder=4, **_median(look))
+
+
+def _axes(ax: Axes, rows: Sequence[tuple[str, NDArray[np.bool_]]], longest: float) -> None:
+    style.log_axis(ax, "x", linthresh=1.0, linscale=0.3)
+    ticks = [0.0, *(10.0**power for power in range(8) if 10.0**power <= max(longest, 10.0) * 1.5)]
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.set_xlim(-0.15, max(longest, 10.0) * 1.3)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(range(len(rows)), [_label(name) for name, _ in rows])
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylabel("fault")
+    ax.grid(visible=True, axis="x")
+    ax.text(1.015, 1.003, "warned\nof failed", transform=ax.transAxes, va="bottom", ha="left")
+
+
+def _label(fault: str) -> str:
+    return style.broken(fault.replace("_", " ").replace("+", " + "), 16)
+
+
+def _median(look: style.Look) -> dict[str, Any]:
+    """How a median is marked: as a series' points, but large and hollow."""
+    marker = "D" if look.marker == "|" else look.marker
+    return {"marker": marker, "markersize": 4.8, "markerfacecolor": "white", "markeredgewidth": 1.2}
+
+
+def _handle(text: str, look: style.Look) -> Line2D:
+    return Line2D([], [], color=look.color, linewidth=2.2, label=text, **_median(look))
+
+
+def _caption(ev: Evaluator, shown: Shown) -> str:
+    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    warned = [
+        f"{series.title}: {int((failed & (series.counts.tp > 0)).sum())} of {int(failed.sum())} failed runs warned"
+        for series in shown.series
+    ]
+    parts = [
+        "Lead times under the strict protocol, by fault, in steps, beside the steps that there were from the onset to "
+        "the failure (grey; no warning can come earlier). A point is a run; line: quartiles, hollow mark: median, "
+        f"where there are {QUARTILES_FROM} or more. On the right: warned of failed runs; a run that was not warned has "
+        f"no lead and no point. {'; '.join(warned)}.",
+        shown.how,
+        captions.STRICT,
+        captions.runs(ev, shown.runs),
+    ]
+    return " ".join(parts)

@@ -1,0 +1,134 @@
+"""Reliability of the risk: of the records that were given a probability, the share of which it came true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.scores import Score
+from rmetric.reporting import style
+from rmetric.reporting.style import Drawing, rendered
+from studies.paper.tables.risk import SKILL, described, judge
+from studies.risk.frames import AFTER, HEALS, SUBSETS, Judged, brier_frame, healing_frame, reliability_frame
+
+NAME, TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
+COLUMNS = 3
+HEIGHTS = (3.0, 1.0)
+"""Of a diagram and of the numbers of runs below it."""
+
+
+def draw(ev: Evaluator, footnote: str = "") -> Drawing:
+    """The figure, by the shipped model."""
+    return draw_judged(judge(ev), footnote)
+
+
+def draw_judged(judged: Judged, footnote: str = "") -> Drawing:
+    """The figure, by any model."""
+    return Drawing(NAME, TITLE, _caption(judged), rendered(figure(judged, footnote)))
+
+
+@style.styled
+def figure(judged: Judged, footnote: str = "") -> Figure:
+    """A diagram a question, how many runs each of its points stands for below it; last, the skill of each."""
+    frame = reliability_frame(judged)
+    questions = [*(judged.question(steps) for steps in judged.horizons), HEALS]
+    rows = -(-(len(questions) + 1) // COLUMNS)
+    made = style.new_figure(2.75 * rows + 0.1)
+    axes = made.subplots(2 * rows, COLUMNS, height_ratios=HEIGHTS * rows, squeeze=False)
+    for index, question in enumerate(questions):
+        row, column = divmod(index, COLUMNS)
+        above, below = axes[2 * row, column], axes[2 * row + 1, column]
+        style.letter(above, index, question)
+        _diagram(above, frame[frame["question"] == question])
+        _runs(below, frame[frame["question"] == question])
+        if column == 0:
+            above.set_ylabel("came true (share)")
+            below.set_ylabel("runs")
+    grid = axes[0, 0].get_gridspec()
+    for index in range(len(questions), rows * COLUMNS):
+        row, column = divmod(index, COLUMNS)
+        axes[2 * row, column].remove()
+        axes[2 * row + 1, column].remove()
+        if index == len(questions):
+            last = made.add_subplot(grid[2 * row : 2 * row + 2, column])
+            style.letter(last, index, "skill")
+            _skill(last, judged)
+    style.footnote(made, footnote)
+    return made
+
+
+def _diagram(ax: Axes, frame: pd.DataFrame) -> None:
+    ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    _unit(ax, "x")
+    _unit(ax, "y")
+    ax.tick_params(labelbottom=False)
+    ax.grid(visible=True)
+    if frame.empty:
+        style.say(ax, "not defined: no such record")
+        return
+    predicted, observed = frame["predicted"].to_numpy(), frame["observed"].to_numpy()
+    low, high = (np.where(np.isnan(frame[end]), observed, frame[end]) for end in ("low", "high"))
+    ax.errorbar(predicted, observed, yerr=np.stack([observed - low, high - observed]).clip(0.0), color=style.BLUE,
+                marker="o", linewidth=1.0, elinewidth=0.9, capsize=1.8, clip_on=False, zorder=3)  # fmt: skip
+
+
+def _runs(ax: Axes, frame: pd.DataFrame) -> None:
+    _unit(ax, "x")
+    ax.set_xlabel("said (probability)")
+    ax.vlines(frame["predicted"], 0.7, frame["runs"], color=style.BLUE, linewidth=2.2)
+    style.log_axis(ax, "y", ticks=4)
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylim(0.7, max([10.0, *(1.6 * frame["runs"])]))
+
+
+def _skill(ax: Axes, judged: Judged) -> None:
+    risk, heals = brier_frame(judged), healing_frame(judged)
+    looks = dict(zip(SUBSETS, (style.Look(style.BLUE, "-", "o"), style.Look(style.VERMILION, "-", "s")), strict=True))
+    labels = [f"{steps} steps" for steps in judged.horizons]
+    for place, (subset, look) in enumerate(looks.items()):
+        scores = risk.loc[risk["subset"] == subset, "skill"].tolist()
+        _points(ax, np.arange(len(scores)) + 0.3 * place, scores, look)
+    healing = heals.loc[heals["runs_asked"] == "all runs", "skill"].tolist()
+    at = len(labels) + np.arange(len(AFTER))
+    _points(ax, at + 0.15, healing, style.Look(style.GREEN, "-", "D"))
+    labels += [f"heals, +{after}" for after in AFTER]
+    ax.set_yticks(np.arange(len(labels)) + 0.15, labels)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    ax.set_xlim(min(-0.1, ax.get_xlim()[0]), 1.0)
+    style.plain_numbers(ax, "x", bins=4)
+    ax.set_xlabel("Brier skill")
+    ax.legend(handles=[_handle(subset, look) for subset, look in looks.items()], loc="lower left",
+              bbox_to_anchor=(-0.75, -0.42), ncols=2, handletextpad=0.1, columnspacing=0.8)  # fmt: skip
+
+
+def _points(ax: Axes, at: np.ndarray, scores: list[Score], look: style.Look) -> None:
+    for place, score in zip(at.tolist(), scores, strict=True):
+        if not score.defined:
+            continue
+        if score.has_interval:
+            ax.plot([score.low, score.high], [place, place], color=look.color, linewidth=0.9)
+        ax.plot(score.value, place, color=look.color, marker=look.marker, linestyle="none")
+
+
+def _handle(text: str, look: style.Look) -> Line2D:
+    return Line2D([], [], color=look.color, marker=look.marker, linestyle="none", label=text)
+
+
+def _unit(ax: Axes, name: str) -> None:
+    getattr(ax, f"set_{name}lim")(-0.02, 1.02)
+    style.plain_numbers(ax, name, bins=4)
+
+
+def _caption(judged: Judged) -> str:
+    return (
+        "Reliability on runs that the model was not fitted to: predicted probability of each bin against the share "
+        "that came true, with 95 % intervals (bootstrap over runs); dotted: perfect. Below: runs in each bin; a run "
+        "has records in many. (a–d) All records, by horizon. (e) At an alert and "
+        f"{' and '.join(str(after) for after in AFTER[1:])} steps later. (f) {SKILL} {described(judged)}"
+    )

@@ -1,0 +1,45 @@
+"""Several studies at once: an evaluator for each, and where its scores are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.scores import DRAWS
+from rmetric.evaluation.studies import REAL, SIMULATED, Study, world_of
+
+
+def evaluators(
+    studies: Mapping[str, Study],
+    names: Sequence[str] | None = None,
+    *,
+    cache: Path,
+    jobs: int | None = None,
+    plugins: Sequence[str | Path] = (),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> dict[str, Evaluator]:
+    """:meth:`Evaluator.of` for each study; the scores of several are kept in folders of their own."""
+    folders = caches(cache, studies)
+    return {
+        name: Evaluator.of(study, names, cache=folders[name], jobs=jobs, plugins=plugins, draws=draws, seed=seed)
+        for name, study in studies.items()
+    }
+
+
+def caches(root: Path, studies: Mapping[str, Study]) -> dict[str, Path]:
+    """Folder of the scores of each study: the root itself if there is one study."""
+    return {name: root if len(studies) == 1 else root / name for name in studies}
+
+
+def pair_of(studies: Mapping[str, Evaluator]) -> tuple[Evaluator, Evaluator] | None:
+    """The simulated and the real study, if these are the two; ``None`` otherwise."""
+    worlds = {world_of(ev.study): ev for ev in studies.values()}
+    return (worlds[SIMULATED], worlds[REAL]) if len(studies) == 2 and {*worlds} == {SIMULATED, REAL} else None
+
+
+def only_real(studies: Mapping[str, Evaluator]) -> Evaluator | None:
+    """The real study, if there is exactly one."""
+    real = [ev for ev in studies.values() if world_of(ev.study) == REAL]
+    return real[0] if len(real) == 1 else None

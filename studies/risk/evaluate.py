@@ -1,0 +1,63 @@
+"""Judge a risk model on the score half of a study: tables on the screen and in files, figures.
+
+python -m studies.risk.evaluate --logs logs_REAL --out results/risk                       # the shipped model
+python -m studies.risk.evaluate --logs logs_REAL --out results/risk --model mine.json
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmetric.cli import Parser, output_folder, script, whole_number
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Judge P(failure within k steps), P(heals by itself) and the diagnosis on the score half of a study.")
+    p.add_argument("--logs", type=Path, required=True, help="folder of logs, or data set")
+    p.add_argument("--out", type=Path, default=Path("results/risk"), help="folder for tables and figures")
+    p.add_argument("--model", type=Path, metavar="FILE", help="risk model (default: the shipped one)")
+    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
+    p.add_jobs()
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, read, judge, write."""
+    args = parser().parse_args(argv)
+    out = output_folder(args.out)
+
+    from rmetric.evaluation.studies import load_study  # after the arguments are known to be good: --help is instant
+    from rmetric.reporting.style import write as write_figure
+    from rmetric.reporting.style import write_captions
+    from rmetric.reporting.table import to_screen
+    from rmetric.reporting.table import write as write_table
+    from rmetric.risk.model import RiskModel
+    from studies.paper.figures import confusion, reliability
+    from studies.paper.tables import diagnosis, risk
+    from studies.risk.frames import Judged
+    from studies.risk.records import default_detector
+
+    model = RiskModel.shipped() if args.model is None else RiskModel.load(args.model)
+    study = load_study(args.logs, args.jobs)
+    for warning in study.warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    judged = Judged.of(study, model, default_detector(), jobs=args.jobs, draws=args.bootstrap, seed=args.seed)
+    for table in (*risk.tables_of(judged), *diagnosis.tables_of(judged)):
+        write_table(table, out)
+        print(to_screen(table))
+    drawings = [reliability.draw_judged(judged, study.note), confusion.draw_judged(judged, study.note)]
+    for drawing in drawings:
+        write_figure(drawing, out)
+    command = ["python", "-m", "studies.risk.evaluate", *(sys.argv[1:] if argv is None else argv)]
+    write_captions(drawings, shlex.join(command), out)
+    print(f"4 tables and {len(drawings)} figures written to {out}/")
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

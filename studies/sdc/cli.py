@@ -1,0 +1,105 @@
+"""The suite ``sdc`` of the case study: flip single bits, see what comes of it, who notices, where it was, mend it.
+
+    python run_case_study.py --suite sdc                                # about five minutes on two cores
+    python run_case_study.py --suite sdc --injections 12 --window 10    # a tiny one
+    python run_case_study.py --suite sdc --campaign results/case_study/sdc/campaign.json
+
+What it does and what comes out: docs/sdc.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from rmetric.cli import Parser, output_folder, whole_number
+from rmetric.errors import UserError
+
+if TYPE_CHECKING:
+    from studies.sdc.campaign import Campaign
+
+DTYPES = ("float32", "bfloat16", "float16")
+STAGES = ("forward", "backward", "memory", "payload")
+OF_THE_DRAW = ("injections", "onsets", "stages", "bits")
+DRAWN = (*OF_THE_DRAW, "seed", "model", "dtype", "window")
+"""Options that a campaign from a file has already decided."""
+
+
+def parser() -> Parser:
+    """Command line of the suite."""
+    p = Parser(
+        "Flip single bits in a real training run and see what comes of it.", prog="run_case_study.py --suite sdc"
+    )
+    count = whole_number(1)
+    p.add_argument("--campaign", type=Path, metavar="FILE", help="do the injections of this file again")
+    p.add_argument("--injections", type=count, metavar="N", help="flips to draw (default: 240)")
+    p.add_argument("--seed", type=whole_number(0), metavar="N", help="of weights, batches and the draw (default: 0)")
+    p.add_argument(
+        "--model", metavar="NAME", help="tiny-llama, tiny-mistral, tiny-moe, tiny-qwen (default: tiny-llama)"
+    )
+    p.add_argument("--dtype", choices=DTYPES, help="of the passes (default: float32)")
+    p.add_argument("--window", type=whole_number(5), metavar="STEPS", help="steps watched after a flip (default: 60)")
+    onsets = "struck steps (default: 81 101 121 141)"
+    p.add_argument("--onsets", type=whole_number(2), nargs="+", metavar="STEP", help=onsets)
+    p.add_argument("--stages", choices=STAGES, nargs="+", help="where flips happen (default: a mixture of all)")
+    bits = "bits to flip, 0 is the lowest of the mantissa (default: a mixture with many top bits of the exponent)"
+    p.add_argument("--bits", type=whole_number(0), nargs="+", metavar="BIT", help=bits)
+    p.add_argument("--no-repair", action="store_true", help="do not do every harmful flip again with a repair policy")
+    healthy = "steps of a healthy run with the repair policy; 0: none (default: 1000)"
+    p.add_argument("--healthy-steps", type=whole_number(0), default=1000, metavar="N", help=healthy)
+    p.add_argument("--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="processes")
+    p.add_argument("--out", type=Path, default=Path("results/case_study/sdc"), help="folder for logs and results")
+    return p
+
+
+def main(argv: Sequence[str]) -> None:
+    """Parse, draw or load, strike, write, show."""
+    args = parser().parse_args(argv)
+    given = {name: value for name in DRAWN if (value := getattr(args, name)) is not None}
+    if args.campaign is not None and given:
+        raise UserError(f"--campaign decides {', '.join(given)} already; leave --{next(iter(given))} out")
+    try:
+        from studies.sdc.run import repair_policy, run_campaign
+        from studies.sdc.twin import healthy_run
+    except ModuleNotFoundError as error:
+        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
+    from rmetric.reporting.table import SCREEN_WIDTH, to_screen
+    from studies.sdc.report import write_results
+
+    campaign = _campaign(args.campaign, given)
+    out = output_folder(args.out)
+    logs = output_folder(out / "logs")
+    policy = None if args.no_repair else repair_policy
+    total = len(campaign.injections)
+    print(f"{total:,} injections into {campaign.settings.model}, {args.jobs} processes", flush=True)
+    with tqdm(total=total, unit="flip", disable=None) as bar:
+        result = run_campaign(
+            campaign,
+            logs,
+            jobs=args.jobs,
+            policy=policy,
+            on_progress=lambda what, number: bar.update(number) if what == "injection" else None,
+        )
+    healthy = healthy_run(campaign.settings, args.healthy_steps, policy) if policy and args.healthy_steps else None
+    command = shlex.join(["python", "run_case_study.py", "--suite", "sdc", *argv])
+    width = shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns
+    for table in write_results(result, healthy, out, command):
+        print("\n" + to_screen(table, width))
+    print(f"campaign, tables, map, outcomes.csv, summary.json in {out}/, logs in {logs}/; {result.seconds:.0f} s")
+
+
+def _campaign(path: Path | None, given: dict[str, object]) -> Campaign:
+    from studies.sdc.campaign import Campaign
+    from studies.sdc.plan import Settings
+
+    if path is not None:
+        return Campaign.load(path)
+    drawn = {name: given.pop(name) for name in OF_THE_DRAW if name in given}
+    settings = Settings(**given)  # type: ignore[arg-type]
+    return Campaign.drawn(settings, seed=settings.seed, **drawn)  # type: ignore[arg-type]

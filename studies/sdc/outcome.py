@@ -1,0 +1,225 @@
+"""What came of a flip, judged against the healthy twin, and which detectors saw it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from rmetric.detectors import make_detector
+from rmetric.detectors.numerics import Numerics
+from rmetric.evaluation.ground_truth import TOLERANCE
+from rmetric.records import Observations
+
+DEFINITIONS = (
+    "NaN: a loss is not finite; dead: nothing is learned in the last 5 steps; diverged: held-out loss more than 5 % "
+    "above the twin's at the end of the window; spike: loss 5 % above the twin's, gradient norm or logits twice "
+    "theirs, or a gradient that is not finite, and healed; benign: none of these. Harmful: NaN, dead, diverged, or a "
+    "spike that was more than a wrong reading of the struck step (a gradient was not finite or its norm twice theirs, "
+    "or a held-out or later loss 5 % above) and left the weights more than 1 % of the twin's way off."
+)
+
+
+BIT_ORDER = ("s", *(f"e{bit}" for bit in range(10, -1, -1)), *(f"m{bit}" for bit in range(51, -1, -1)))
+"""From the sign down."""
+
+
+SCORED = (
+    "update_rms_threshold", "numerics", "r_metric_robust", "robust_z", "zclip", "grad_norm", "loss_spike", "r_metric"
+)  # fmt: skip
+"""Detectors that are scored, at their published thresholds; nothing is fitted to flips."""
+WITHIN_STEPS = 10
+"""A detector has seen a flip if it alarms within so many steps, the struck one included."""
+
+OF_THE_CLOCK = ("step_time_s", "step_time_max_s", "lambda", "hardware_events")
+"""Measurements that tell how busy the machine was: no flip shows in them, and no two runs share them."""
+
+Alarms = dict[str, np.ndarray]
+"""Detector → steps at which its score is above its threshold."""
+
+
+def alarms_of(observations: Observations) -> Alarms:
+    """Every detector over a whole run, without what the clock says."""
+    found = {}
+    for name in SCORED:
+        scores, threshold = _scores(name, observations)
+        found[name] = observations.step[scores > threshold]
+    return found
+
+
+def judged_steps_of(observations: Observations) -> dict[str, tuple[int, int]]:
+    """Detector → number of records above its threshold, number of records that it could judge."""
+    found = {}
+    for name in SCORED:
+        scores, threshold = _scores(name, observations)
+        found[name] = int((scores > threshold).sum()), int((~np.isnan(scores)).sum())
+    return found
+
+
+def _scores(name: str, observations: Observations) -> tuple[np.ndarray, float]:
+    """Scores and threshold of a detector."""
+    detector = make_detector(name)
+    kept = {key: column for key, column in observations.columns.items() if key not in OF_THE_CLOCK}
+    return detector.score_run(Observations(observations.step, kept, observations.evaluated)), detector.threshold
+
+
+def first_seen(own: Alarms, twin: Alarms, onset: int) -> Mapping[str, int | None]:
+    """Detector → steps from the flip to its first alarm that the twin has not at the same step; None: not seen.
+
+    What the detectors score are records. A record holds the gradient of its step but the update of the step before, so
+    the update's size can alarm one step late at the earliest.
+    """
+    delays: dict[str, int | None] = {}
+    for name, steps in own.items():
+        new = [int(step) for step in steps if onset <= step < onset + WITHIN_STEPS and step not in twin[name]]
+        delays[name] = new[0] - onset if new else None
+    return delays
+
+
+Outcome = Literal["benign", "spike", "diverged", "non_finite", "dead"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""As they are drawn. Not ``nan``, which readers of CSV files take for a missing value."""
+LASTING: tuple[Outcome, ...] = ("diverged", "non_finite", "dead")
+"""Those that do not heal within the window."""
+SPIKE_FACTOR = 2.0
+"""A gradient norm so many times the twin's largest, or a largest logit so many times its healthy value, is a spike."""
+WEIGHTS_MATTER = 0.01
+"""Distance of the weights from the twin's, in units of the twin's own way through the window, that is no harm."""
+DEAD_STEPS = 5
+"""Last steps of the window in which every one must show a dead run."""
+EQUAL_NATS = Numerics().tolerance_nats
+"""How near to ln(vocabulary) counts as equal."""
+
+
+@dataclass(frozen=True)
+class Consequences:
+    """What a flip did to the run in the window after it."""
+
+    outcome: Outcome
+    largest_excess: float
+    """Largest of (held-out loss / twin's − 1) over the judged steps; infinite where it was not finite."""
+    end_excess: float
+    """The same at the last judged step; infinite if the run had ended by then."""
+    largest_loss_excess: float
+    """Largest of (training loss / twin's in the same step − 1), which has the same batch."""
+    later_loss_excess: float
+    """The same without the struck step, whose own loss may be a wrong reading and nothing more; NaN if it ended there.
+    """
+    largest_norm_factor: float
+    """Largest gradient norm over the twin's largest; infinite where a gradient was not finite."""
+    logit_factor: float
+    """Largest absolute logit of the struck step over what it should have been."""
+    weights_distance: float
+    """Euclidean distance of all weights from the twin's at the end of the window, over the way that the twin's went in
+    it; NaN if the run ended early."""
+
+    @property
+    def harmful(self) -> bool:
+        """Whether the flip did harm to the run, and was not only to be seen.
+
+        It lasted (:data:`LASTING`); or the weights at the end of the window are others, and the update of the struck
+        step was lost or far too large (a gradient that is not finite, or a norm above twice the twin's largest), or a
+        held-out loss, or the loss of a later step, lies more than 5 % above the twin's. A wrong loss or logit of the
+        struck step alone is a wrong reading.
+        """
+        if self.outcome in LASTING:
+            return True
+        lost = self.largest_norm_factor > SPIKE_FACTOR
+        later = max(self.largest_excess, self.later_loss_excess) > TOLERANCE
+        return self.outcome != "benign" and (lost or later) and not self.weights_distance <= WEIGHTS_MATTER
+
+
+def consequences(
+    own: Observations,
+    twin: Observations,
+    held_out: Mapping[int, float],
+    twin_held_out: Mapping[int, float],
+    *,
+    onset: int,
+    end: int,
+    logit_factor: float,
+    weights_distance: float,
+) -> Consequences:
+    """Judge a run from its records and its held-out losses.
+
+    ======== ==========================================================================================================
+    NaN      (``non_finite`` in files) the loss of a step, or of the held-out batch, is not finite
+    dead     in each of the last 5 steps nothing is learned: the gradient norm is exactly 0 or infinite (clipping makes
+             it 0), or the loss is exactly ln(vocabulary) and the twin's is not
+    diverged at the end of the window the held-out loss lies more than 5 % above the twin's
+    spike    none of these, but in some step of the window the held-out loss or the loss of the step lies more than 5 %
+             above the twin's in the same step, or a gradient is not finite, or its norm is above twice the twin's
+             largest (window and 50 steps before), or the largest logit of the struck step is above twice its healthy
+             value
+    benign   nothing of the kind
+    ======== ==========================================================================================================
+
+    Parameters
+    ----------
+    own, twin
+        Records of the struck run and of the twin.
+    held_out, twin_held_out
+        Step → held-out loss, nats.
+    onset, end
+        First and last step of the window.
+    logit_factor
+        Of the struck step: largest absolute logit over that of its recomputation.
+    weights_distance
+        At the end of the window.
+    """
+    mine, theirs = _window(own, onset, end), _window(twin, onset, end)
+    usual = _window(twin, onset - 50, end)
+    same = np.isin(theirs.step, mine.step)
+    loss_excesses = mine["training_loss"] / theirs["training_loss"][same] - 1.0
+    norm_factor = _largest(mine["grad_norm"] / np.nanmax(usual["grad_norm"]))
+    judged = [step for step in sorted(twin_held_out) if onset <= step <= end]
+    excesses = [_excess(held_out.get(step, math.nan), twin_held_out[step]) for step in judged]
+    seen = [value for step, value in zip(judged, excesses, strict=True) if step in held_out]
+    excess, loss_excess = max(seen, default=math.nan), _largest(loss_excesses)
+    outcome = _outcome(mine, theirs, held_out, (excess, excesses[-1], loss_excess, norm_factor, logit_factor))
+    return Consequences(
+        outcome=outcome,
+        largest_excess=excess,
+        end_excess=excesses[-1],
+        largest_loss_excess=loss_excess,
+        later_loss_excess=_largest(loss_excesses[mine.step > onset]),
+        largest_norm_factor=norm_factor,
+        logit_factor=logit_factor,
+        weights_distance=weights_distance,
+    )
+
+
+def _outcome(
+    mine: Observations, theirs: Observations, held_out: Mapping[int, float], numbers: tuple[float, ...]
+) -> Outcome:
+    largest, end, loss, norm, logit = numbers
+    if np.isinf(mine["training_loss"]).any() or not all(map(math.isfinite, held_out.values())):
+        return "non_finite"
+    if _stands_still(mine) and not _stands_still(theirs):
+        return "dead"
+    if end > TOLERANCE:
+        return "diverged"
+    if max(largest, loss) > TOLERANCE or max(norm, logit) > SPIKE_FACTOR or (mine["non_finite_count"] > 0).any():
+        return "spike"
+    return "benign"
+
+
+def _stands_still(records: Observations) -> bool:
+    norm, gap = records["grad_norm"][-DEAD_STEPS:], records["uniform_gap"][-DEAD_STEPS:]
+    return bool(np.all((norm == 0.0) | np.isinf(norm) | (np.abs(gap) <= EQUAL_NATS)))
+
+
+def _window(records: Observations, first: int, last: int) -> Observations:
+    inside = (records.step >= first) & (records.step <= last)
+    return Observations(records.step[inside], {name: column[inside] for name, column in records.columns.items()})
+
+
+def _excess(loss: float, twin: float) -> float:
+    return loss / twin - 1.0 if math.isfinite(loss) else math.inf
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.max(np.where(np.isnan(values), np.inf, values))) if len(values) else math.nan

@@ -1,0 +1,396 @@
+"""A campaign as a frame, its tables, and its files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pandas as pd
+
+from rmetric.detectors import DETECTORS
+from rmetric.evaluation.scores import Score, binomial_interval, poisson_upper
+from rmetric.records import read_run, write_atomically
+from rmetric.reporting.style import write as write_figure
+from rmetric.reporting.style import write_captions
+from rmetric.reporting.table import Cell, Column, Table
+from rmetric.reporting.table import write as write_table
+from studies.sdc import figure
+from studies.sdc.outcome import LASTING, OUTCOMES, SCORED, WITHIN_STEPS, judged_steps_of
+from studies.sdc.plan import STAGES
+
+if TYPE_CHECKING:
+    from studies.sdc.run import CampaignResult, Struck
+    from studies.sdc.twin import Healthy
+
+
+from studies.sdc.outcome import BIT_ORDER, DEFINITIONS
+
+LAG = {"update_rms_threshold": 1}
+"""Steps by which a detector is late by its nature: a record holds the update of the step before."""
+TRUSTED = tuple(name for name in SCORED if name != "r_metric")
+"""Detectors whose first alarm says which step it was; the R-Metric in the paper's setting alarms on healthy steps."""
+
+
+def outcomes_frame(result: CampaignResult) -> pd.DataFrame:
+    """One row an injection; what is not measured or has no meaning is missing.
+
+    ``delay_<detector>``: steps from the flip to the first alarm, missing if it was not seen within 10 steps.
+    ``step_error``: the step that the earliest alarm names minus the struck one. ``worker_right``, ``layer_right``,
+    ``tensor_right``: the place found by computing the step again, against the truth.
+    """
+    return pd.DataFrame([_row(struck) for struck in result.struck])
+
+
+def bit_name(dtype: str, bit: int) -> str:
+    """A bit by what it is: ``s``, ``e7`` (top of the exponent) to ``e0``, ``m22`` (top of the mantissa) to ``m0``.
+
+    >>> bit_name("float32", 30), bit_name("float32", 31), bit_name("bfloat16", 6)
+    ('e7', 's', 'm6')
+    """
+    mantissa, width = {"float64": (52, 64), "float32": (23, 32), "float16": (10, 16), "bfloat16": (7, 16)}[dtype]
+    return "s" if bit == width - 1 else f"e{bit - mantissa}" if bit >= mantissa else f"m{bit}"
+
+
+def _row(struck: Struck) -> dict[str, Any]:
+    injection, came, marks, repaired = struck.injection, struck.consequences, struck.marks, struck.repaired
+    found = struck.diagnosis
+    row: dict[str, Any] = {"number": struck.number, **vars(injection)}
+    row |= {"transient": injection.transient, "dtype": struck.dtype, "bit_part": struck.bit_part}
+    row |= {"bit_name": bit_name(struck.dtype, injection.bit), "before": struck.before, "after": struck.after}
+    row |= {**vars(came), "harmful": came.harmful}
+    row |= {f"delay_{name}": delay for name, delay in struck.delays.items()}
+    row |= {"disagreement": struck.disagreement, "disagreement_alarm": struck.disagreement_alarm}
+    row |= {"suspect": struck.suspect, "step_error": _step_error(struck), "visible": marks.visible}
+    row |= {"found_stage": found.stage, "found_workers": " ".join(map(str, found.workers))}
+    row |= {"found_tensors": " ".join(found.tensors), "named": marks.named}
+    row |= {"worker_right": marks.worker, "layer_right": marks.layer, "tensor_right": marks.tensor}
+    row["repaired"] = None if repaired is None else repaired.identical
+    row["repair_verdicts"] = "" if repaired is None else "; ".join(repaired.verdicts)
+    row["repair_steps"] = "" if repaired is None else " ".join(map(str, repaired.steps))
+    row["outcome_repaired"] = "" if repaired is None else repaired.outcome
+    return row
+
+
+def _step_error(struck: Struck) -> int | None:
+    """How far the step that the earliest alarm names is from the struck one; None without an alarm."""
+    named = [delay - LAG.get(name, 0) for name, delay in struck.delays.items() if delay is not None and name in TRUSTED]
+    return min([*named, *([0] if struck.disagreement_alarm else [])], default=None)
+
+
+SENSITIVITY, BITS, DETECTION, LOCALISATION, REPAIR = (
+    "sdc_sensitivity", "sdc_bits", "sdc_detection", "sdc_localisation", "sdc_repair",
+)  # fmt: skip
+INTERVAL = "In brackets: exact 95 % intervals of shares (Clopper–Pearson)."
+
+
+def share(hits: int, of: int, why_not: str = "there is none of this kind") -> Score:
+    """A share with its exact interval; undefined where there is nothing to share."""
+    return Score(hits / of, *binomial_interval(hits, of)) if of else Score.undefined(why_not)
+
+
+def sensitivity_table(frame: pd.DataFrame, about: str) -> Table:
+    """One row a stage, target and kernel."""
+    rows: list[dict[str, Cell]] = [
+        {"stage": str(keys[0]), "target": str(keys[1]), "kernel": str(keys[2]), **_outcomes(group)}
+        for keys, group in sorted(
+            frame.groupby(["stage", "target", "kernel"], sort=False),
+            key=lambda item: (STAGES.index(item[0][0]), item[0][1:]),
+        )
+    ]
+    columns = [Column("stage", "Stage"), Column("target", "Struck"), Column("kernel", "Kernel"), *_outcome_columns()]
+    caption = f"What came of single flipped bits, by what they struck. {about} {DEFINITIONS} {INTERVAL}"
+    return Table(SENSITIVITY, "Silent data corruption: sensitivity by kernel", caption, columns, rows)
+
+
+def bits_table(frame: pd.DataFrame, about: str) -> Table:
+    """One row a stage and bit."""
+    rows: list[dict[str, Cell]] = [
+        {"stage": str(keys[0]), "bit": str(keys[1]), **_outcomes(group)}
+        for keys, group in sorted(
+            frame.groupby(["stage", "bit_name"], sort=False),
+            key=lambda item: (STAGES.index(item[0][0]), BIT_ORDER.index(item[0][1])),
+        )
+    ]
+    columns = [Column("stage", "Stage"), Column("bit", "Bit"), *_outcome_columns()]
+    caption = (
+        "What came of single flipped bits, by stage and bit: s sign, e7 the top bit of the exponent (e4 in float16), m "
+        f"mantissa. {about} {DEFINITIONS} {INTERVAL}"
+    )
+    return Table(BITS, "Silent data corruption: sensitivity by bit", caption, columns, rows)
+
+
+def _outcome_columns() -> list[Column]:
+    heads = {"non_finite": "NaN"}
+    columns = [Column("injections", "Flips", 0)]
+    columns += [Column(name, heads.get(name, name.capitalize()), 0) for name in OUTCOMES]
+    return [*columns, Column("harmful", "Harmful", 2), Column("worst", "Largest excess", None)]
+
+
+def _outcomes(group: pd.DataFrame) -> dict[str, Cell]:
+    counts: dict[str, Cell] = {name: int((group["outcome"] == name).sum()) for name in OUTCOMES}
+    worst = float(group["largest_excess"].max())
+    return {
+        "injections": len(group),
+        **counts,
+        "harmful": share(int(group["harmful"].sum()), len(group)),
+        "worst": worst,
+    }
+
+
+def detection_table(
+    frame: pd.DataFrame, healthy_alarms: Mapping[str, int], healthy_steps: Mapping[str, int], about: str
+) -> Table:
+    """One row a detector.
+
+    Parameters
+    ----------
+    frame
+        Of the outcomes.
+    healthy_alarms, healthy_steps
+        Detector → steps of the healthy twin above its threshold, and steps that it could judge.
+    """
+    rows = [
+        _detector_row(frame, DETECTORS[name].title or name, frame[f"delay_{name}"].notna(), frame[f"delay_{name}"])
+        | _false_alarms(healthy_alarms[name], healthy_steps[name])
+        for name in SCORED
+    ]
+    alarm = frame["disagreement_alarm"].astype(bool)
+    rows.append(
+        _detector_row(frame, "workers disagree (norm)", alarm, pd.Series(0.0, frame.index).where(alarm))
+        | _false_alarms(healthy_alarms["disagreement"], healthy_steps["disagreement"])
+    )
+    visible = frame["visible"].astype(bool)
+    rows.append(
+        _detector_row(frame, "checksums of two computations", visible, pd.Series(0.0, frame.index).where(visible))
+        | {"per_1000": Score.undefined("equal steps have equal checksums"), "bound": None}
+    )
+    columns = [
+        Column("detector", "Detector"),
+        Column("harmful", "Seen, harmful", 2),
+        Column("lasting", "Seen, lasting", 2),
+        Column("benign", "Flagged, benign", 2),
+        Column("delay", "Median delay, steps", 0),
+        Column("per_1000", "False alarms per 1,000", 1),
+        Column("bound", "Upper bound", 1),
+    ]
+    caption = (
+        f"Which flips are seen within {WITHIN_STEPS} steps, at the detectors' published thresholds; an alarm that the "
+        "healthy twin has at the same step does not count, nor what the clock says (step times, λ). "
+        "Lasting: NaN, dead or diverged. Delay: of the harmful ones "
+        "that were seen. False alarms: steps of the healthy twin above the threshold per 1,000 it could judge, with "
+        "the exact one-sided 95 % upper bound. Checksums: the step computed twice, every step; the price is the whole "
+        f"compute once more. {about} {INTERVAL}"
+    )
+    return Table(DETECTION, "Silent data corruption: who sees it", caption, columns, rows)
+
+
+def _detector_row(frame: pd.DataFrame, title: str, seen: pd.Series, delay: pd.Series) -> dict[str, Cell]:
+    harmful, lasting = frame["harmful"].astype(bool), frame["outcome"].isin(LASTING)
+    delays = pd.to_numeric(delay[harmful & seen])
+    return {
+        "detector": title,
+        "harmful": share(int((seen & harmful).sum()), int(harmful.sum()), "no flip was harmful"),
+        "lasting": share(int((seen & lasting).sum()), int(lasting.sum()), "no flip did lasting harm"),
+        "benign": share(int((seen & ~harmful).sum()), int((~harmful).sum()), "no flip was benign"),
+        "delay": float(delays.median()) if len(delays) else Score.undefined("no harmful flip was seen"),
+    }
+
+
+def _false_alarms(alarms: int, steps: int) -> dict[str, Cell]:
+    if not steps:
+        return {"per_1000": Score.undefined("no healthy step could be judged"), "bound": None}
+    return {"per_1000": 1000.0 * alarms / steps, "bound": 1000.0 * poisson_upper(alarms) / steps}
+
+
+def localisation_table(frame: pd.DataFrame, about: str) -> Table:
+    """One row a stage, and all."""
+    groups = [(stage, frame[frame["stage"] == stage]) for stage in STAGES] + [("all", frame)]
+    rows = [{"stage": name, **_localised(group)} for name, group in groups if len(group)]
+    columns = [
+        Column("stage", "Stage"),
+        Column("injections", "Flips", 0),
+        Column("visible", "Visible", 2),
+        Column("step", "Step", 2),
+        Column("worker", "Worker", 2),
+        Column("layer", "Layer", 2),
+        Column("tensor", "Tensor", 2),
+        Column("named", "Tensors named", 1),
+    ]
+    caption = (
+        "Where a flip was, found by computing the struck step once more and comparing checksums of module outputs, of "
+        "each worker's gradients and of their sum, and of the memory before the step with that at the end of the step "
+        "before; share of right answers. Visible: something differed. Worker, layer, tensor: of the visible ones; the "
+        "tensor counts as right if it is among those named, of which the last column has the mean. Step: of the "
+        "harmful ones, those whose earliest alarm (all detectors but the R-Metric; workers' disagreement) names the "
+        f"struck step. {about} {INTERVAL}"
+    )
+    return Table(LOCALISATION, "Silent data corruption: where it was", caption, columns, rows)
+
+
+def _localised(group: pd.DataFrame) -> dict[str, Cell]:
+    visible, harmful = group[group["visible"].astype(bool)], group[group["harmful"].astype(bool)]
+
+    def right(column: str) -> Score:
+        known = visible[column].dropna()
+        return share(int(known.astype(bool).sum()), len(known), "it has none, or nothing was visible")
+
+    return {
+        "injections": len(group),
+        "visible": share(len(visible), len(group)),
+        "step": share(int((harmful["step_error"] == 0).sum()), len(harmful), "no flip was harmful"),
+        "worker": right("worker_right"),
+        "layer": right("layer_right"),
+        "tensor": right("tensor_right"),
+        "named": float(visible["named"].mean()) if len(visible) else Score.undefined("nothing was visible"),
+    }
+
+
+def repair_table(frame: pd.DataFrame, policy: Sequence[str], healthy: Healthy | None, about: str) -> Table:
+    """One row a kind of harmful flip."""
+    tried = frame[frame["repaired"].notna()]
+    kinds = {
+        "transient": tried[tried["transient"].astype(bool)],
+        "transient, lasting harm": tried[tried["transient"].astype(bool) & tried["outcome"].isin(LASTING)],
+        "in memory or recurring": tried[~tried["transient"].astype(bool)],
+    }
+    rows: list[dict[str, Cell]] = [
+        {
+            "kind": kind,
+            "flips": len(group),
+            "identical": share(int(group["repaired"].astype(bool).sum()), len(group)),
+            "benign": share(int((group["outcome_repaired"] == "benign").sum()), len(group)),
+        }
+        for kind, group in kinds.items()
+    ]
+    columns = [
+        Column("kind", "Harmful flips"),
+        Column("flips", "Flips", 0),
+        Column("identical", "Bit-identical to the twin", 3),
+        Column("benign", "Benign with the policy", 3),
+    ]
+    caption = (
+        f"Every harmful flip once more with {', '.join(policy)}. Bit-identical: all parameters and the optimizer's "
+        f"state at the end of the window are those of the twin. {about} {INTERVAL}"
+    )
+    return Table(REPAIR, "Silent data corruption: repaired", caption, columns, rows, _healthy_notes(healthy))
+
+
+def _healthy_notes(healthy: Healthy | None) -> list[str]:
+    if healthy is None:
+        return []
+    bound = 100.0 * poisson_upper(healthy.false_repairs) / healthy.steps
+    return [
+        f"A healthy run of {healthy.steps:,} steps with the policy: {healthy.false_repairs} false repairs (at most "
+        f"{bound:.2g} % of the steps, 95 %), {healthy.suspicions} steps computed twice in vain "
+        f"({healthy.computations_pct:.2g} % of the compute), {healthy.cpu_pct:.2g} % more processor time than with a "
+        f"monitor alone, {'bit-identical' if healthy.identical else 'NOT identical'} to the run without it."
+    ]
+
+
+CAMPAIGN, OUTCOMES_CSV, SUMMARY = "campaign.json", "outcomes.csv", "summary.json"
+
+
+def write_results(result: CampaignResult, healthy: Healthy | None, out: Path, command: str) -> list[Table]:
+    """Tables, map, ``outcomes.csv``, ``campaign.json`` and, last, ``summary.json``; returns the tables for the screen.
+
+    Parameters
+    ----------
+    result
+        The campaign; its logs must still be in ``result.out``.
+    healthy
+        What the policy did to a healthy run; None: not measured.
+    out
+        Existing folder. Results of an earlier campaign in it are replaced.
+    command
+        What was typed; it stands in the summary and the captions.
+    """
+    (out / SUMMARY).unlink(missing_ok=True)
+    frame, about = outcomes_frame(result), _about(result)
+    alarms, steps = healthy_alarms(result)
+    tables = [
+        sensitivity_table(frame, about),
+        bits_table(frame, about),
+        detection_table(frame, alarms, steps, about),
+        localisation_table(frame, about),
+    ]
+    if result.policy:
+        tables.append(repair_table(frame, result.policy, healthy, about))
+    for table in tables:
+        write_table(table, out)
+    drawing = figure.draw(frame, about)
+    write_figure(drawing, out)
+    write_captions([drawing], command, out)
+    result.campaign.save(out / CAMPAIGN)
+    write_atomically(out / OUTCOMES_CSV, frame.to_csv(index=False, lineterminator="\n").encode())
+    content = summary(result, frame, healthy, command)
+    write_atomically(out / SUMMARY, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+    return tables
+
+
+def healthy_alarms(result: CampaignResult) -> tuple[dict[str, int], dict[str, int]]:
+    """Detector → steps of the twin above its threshold, and steps that it could judge; ``disagreement`` too."""
+    from studies.sdc.gradients import NORM_FACTOR  # imports torch
+    from studies.sdc.twin import NAME
+
+    judged = judged_steps_of(read_run(result.out / NAME).observations)
+    scores = np.array(list(result.twin.disagreement.values()))
+    alarms = {name: above for name, (above, _) in judged.items()}
+    steps = {name: known for name, (_, known) in judged.items()}
+    alarms["disagreement"] = int((scores > math.log(NORM_FACTOR)).sum())
+    steps["disagreement"] = int((~np.isnan(scores)).sum())
+    return alarms, steps
+
+
+def summary(result: CampaignResult, frame: pd.DataFrame, healthy: Healthy | None, command: str) -> dict[str, Any]:
+    """The figures that others read: ``repaired_share`` (0 to 1, of the harmful transient flips), and
+    ``repair_overhead_pct`` (computations done twice in a healthy run, per cent); null where not measured."""
+    tried = frame[frame["repaired"].notna() & frame["transient"].astype(bool)]
+    repaired = share(int(tried["repaired"].astype(bool).sum()), len(tried))
+    settings = asdict(result.campaign.settings)
+    return {
+        "command": command,
+        **settings,
+        "injections": len(frame),
+        "onsets": list(result.campaign.onsets),
+        "outcomes": {name: int((frame["outcome"] == name).sum()) for name in OUTCOMES},
+        "harmful": int(frame["harmful"].sum()),
+        "lasting": int(frame["outcome"].isin(LASTING).sum()),
+        "harmful_transient": int((frame["harmful"] & frame["transient"]).sum()),
+        "policy": list(result.policy),
+        "repaired": int(tried["repaired"].astype(bool).sum()) if len(tried) else None,
+        "repair_tried": len(tried),
+        "repaired_share": _plain(repaired.value),
+        "repaired_share_low": _plain(repaired.low),
+        "repaired_share_high": _plain(repaired.high),
+        "repair_overhead_pct": None if healthy is None else healthy.computations_pct,
+        "repair_cpu_pct": None if healthy is None else healthy.cpu_pct,
+        "healthy_steps": None if healthy is None else healthy.steps,
+        "false_repairs": None if healthy is None else healthy.false_repairs,
+        "healthy_identical": None if healthy is None else healthy.identical,
+        "seen_within_10_steps_of_harmful": {name: _plain(_seen(frame, name).value) for name in SCORED},
+        "seconds": round(result.seconds, 1),
+    }
+
+
+def _seen(frame: pd.DataFrame, name: str) -> Score:
+    harmful = frame[frame["harmful"].astype(bool)]
+    return share(int(harmful[f"delay_{name}"].notna().sum()), len(harmful))
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _about(result: CampaignResult) -> str:
+    settings, count = result.campaign.settings, len(result.campaign.injections)
+    onsets = ", ".join(map(str, result.campaign.onsets))
+    return (
+        f"{count:,} injections into {settings.model} ({settings.dtype}, seed {settings.seed}, {settings.workers} "
+        f"workers), struck at steps {onsets}, watched for {settings.window} steps. Top bits are drawn more often than "
+        "their share of all bits, so sums over bits are those of this draw."
+    )

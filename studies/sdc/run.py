@@ -1,0 +1,298 @@
+"""Run a campaign: each injection strikes a fork of the healthy twin, is watched, judged and repaired."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from rmetric.errors import UserError
+from rmetric.live.run import LiveRun
+from rmetric.monitor.repair.context import Repair
+from rmetric.monitor.repair.policy import Policy
+from rmetric.monitor.repair.recompute_step import RecomputeStep
+from rmetric.monitor.repair.restore_state import RestoreState
+from rmetric.records import Event, Observations, Run, encode_event, read_run, terminal_event, write_atomically
+from rmetric.twins.forks import Trace, train, watching
+from studies.processes import in_fresh_processes
+from studies.sdc.campaign import Campaign, shared_run
+from studies.sdc.inject import injecting
+from studies.sdc.localise import Diagnosis, Evidence, Marks, digest, gather_evidence, localise, marked
+from studies.sdc.outcome import Alarms, Consequences, alarms_of, consequences, first_seen
+from studies.sdc.plan import Injection, Settings
+from studies.sdc.products import Product, products_of
+from studies.sdc.twin import NAME, PolicyFactory, Twin, Window, config_of, monitor_of, train_twin, weights_of
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """The same injection once more, with a policy."""
+
+    identical: bool
+    """Whether parameters and optimizer state at the end of the window are those of the twin, bit for bit."""
+    verdicts: tuple[str, ...]
+    """Of the policy's interventions, in their order: ``RecomputeStep: transient``."""
+    steps: tuple[int, ...]
+    """Their steps."""
+    outcome: str
+    """Judged as the run without a policy was."""
+
+
+@dataclass(frozen=True)
+class Struck:
+    """One injection and all that came of it."""
+
+    number: int
+    """Position in the campaign."""
+    injection: Injection
+    before: float
+    """The struck number."""
+    after: float
+    dtype: str
+    """Of the struck number."""
+    bit_part: str
+    """What the bit belongs to: ``mantissa``, ``exponent`` or ``sign``."""
+    consequences: Consequences
+    delays: Mapping[str, int | None]
+    """Detector → steps until it saw the flip; None: not within 10 steps."""
+    disagreement: float
+    """Score of the workers' disagreement in the struck step."""
+    disagreement_alarm: bool
+    suspect: int | None
+    """The worker that stands out most in it."""
+    diagnosis: Diagnosis
+    marks: Marks
+    repaired: Repaired | None
+    """None: not tried (nothing to repair, or no policy)."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that is needed to strike: one a process."""
+
+    settings: Settings
+    run: LiveRun
+    twin: Twin
+    records: Observations
+    """Of the twin."""
+    alarms: Alarms
+    """Of the twin."""
+    products: Sequence[Product]
+    out: Path
+    policy: PolicyFactory | None
+
+    @classmethod
+    def of(
+        cls, settings: Settings, twin: Twin, products: Sequence[Product], out: Path, policy: PolicyFactory | None
+    ) -> Bench:
+        """Reads the twin's log, which must be in ``out``."""
+        records = read_run(out / NAME).observations
+        return cls(settings, shared_run(settings), twin, records, alarms_of(records), products, out, policy)
+
+    def strike(self, number: int, injection: Injection) -> Struck:
+        """Strike once, watch, judge, look for the place; with a policy, and if there is harm, once more with it."""
+        self.run.load_state_dict(self.twin.snapshots[injection.step].run)
+        evidence = gather_evidence(self.run, injection)
+        log, trace, _ = self._train(number, injection, f"injection_{number:04}", None)
+        flip = log.first("CORRUPTION")
+        if flip is None:
+            raise UserError(f"injection {number} of the campaign hit nothing: {injection.tensor} was not computed")
+        healthy = max(evidence.again.largest_logit, torch.finfo(torch.float32).tiny)
+        logit_factor = evidence.struck.largest_logit / healthy
+        judged = self._judge(injection, log, trace, logit_factor)
+        diagnosis = localise(evidence, self.products)
+        return Struck(
+            number=number,
+            injection=injection,
+            before=_number(flip, "before"),
+            after=_number(flip, "after"),
+            dtype=flip["dtype"],
+            bit_part=flip["bit_part"],
+            consequences=judged,
+            delays=first_seen(alarms_of(log.observations), self.alarms, injection.step),
+            disagreement=evidence.disagreement.score,
+            disagreement_alarm=evidence.disagreement.alarm,
+            suspect=_worker(evidence),
+            diagnosis=diagnosis,
+            marks=marked(diagnosis, injection),
+            repaired=self._repair(number, injection, logit_factor) if self.policy and judged.harmful else None,
+        )
+
+    def _train(
+        self, number: int, injection: Injection, name: str, policy: PolicyFactory | None
+    ) -> tuple[Run, Trace, Sequence[Repair]]:
+        """From the snapshot to the end of the window; leaves the run there. Returns log, trace and interventions."""
+        fork, log = self.twin.snapshots[injection.step], self.out / f"{name}.jsonl"
+        run, trace, end = self.run.load_state_dict(fork.run), fork.trace.copy(), self._end(injection)
+        told = {key: value for key, value in asdict(injection).items() if value is not None}
+        config = config_of(run, self.settings, name, told)
+        write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
+        with injecting(run, injection):  # before the monitor, whose hooks are to see a struck payload
+            monitor = monitor_of(run, log, self.settings, name, told, policy)
+            with watching(run, monitor):
+                fork.go_on(monitor)
+                monitor.note("FAULT_INJECTED", step=injection.step, fault="SILENT_DATA_CORRUPTION", number=number)
+                for _ in train(Window.of(self.settings, end), run, monitor, trace, until=end):
+                    pass
+                repairs = monitor.repairs
+        kind = "failed" if trace.non_finite_step else "recovered"
+        with open(log, "ab") as file:
+            file.write(encode_event(terminal_event(kind, trace.non_finite_step, "NAN_LOSS", end)))
+        return read_run(log), trace, repairs
+
+    def _end(self, injection: Injection) -> int:
+        return injection.step + self.settings.window - 1
+
+    def _judge(self, injection: Injection, log: Run, trace: Trace, logit_factor: float) -> Consequences:
+        return consequences(
+            log.observations,
+            self.records,
+            {step: loss for step, loss in trace.held_out.items() if step >= injection.step},
+            self.twin.held_out,
+            onset=injection.step,
+            end=self._end(injection),
+            logit_factor=logit_factor,
+            weights_distance=self._distance(injection, trace),
+        )
+
+    def _distance(self, injection: Injection, trace: Trace) -> float:
+        """How far the weights are from the twin's, in units of the twin's own way."""
+        if trace.last_step < self._end(injection):
+            return math.nan
+        end = self.twin.ends[injection.step].weights
+        model = self.twin.snapshots[injection.step].run["model"]
+        begin = torch.cat([model[name].reshape(-1) for name, _ in self.run.model.named_parameters()])
+        return float((weights_of(self.run) - end).norm() / (end - begin).norm())
+
+    def _repair(self, number: int, injection: Injection, logit_factor: float) -> Repaired:
+        log, trace, repairs = self._train(number, injection, f"injection_{number:04}_repaired", self.policy)
+        ended = trace.last_step == self._end(injection)
+        used = 1.0 if injection.step in {repair.step for repair in repairs} else logit_factor  # of the update's logits
+        outcome = self._judge(injection, log, trace, used).outcome
+        verdicts = tuple(f"{repair.policy}: {repair.verdict}" for repair in repairs)
+        identical = ended and digest(self.run) == self.twin.ends[injection.step].digest
+        return Repaired(identical, verdicts, tuple(repair.step for repair in repairs), outcome)
+
+
+def _number(event: Event, name: str) -> float:
+    """A number of an event; infinite where it was not finite, for then it is not written."""
+    value = event.get(name)
+    return float(value) if isinstance(value, int | float) else math.inf
+
+
+def _worker(evidence: Evidence) -> int | None:
+    suspect = evidence.disagreement.suspect
+    return None if suspect is None else evidence.workers[suspect]
+
+
+TASK = 8
+"""Injections that a process does at a time."""
+Numbered = tuple[int, Injection]
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """All that came of a campaign."""
+
+    campaign: Campaign
+    twin: Twin
+    struck: tuple[Struck, ...]
+    """One an injection, in the order of the campaign."""
+    policy: tuple[str, ...]
+    """Names of the repair policies; empty: none."""
+    seconds: float
+    out: Path
+    """Where the logs are."""
+
+
+def run_campaign(
+    campaign: Campaign,
+    out: Path,
+    *,
+    jobs: int = 1,
+    policy: PolicyFactory | None = None,
+    on_progress: Callable[[str, int], None] | None = None,
+) -> CampaignResult:
+    """Train the healthy twin, then strike a fork of it for each injection.
+
+    Parameters
+    ----------
+    campaign
+        What to do.
+    out
+        Existing folder for the logs: the twin's, and one an injection. Those of an earlier campaign are replaced.
+    jobs
+        Processes.
+    policy
+        Makes the repair policy with which every harmful injection is done a second time; the twin has it as well.
+    on_progress
+        Told of steps of the twin and of finished injections.
+
+    Raises
+    ------
+    UserError
+        For an injection that the model cannot have.
+    """
+    began = time.perf_counter()
+    progress = on_progress or (lambda what, count: None)
+    for old in (*out.glob("injection_*.jsonl"), out / NAME):
+        old.unlink(missing_ok=True)
+    shared_run.cache_clear()
+    run = shared_run(campaign.settings)
+    products = products_of(run)
+    twin = train_twin(campaign, run, out, policy, lambda steps: progress("twin", steps))
+    names = tuple(type(part).__name__ for part in _parts(policy))
+    done: dict[int, Struck] = {}
+    for struck in _all(campaign, twin, products, out, policy, jobs):
+        done[struck.number] = struck
+        progress("injection", 1)
+    ordered = tuple(done[number] for number in range(len(campaign.injections)))
+    return CampaignResult(campaign, twin, ordered, names, time.perf_counter() - began, out)
+
+
+def repair_policy() -> tuple[Policy, ...]:
+    """What a campaign repairs with: memory that changed by itself is restored, a suspicious step computed again."""
+    return RestoreState(), RecomputeStep(max_retries=2)
+
+
+def _parts(policy: PolicyFactory | None) -> Sequence[Policy]:
+    made = policy() if policy is not None else ()
+    return (made,) if isinstance(made, Policy) else made
+
+
+def _all(
+    campaign: Campaign, twin: Twin, products: Sequence[Product], out: Path, policy: PolicyFactory | None, jobs: int
+) -> Iterator[Struck]:
+    numbered = list(enumerate(campaign.injections))
+    if jobs == 1 or len(numbered) <= TASK:
+        yield from _struck(Bench.of(campaign.settings, twin, products, out, policy), numbered)
+        return
+    packed = twin.packed()
+    tasks = [
+        (campaign.settings, packed, products, out, policy, part)
+        for part in (numbered[first : first + TASK] for first in range(0, len(numbered), TASK))
+    ]
+    for _, results in in_fresh_processes(strike_some, tasks, jobs):
+        yield from results
+
+
+def strike_some(
+    settings: Settings,
+    packed: bytes,
+    products: Sequence[Product],
+    out: Path,
+    policy: PolicyFactory | None,
+    injections: Sequence[Numbered],
+) -> list[Struck]:
+    """Some injections, in another process."""
+    shared_run(settings)
+    return list(_struck(Bench.of(settings, Twin.unpacked(packed), products, out, policy), injections))
+
+
+def _struck(bench: Bench, injections: Sequence[Numbered]) -> Iterator[Struck]:
+    for number, injection in injections:
+        yield bench.strike(number, injection)

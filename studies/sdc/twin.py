@@ -1,0 +1,219 @@
+"""The healthy run of a campaign, its snapshots before every struck step, and what repair costs it."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmetric.live.run import LiveRun
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.recorder import start_config, vocabulary_of
+from rmetric.monitor.repair.policy import Policy
+from rmetric.twins.forks import Fork, Trace, train, watching
+from studies.sdc.campaign import Campaign, fresh_run
+from studies.sdc.gradients import watching_workers
+from studies.sdc.localise import digest
+from studies.sdc.plan import Settings
+
+PolicyFactory = Callable[[], Policy | tuple[Policy, ...]]
+"""Makes a fresh policy for a monitor; a function of a module, so that other processes find it."""
+NAME = "twin.jsonl"
+"""Its log."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """When a run is evaluated and judged, and where it ends; see :class:`rmetric.twins.forks.Schedule`."""
+
+    steps: int
+    eval_every: int
+    judge_every: int
+
+    @classmethod
+    def of(cls, settings: Settings, last_step: int) -> Window:
+        """Of a run that ends at a step."""
+        return cls(last_step, settings.eval_every, settings.judge_every)
+
+
+@dataclass(frozen=True)
+class End:
+    """A healthy run at the end of a window."""
+
+    digest: str
+    """Of all parameters and of the optimizer's state."""
+    weights: Tensor
+    """All parameters in one row."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """What the struck runs are forked from and compared with."""
+
+    snapshots: dict[int, Fork]
+    """By struck step: right before it."""
+    ends: dict[int, End]
+    """By struck step: at the end of its window."""
+    held_out: dict[int, float]
+    """Step → held-out loss, nats."""
+    disagreement: dict[int, float]
+    """Step → score of the workers' disagreement."""
+    repairs: int
+    """Interventions of the policy, all of them false; 0 without a policy."""
+
+    def packed(self) -> bytes:
+        """For another process."""
+        buffer = io.BytesIO()
+        plain = {
+            "snapshots": {step: fork.packed() for step, fork in self.snapshots.items()},
+            "ends": {step: {"digest": end.digest, "weights": end.weights} for step, end in self.ends.items()},
+            "held_out": self.held_out,
+            "disagreement": self.disagreement,
+            "repairs": self.repairs,
+        }
+        torch.save(plain, buffer)
+        return buffer.getvalue()
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Twin:
+        """What :meth:`packed` has packed."""
+        parts = torch.load(io.BytesIO(packed), weights_only=True)
+        snapshots = {step: Fork.unpacked(fork) for step, fork in parts.pop("snapshots").items()}
+        return cls(snapshots, {step: End(**end) for step, end in parts.pop("ends").items()}, **parts)
+
+
+def train_twin(
+    campaign: Campaign, run: LiveRun, out: Path, policy: PolicyFactory | None, progress: Callable[[int], None]
+) -> Twin:
+    """Train the healthy run to the end of the last window, with a snapshot before every struck step."""
+    settings, trace = campaign.settings, Trace()
+    snapshots: dict[int, Fork] = {}
+    ends: dict[int, End] = {}
+    scores: dict[int, float] = {}
+    stops = {step - 1 for step in campaign.onsets} | {step - 1 + settings.window for step in campaign.onsets}
+    window = Window.of(settings, campaign.last_step)
+    monitor = monitor_of(run, out / NAME, settings, "twin", None, policy)
+    with watching_workers(run) as workers, watching(run, monitor):
+        for stop in sorted(stops):
+            for step in train(window, run, monitor, trace, until=stop):
+                scores[step] = workers.last.score
+                progress(1)
+            if stop + 1 in campaign.onsets:
+                snapshots[stop + 1] = Fork.of(run, monitor, out / NAME, trace)
+            if stop + 1 - settings.window in campaign.onsets:
+                ends[stop + 1 - settings.window] = End(digest(run), weights_of(run))
+        repairs = len(monitor.repairs)
+    return Twin(snapshots, ends, dict(trace.held_out), scores, repairs)
+
+
+def weights_of(run: LiveRun) -> Tensor:
+    """All parameters in one row, a copy."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in run.model.parameters()])
+
+
+def monitor_of(
+    run: LiveRun,
+    log: Path,
+    settings: Settings,
+    name: str,
+    injection: dict[str, Any] | None,
+    policy: PolicyFactory | None,
+) -> TrainingMonitor:
+    """The monitor of the twin or of a struck run."""
+    return TrainingMonitor(
+        run.model,
+        run.optimizer,
+        log=log,
+        detectors=("numerics",),
+        config=config_of(run, settings, name, injection),
+        scaler=run.scaler,
+        hardware=False,
+        policy=policy() if policy is not None else None,
+    )
+
+
+def config_of(run: LiveRun, settings: Settings, name: str, injection: dict[str, Any] | None) -> dict[str, Any]:
+    """``config`` of EXPERIMENT_START."""
+    fault = {
+        "type": "SILENT_DATA_CORRUPTION" if injection else "NONE",
+        "severity": None,
+        "trigger_step": injection["step"] if injection else None,
+        "params": injection or {},
+    }
+    own = {
+        "experiment_id": name,
+        "model_type": settings.model,
+        "dataset": run.corpus.name,
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "num_workers": settings.workers,
+        "batch_size": settings.rows,
+        "sequence_length": settings.length,
+        "learning_rate": settings.learning_rate,
+        "fault_injection": fault,
+    }
+    return start_config(run.model, {}, vocabulary_of(run.model), settings.workers, own)
+
+
+BLOCK = 50
+"""Steps that each of the two runs does in turn, so that a machine that slows down slows both."""
+FALSE_VERDICTS = ("agrees", "random")
+"""Verdicts that change nothing: a second computation that agreed, a training that cannot be repaired."""
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A healthy run with a policy beside the same one without."""
+
+    steps: int
+    suspicions: int
+    """Steps that were looked at twice, which agreed."""
+    false_repairs: int
+    """Interventions that changed something."""
+    identical: bool
+    """Whether both runs ended with the same parameters and optimizer state, bit for bit."""
+    computations_pct: float
+    """Forward and backward passes that were done twice, per cent of all; the third step is done twice on purpose and
+    does not count."""
+    cpu_pct: float
+    """Processor time of the run with policy over that of the run without, both with a monitor, minus 1, per cent."""
+
+
+def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Healthy:
+    """Train twice for so many steps on one processor: with a monitor, and with a monitor that has the policy."""
+    seconds = [0.0, 0.0]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [fresh_run(settings), fresh_run(settings)]
+        policies = (None, policy)
+        logs = [Path(folder) / f"{index}.jsonl" for index in range(2)]
+        monitors = [
+            monitor_of(run, log, settings, "healthy", None, made)
+            for run, log, made in zip(runs, logs, policies, strict=True)
+        ]
+        for run, monitor in zip(runs, monitors, strict=True):
+            run.observer = monitor
+        while runs[1].step < steps:
+            for index, run in enumerate(runs):
+                began = time.process_time()
+                for _ in range(min(BLOCK, steps - run.step)):
+                    run.train_step()
+                seconds[index] += time.process_time() - began
+        repairs = monitors[1].repairs
+        for monitor in monitors:
+            monitor.close()
+    agreed = sum(repair.verdict in FALSE_VERDICTS for repair in repairs)
+    return Healthy(
+        steps=steps,
+        suspicions=agreed,
+        false_repairs=len(repairs) - agreed,
+        identical=digest(runs[0]) == digest(runs[1]),
+        computations_pct=100.0 * agreed / steps,
+        cpu_pct=100.0 * (seconds[1] / seconds[0] - 1.0),
+    )

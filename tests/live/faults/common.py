@@ -1,0 +1,50 @@
+"""What the tests of the injected faults share beside the fixtures: an observer that remembers, exact comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmetric.live.run import LiveRun, Silent
+
+
+class Notes(Silent):
+    """An observer that keeps what it is told, and a copy of the last gradients, before clipping."""
+
+    def __init__(self, run: LiveRun) -> None:
+        self.run = run
+        self.told: list[dict[str, Any]] = []
+        self.gradients: dict[str, Tensor] = {}
+        run.observer = self
+
+    def step(self, loss: Tensor, *, recompute: object = None) -> bool:
+        self.gradients = {
+            name: parameter.grad.clone()
+            for name, parameter in self.run.model.named_parameters()
+            if parameter.grad is not None
+        }
+        return True
+
+    def note(self, event: str, **fields: Any) -> None:
+        self.told.append({"event": event, **fields})
+
+
+def same_bits(left: Any, right: Any) -> bool:
+    """Whether two states are equal in every bit; NaN equals NaN."""
+    if isinstance(left, Tensor):
+        bytes_of = [value.detach().reshape(-1).contiguous().view(torch.uint8) for value in (left, right)]
+        return left.shape == right.shape and left.dtype == right.dtype and torch.equal(*bytes_of)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same_bits(value, right[key]) for key, value in left.items())
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same_bits, left, right))
+    return bool(left == right)
+
+
+def trained(run: LiveRun, steps: int) -> LiveRun:
+    """The same run, some steps later."""
+    for _ in range(steps):
+        run.train_step()
+    return run

@@ -1,0 +1,205 @@
+"""What every registered fault promises when it is brought upon a live run, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rmetric.errors import UserError
+from rmetric.faults import FAULTS, SEVERITIES, make_fault
+from rmetric.live.run import LiveRun
+from tests.live.faults.common import Notes, same_bits, trained
+
+MAKE = Callable[..., LiveRun]
+EVERY = [(name, severity) for name in FAULTS for severity in SEVERITIES]
+TIMING_ONLY = {"NETWORK_DEGRADATION"}
+"""Faults that change no number of the training."""
+LOSES_A_WORKER = {"NODE_FAILURE"}
+"""Faults that leave a run with fewer workers."""
+HEALTHY_STEPS, FAULTY_STEPS = 2, 2
+_OF_TORCH = {"_is_full_backward_hook", "training"}
+"""Attributes of a module that torch itself changes for good: a note of what kind of hook it last had, and its mode."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+
+def _model(name: str) -> str:
+    return "tiny-moe" if FAULTS[name].needs_experts else "tiny-llama"
+
+
+def _surface(run: LiveRun) -> dict[str, Any]:
+    """All at which a fault might hold on to a run: hooks, attributes, seams, configuration, torch's own modes."""
+    modules = {name: _attributes(module) for name, module in run.model.named_modules()}
+    parameters = {
+        name: (id(value), value.requires_grad, value.dtype, _hooks(value))
+        for name, value in run.model.named_parameters()
+    }
+    return {
+        "modules": modules,
+        "parameters": parameters,
+        "seams": {moment: list(calls) for moment, calls in run._seams.items() if calls},
+        "learning_rate_factor": run.learning_rate_factor,
+        "observer": id(run.observer),
+        "optimizer": (id(run.optimizer), sorted(vars(run.optimizer)), dict(run.optimizer._optimizer_step_pre_hooks)),
+        "configuration": run.model.config.to_dict(),
+        "attention": run.model.config._attn_implementation,
+        "run": sorted(vars(run)),
+        "torch function modes": torch._C._len_torch_function_stack(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds but for its children: hook tables as they are, other values by what they are."""
+    return {
+        key: dict(value) if isinstance(value, Mapping) else id(value) if isinstance(value, Tensor) else value
+        for key, value in vars(module).items()
+        if key not in _OF_TORCH
+    }
+
+
+def _hooks(parameter: Tensor) -> list[list[Any]]:
+    tables = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
+    return [list(table or ()) for table in tables]
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_a_run_that_is_left_has_nothing_of_the_fault_on_it(
+    make_run: MAKE, twin_of: MAKE, name: str, severity: str
+) -> None:
+    """Neither a hook nor a changed attribute; it goes on exactly as a run that starts from the same state."""
+    run = trained(make_run(_model(name)), HEALTHY_STEPS)
+    before, workers = _surface(run), list(run.active_workers)
+    with make_fault(name, severity).inject(run):
+        trained(run, FAULTY_STEPS)
+    assert _surface(run) == before
+    assert not any(run._seams.values())
+    assert run.learning_rate_factor == 1.0
+    if name not in LOSES_A_WORKER:
+        assert run.active_workers == workers
+    heir = twin_of(run, _model(name))
+    assert same_bits(trained(run, 1).state_dict(), trained(heir, 1).state_dict())
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_the_twin_is_untouched(make_run: MAKE, twin_of: MAKE, name: str, severity: str) -> None:
+    """Even one that trains in the same process while the fault is on."""
+    run = trained(make_run(_model(name)), HEALTHY_STEPS)
+    twin = twin_of(run, _model(name))
+    with make_fault(name, severity).inject(run):
+        for _ in range(FAULTY_STEPS):
+            trained(run, 1)
+            trained(twin, 1)
+    never_heard_of_it = trained(make_run(_model(name)), HEALTHY_STEPS + FAULTY_STEPS)
+    assert same_bits(twin.state_dict(), never_heard_of_it.state_dict())
+    if name in TIMING_ONLY:
+        assert same_bits(run.state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_a_fault_does_something_to_the_training_or_is_known_not_to(make_run: MAKE, name: str) -> None:
+    ailing = {"incubation_steps": 2.0} if name in LOSES_A_WORKER else {}
+    steps = 15 if name in LOSES_A_WORKER else FAULTY_STEPS
+    run = make_run(_model(name))
+    with make_fault(name, "high", **ailing).inject(trained(run, HEALTHY_STEPS)):
+        trained(run, steps)
+    calm = trained(make_run(_model(name)), HEALTHY_STEPS + steps)
+    assert same_bits(run.model.state_dict(), calm.model.state_dict()) == (name in TIMING_ONLY)
+
+
+@pytest.mark.parametrize(("name", "severity"), EVERY)
+def test_the_same_seed_gives_the_same_bits(make_run: MAKE, name: str, severity: str) -> None:
+    states, told = [], []
+    for _ in range(2):
+        run = trained(make_run(_model(name), seed=5), HEALTHY_STEPS)
+        notes = Notes(run)
+        with make_fault(name, severity).inject(run):
+            trained(run, FAULTY_STEPS)
+        states.append(run.state_dict())
+        told.append(notes.told)
+    assert same_bits(*states)
+    assert same_bits(*told)
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_what_is_noted_can_be_written_down(make_run: MAKE, name: str) -> None:
+    """Plain values, and steps at which the fault was on; a number need not be finite."""
+    run = trained(make_run(_model(name)), HEALTHY_STEPS)
+    notes = Notes(run)
+    with make_fault(name, "high").inject(run):
+        trained(run, FAULTY_STEPS)
+    for note in notes.told:
+        assert json.loads(json.dumps(note)).keys() == note.keys()
+        assert HEALTHY_STEPS < note.get("step", run.step) <= run.step
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+@pytest.mark.parametrize("moment", ["between steps", "within a step"])
+def test_it_is_gone_after_an_exception_too(make_run: MAKE, name: str, moment: str) -> None:
+    run = trained(make_run(_model(name)), HEALTHY_STEPS)
+    before = _surface(run)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt), make_fault(name, "high").inject(run):
+        trained(run, 1)
+        if moment == "within a step":
+            with run.at("micro_batch", interrupt):
+                trained(run, 1)
+        interrupt()
+    assert _surface(run) == before
+
+
+def test_a_combination_is_all_its_parts_and_then_gone(make_run: MAKE) -> None:
+    names = [name for name in FAULTS if name not in LOSES_A_WORKER]
+    run = trained(make_run("tiny-moe"), HEALTHY_STEPS)
+    before = _surface(run)
+    with make_fault("+".join(names), "low").inject(run):
+        trained(run, 2)
+        assert _surface(run) != before
+    assert _surface(run) == before
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].needs_experts])
+def test_a_fault_of_experts_on_a_dense_model_is_the_users_error(make_run: MAKE, name: str) -> None:
+    run = make_run("tiny-llama")
+    before = _surface(run)
+    with pytest.raises(UserError) as caught, make_fault(name).inject(run):
+        pass
+    assert "\n" not in str(caught.value)
+    assert _surface(run) == before
+
+
+@pytest.mark.parametrize("model", ["tiny-mistral", "tiny-qwen"])
+def test_every_fault_of_dense_models_fits_every_family(make_run: MAKE, model: str) -> None:
+    for name in FAULTS:
+        if not FAULTS[name].needs_experts:
+            with make_fault(name, "low").inject(run := trained(make_run(model), 1)):
+                trained(run, 1)
+            assert run.step == 2
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_whether_it_is_entered_in_the_step_before_or_in_its_first(make_run: MAKE, name: str) -> None:
+    """The first disturbed step is the same, and so is the first note."""
+    run = trained(make_run(_model(name)), HEALTHY_STEPS)
+    notes = Notes(run)
+    run.step += 1
+    with make_fault(name, "high").inject(run):
+        run.step -= 1
+        trained(run, 1)
+    calm = trained(make_run(_model(name)), HEALTHY_STEPS + 1)
+    if name not in LOSES_A_WORKER:
+        assert same_bits(run.model.state_dict(), calm.model.state_dict()) == (name in TIMING_ONLY)
+    assert {note["step"] for note in notes.told if "step" in note} <= {HEALTHY_STEPS + 1}

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rmetric.errors import UserError
+from rmetric.faults import make_fault
+from rmetric.live.run import LiveRun
+from tests.live.faults.common import same_bits, trained
+
+FACTORS = [("low", 5.0), ("medium", 15.0), ("high", 25.0)]
+
+
+def _rate(run: LiveRun) -> float:
+    return run.optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize(("severity", "factor"), FACTORS)
+def test_the_learning_rate_is_a_multiple_as_long_as_it_lasts(
+    make_run: Callable[..., LiveRun], severity: str, factor: float
+) -> None:
+    run = trained(make_run(learning_rate=1e-3, warm_up_steps=4), 2)
+    assert _rate(run) == 0.5e-3
+    with make_fault("LR_SPIKE", severity).inject(run):
+        rates = [_rate(trained(run, 1)) for _ in range(3)]
+    assert rates == [1e-3 * warm * factor for warm in (0.75, 1.0, 1.0)]
+    assert _rate(trained(run, 1)) == 1e-3
+
+
+def test_every_parameter_moves_that_many_times_as_far(make_run: Callable[..., LiveRun]) -> None:
+    def in_float64(run: LiveRun) -> LiveRun:
+        run.model.double()
+        return run
+
+    run = trained(in_float64(make_run()), 3)
+    twin = in_float64(make_run()).load_state_dict(run.state_dict())
+    before = {key: value.clone() for key, value in run.model.named_parameters()}
+    with make_fault("LR_SPIKE", factor=7.0).inject(run):
+        run.train_step()
+    twin.train_step()
+    calm = dict(twin.model.named_parameters())
+    for key, value in run.model.named_parameters():
+        assert torch.allclose(value - before[key], 7.0 * (calm[key] - before[key]), rtol=1e-9, atol=1e-15), key
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan")])
+def test_a_factor_that_is_none_is_the_users_error(factor: float) -> None:
+    with pytest.raises(UserError, match=f"LR_SPIKE has factor={factor}; choose one above 0"):
+        make_fault("LR_SPIKE", factor=factor)
+
+
+def test_the_twin_is_untouched(make_run: Callable[..., LiveRun], twin_of: Callable[..., LiveRun]) -> None:
+    run = trained(make_run(), 2)
+    twin = twin_of(run)
+    with make_fault("LR_SPIKE").inject(run):
+        trained(run, 3)
+        trained(twin, 3)
+    assert same_bits(twin.state_dict(), trained(make_run(), 5).state_dict())
+    assert not same_bits(run.state_dict(), twin.state_dict())

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rmetric.errors import UserError
+from rmetric.live.models import tiny_model
+from rmetric.live.models.attention import wrapped_attention
+from rmetric.live.models.structure import (
+    attentions,
+    chosen_layers,
+    decoder_layers,
+    drawn,
+    expert_blocks,
+    model_name,
+    norms,
+)
+from rmetric.monitor.tensors import unwrapped
+from rmetric.streams import stable_hash
+from tests.live.architectures import MOES, NAMES, model_of, tokens
+
+LAYERS = {"gpt2": ["transformer.h.0", "transformer.h.1"], "lfm2": [f"model.layers.{index}" for index in range(3)]}
+HEADS = {"gpt2": (4, 4, 8), "lfm2": (4, 2, 8), "qwen-moe": (4, 2, 8)}
+NORMS = {"gpt2": ["ln_1", "ln_2"], "lfm2": ["operator_norm", "ffn_norm"]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_layers_come_in_order_under_their_names(name: str) -> None:
+    model = model_of(name)
+    layers = decoder_layers(model)
+    assert [layer.name for layer in layers] == LAYERS.get(name, ["model.layers.0", "model.layers.1"])
+    assert [layer.index for layer in layers] == list(range(len(layers)))
+    assert all(model.get_submodule(layer.name) is layer.module for layer in layers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_has_its_heads(name: str) -> None:
+    model = model_of(name)
+    found = attentions(model)
+    assert [attention.layer for attention in found] == ([1] if name == "lfm2" else [0, 1])
+    for attention in found:
+        assert (attention.heads, attention.key_value_heads, attention.head_size) == HEADS.get(name, (4, 2, 16))
+        assert model.get_submodule(attention.name) is attention.module
+        for part in (attention.query, attention.key, attention.value):
+            assert model.get_submodule(part.name) is part.module
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_projection_of_the_values_makes_the_values(name: str) -> None:
+    model = model_of(name)
+    found = attentions(model)[0]
+    used: list[Tensor] = []
+    made: list[Tensor] = []
+
+    def keep(inner: Any, module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+        used.append(value)
+        return inner(module, query, key, value, mask, **options)
+
+    hook = found.value.module.register_forward_hook(lambda module, inputs, output: made.append(output))
+    with wrapped_attention([found.module], keep):
+        model(tokens())
+    hook.remove()
+    rows, length = tokens().shape
+    heads = made[0][..., found.value.features].view(rows, length, found.key_value_heads, found.head_size)
+    assert torch.equal(heads.transpose(1, 2), used[0])
+    assert found.query.features.stop - found.query.features.start == found.heads * found.head_size
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_norms_are_those_on_the_residual_stream(name: str) -> None:
+    model = model_of(name)
+    found = norms(model)
+    expected = NORMS.get(name, ["input_layernorm", "post_attention_layernorm"])
+    assert [norm.name.rpartition(".")[2] for norm in found] == expected * len(decoder_layers(model))
+    assert all(getattr(norm.module, norm.epsilon_attribute) < 1e-3 for norm in found)
+
+
+@pytest.mark.parametrize("name", MOES)
+def test_experts_are_found_with_their_router(name: str) -> None:
+    model = model_of(name)
+    blocks = expert_blocks(model)
+    assert [(block.layer, block.name) for block in blocks] == [(0, "model.layers.0.mlp"), (1, "model.layers.1.mlp")]
+    for block in blocks:
+        assert (block.count, block.top_k) == (4, 2)
+        assert block.router.weight.shape[0] == 4  # type: ignore[union-attr]
+        assert block.experts.down_proj.shape[0] == 4  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in MOES])
+def test_a_dense_model_has_no_experts_and_the_message_says_what_to_choose(name: str) -> None:
+    model = model_of(name)
+    model.config.name_or_path = name
+    message = f"fault X needs a mixture-of-experts model and {name} ({type(model).__name__}) is dense; choose --model"
+    with pytest.raises(UserError) as caught:
+        expert_blocks(model, "fault X")
+    assert str(caught.value) == f"{message} tiny-moe"
+
+
+def test_experts_that_are_modules_of_their_own_are_refused_in_words() -> None:
+    model = model_of("tiny-moe")
+    experts = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+    model.model.layers[1].mlp.experts = experts
+    with pytest.raises(UserError, match="install transformers 5"):
+        expert_blocks(model, "fault X")
+
+
+@pytest.mark.parametrize("find", [attentions, norms])
+def test_a_model_that_is_no_transformer_is_refused_in_words(find: Any) -> None:
+    with pytest.raises(UserError, match=r"fault X needs .* and Linear has none; choose a model"):
+        find(nn.Linear(3, 3), "fault X")
+    assert decoder_layers(nn.Linear(3, 3)) == []
+
+
+def test_a_path_never_reaches_a_message(tmp_path: Path) -> None:
+    model = model_of("tiny-llama")
+    model.config.name_or_path = ""
+    assert model_name(model) == "LlamaForCausalLM"
+    model.config.name_or_path = str(tmp_path / "mine")
+    assert model_name(model) == "mine (LlamaForCausalLM)"
+
+
+def test_the_shells_of_data_parallel_training_and_compilation_are_looked_through() -> None:
+    model = model_of("tiny-llama")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        shell = nn.parallel.DistributedDataParallel(model)
+        assert unwrapped(shell) is model
+        assert attentions(shell) == attentions(model)
+    finally:
+        dist.destroy_process_group()
+    assert unwrapped(torch.compile(model, backend="eager")) is model
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
+def test_an_adapted_model_has_the_same_parts() -> None:
+    peft = pytest.importorskip("peft")
+    plain = attentions(tiny_model("tiny-llama", seed=0))
+    adapted = attentions(
+        peft.get_peft_model(tiny_model("tiny-llama", seed=0), peft.LoraConfig(target_modules=["k_proj", "v_proj"]))
+    )
+    shape = [(part.layer, part.heads, part.key_value_heads, part.head_size, part.key.features) for part in plain]
+    assert [(one.layer, one.heads, one.key_value_heads, one.head_size, one.key.features) for one in adapted] == shape
+
+
+def test_a_layer_that_is_not_there_cannot_be_chosen() -> None:
+    assert chosen_layers([0, 2], None, "fault X") == [0, 2]
+    assert chosen_layers([0, 2], 2, "fault X") == [2]
+    with pytest.raises(UserError, match=r"fault X cannot be brought upon layer 1; choose one of \[0, 2\]"):
+        chosen_layers([0, 2], 1, "fault X")
+
+
+def test_what_is_drawn_is_different_and_in_order() -> None:
+    rng = np.random.default_rng(stable_hash("drawn") % 2**32)
+    for _ in range(20):
+        numbers = drawn(rng, 3, 5)
+        assert numbers == sorted({*numbers})
+        assert len(numbers) == 3
+        assert {*numbers} <= {*range(5)}

@@ -1,0 +1,165 @@
+"""Tests of the adapter for loops with Accelerate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+
+from rmetric.errors import UserError
+from rmetric.monitor.adapters import monitored
+from rmetric.monitor.dispersion import WorkerLost
+from rmetric.records import read_run
+from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train
+
+ACCUMULATED = 3
+STEPS = 5
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    """Accelerate keeps its state for the whole process."""
+    yield
+    AcceleratorState._reset_state()
+    GradientState._reset_state()
+
+
+def micro_batches(count: int = STEPS * ACCUMULATED) -> list[dict[str, Tensor]]:
+    data = tokens(2 * count)
+    return [stacked(data[2 * index : 2 * index + 2]) for index in range(count)]
+
+
+def prepared(model: nn.Module) -> tuple[Accelerator, nn.Module, torch.optim.Optimizer]:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATED)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    return accelerator, *accelerator.prepare(model, optimizer)
+
+
+def loop(
+    accelerator: Accelerator, model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[dict[str, Tensor]]
+) -> None:
+    """The loop of Accelerate's manual; it knows nothing of the monitor."""
+    for batch in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_a_loop_is_watched_without_a_further_line(tmp_path: Path) -> None:
+    expected = train(small_model(), micro_batches(), ACCUMULATED)
+    accelerator, model, optimizer = prepared(small_model())
+    log = tmp_path / "run.jsonl"
+    with monitored(accelerator, model, optimizer, log=log, hardware=False) as monitor:
+        loop(accelerator, model, optimizer, micro_batches())
+        monitor.validation(1.5)
+    run = read_run(log)
+    seen = run.observations
+    assert seen.step.tolist() == list(range(1, STEPS + 1))
+    np.testing.assert_allclose(seen["training_loss"], expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-4)
+    np.testing.assert_allclose(seen["sigma_sq"][1:], expected.sigma_sq[1:], rtol=1e-2)
+    assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": STEPS}
+    assert seen["validation_loss"][-1] == 1.5
+    assert not {"backward", "unscale_gradients"} & vars(accelerator).keys()
+
+
+def test_the_loss_of_a_step_that_is_cut_short_is_still_a_mean(tmp_path: Path) -> None:
+    """The last step of an epoch may have fewer micro-batches; its loss must not look like a drop."""
+    batches = micro_batches(4)
+    accelerator, model, optimizer = prepared(small_model())
+    log = tmp_path / "run.jsonl"
+    with monitored(accelerator, model, optimizer, log=log, hardware=False):
+        loop(accelerator, model, optimizer, batches[:3])
+        last = model(**batches[3]).loss.item()
+        accelerator.gradient_state._set_sync_gradients(True)
+        accelerator.backward(model(**batches[3]).loss)
+    assert read_run(log).observations["training_loss"][-1] == pytest.approx(last, rel=1e-5)
+
+
+def test_an_exception_leaves_an_incomplete_log_and_no_trace(tmp_path: Path) -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    log = tmp_path / "run.jsonl"
+    with (
+        pytest.raises(KeyboardInterrupt),
+        monitored(accelerator, model, optimizer, log=log, hardware=False),
+    ):
+        loop(accelerator, model, optimizer, micro_batches())
+        raise KeyboardInterrupt
+    run = read_run(log)
+    assert run.terminal is None
+    assert run.last_step == STEPS
+    assert not {"backward", "unscale_gradients"} & vars(accelerator).keys()
+
+
+def test_a_worker_that_dies_in_the_backward_pass_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    log = tmp_path / "run.jsonl"
+    original = Accelerator.backward
+
+    def die(self: Accelerator, loss: Tensor, **options: Any) -> None:
+        if len(calls) == 2 * ACCUMULATED:
+            raise WorkerLost(1)
+        calls.append(loss)
+        original(self, loss, **options)
+
+    calls: list[Tensor] = []
+    monkeypatch.setattr(Accelerator, "backward", die)
+    with monitored(accelerator, model, optimizer, log=log, hardware=False), pytest.raises(WorkerLost):
+        loop(accelerator, model, optimizer, micro_batches())
+    run = read_run(log)
+    assert run.terminal is not None
+    assert (run.terminal["event"], run.terminal["reason"]) == ("EXPERIMENT_FAILURE", "WORKER_LOST")
+    (event,) = (event for event in run.events if event["event"] == "HARDWARE_EVENT")
+    assert (event["kind"], event["worker"]) == ("fatal", 1)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
+def test_scaled_gradients_are_unscaled_once(sync: bool, tmp_path: Path) -> None:
+    """FP16 needs a GPU; a scaler of 2^16 on the CPU is the same to the adapter. A spoilt step is vetoed or skipped."""
+    accelerator, model, optimizer = prepared(small_model())
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    accelerator.native_amp = True
+    accelerator.state._mixed_precision = "fp16"
+    accelerator._optimizers.clear()
+    optimizer = accelerator.prepare_optimizer(optimizer.optimizer)  # type: ignore[attr-defined]
+    plain = train(small_model(), micro_batches(), ACCUMULATED)
+    log = tmp_path / "run.jsonl"
+    with monitored(accelerator, model, optimizer, log=log, hardware=False, sync=sync):
+        loop(accelerator, model, optimizer, micro_batches())
+    seen = read_run(log).observations
+    np.testing.assert_allclose(seen["grad_norm"], plain.grad_norm, rtol=1e-3)
+    np.testing.assert_allclose(seen["training_loss"], plain.loss, rtol=1e-3)
+
+
+def test_a_way_to_distribute_that_hides_gradients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
+    with (
+        pytest.raises(UserError, match="DEEPSPEED keeps gradients to itself"),
+        monitored(accelerator, model, optimizer, hardware=False),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_a_vetoed_step_finds_no_gradients() -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    weight = next(model.parameters())
+    weight.register_hook(lambda gradient: gradient * math.nan)
+    before = [parameter.clone() for parameter in model.parameters()]
+    with monitored(accelerator, model, optimizer, hardware=False, sync=True) as monitor:
+        loop(accelerator, model, optimizer, micro_batches(ACCUMULATED))
+        assert monitor.alerts["numerics"] == 1
+    assert all(map(torch.equal, model.parameters(), before))

@@ -1,0 +1,353 @@
+"""Tests of the callback in the stock Trainer of transformers."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from rmetric.errors import UserError
+from rmetric.monitor.adapters import RMetricCallback
+from rmetric.records import read_run
+from tests.helpers import lines_of
+from tests.live.processes import run_processes
+from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train, without_times
+
+ACCUMULATED = 3
+BACKWARD = Accelerator.backward
+
+
+class Collator:
+    """Makes batches and remembers them."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Tensor]] = []
+
+    def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        self.made.append(stacked(rows))
+        return self.made[-1]
+
+
+@pytest.fixture
+def trainer_of(tmp_path: Path) -> Callable[..., Trainer]:
+    """A Trainer with accumulation and clipping; further arguments go to TrainingArguments."""
+
+    def build(*callbacks: TrainerCallback, collator: Any = stacked, **arguments: Any) -> Trainer:
+        settings = {
+            "output_dir": str(tmp_path / "out"), "max_steps": 8, "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": ACCUMULATED, "max_grad_norm": CLIP, "learning_rate": LEARNING_RATE,
+            "lr_scheduler_type": "constant", "logging_steps": 1, "report_to": [], "disable_tqdm": True,
+            "use_cpu": True, "save_strategy": "no", "eval_strategy": "steps", "eval_steps": 2, "seed": 0,
+        }  # fmt: skip
+        return Trainer(
+            small_model(),
+            TrainingArguments(**{**settings, **arguments}),
+            data_collator=collator,
+            train_dataset=tokens(60),
+            eval_dataset=tokens(4, seed=1),
+            callbacks=list(callbacks),
+        )
+
+    return build
+
+
+class At(TrainerCallback):
+    """Calls something when a step begins."""
+
+    def __init__(self, step: int, call: Callable[[], Any]) -> None:
+        self.step, self.call = step, call
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step + 1 == self.step:
+            self.call()
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+def poison(trainer: Trainer, step: int) -> None:
+    """From that step on the gradient of one weight is not a number, for one step."""
+    weight = trainer.model.model.norm.weight
+    state = trainer.state
+
+    def spoil(gradient: Tensor) -> Tensor:
+        return gradient * math.nan if trainer.state.global_step + 1 == step else gradient
+
+    assert state is not None
+    weight.register_hook(spoil)
+
+
+# -- what is seen -----------------------------------------------------------------------------------------------------
+
+
+def test_every_micro_batch_is_seen_and_nothing_is_clipped(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
+    collator = Collator()
+    log = tmp_path / "run.jsonl"
+    callback = RMetricCallback(log=log, hardware=False, config={"experiment_id": "x"})
+    trainer = trainer_of(callback, collator=collator, eval_strategy="no")
+    trainer.train()
+    expected = train(small_model(), collator.made[: 8 * ACCUMULATED], ACCUMULATED)
+    run = read_run(log)
+    seen = run.observations
+    assert seen.step.tolist() == list(range(1, 9))
+    np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-4)
+    np.testing.assert_allclose(seen["training_loss"], expected.loss, rtol=1e-5)
+    assert min(expected.grad_norm) > 3 * CLIP  # clipping would have shown
+    own = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    np.testing.assert_allclose(seen["grad_norm"], own, rtol=1e-5)
+    np.testing.assert_allclose(seen["sigma_sq"][1:], expected.sigma_sq[1:], rtol=1e-2)
+    sources = [event["source"] for event in run.events if event.get("signal") == "sigma_sq"]
+    assert sources[-1] == "micro_batches"
+    assert seen["learning_rate"].tolist() == [LEARNING_RATE] * 8
+    assert run.config["experiment_id"] == "x"
+    assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": 8}
+    assert Accelerator.backward is BACKWARD
+    assert "backward" not in vars(trainer.accelerator)
+
+
+def test_without_accumulation_or_clipping_too(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
+    collator = Collator()
+    log = tmp_path / "run.jsonl"
+    callback = RMetricCallback(log=log, hardware=False)
+    trainer_of(
+        callback, collator=collator, gradient_accumulation_steps=1, max_grad_norm=0.0, max_steps=3, eval_strategy="no"
+    ).train()
+    seen = read_run(log).observations
+    first = small_model()
+    loss = first(**collator.made[0]).loss
+    loss.backward()
+    norm = math.hypot(*(weight.grad.norm().item() for weight in first.parameters()))
+    assert seen["training_loss"][0] == pytest.approx(loss.item(), rel=1e-5)
+    assert seen["grad_norm"][0] == pytest.approx(norm, rel=1e-4)
+
+
+def test_an_epoch_that_ends_in_a_smaller_step(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
+    """40 rows are 20 micro-batches: 6 steps of 3 and one of 2, whose loss is still a mean."""
+    log = tmp_path / "run.jsonl"
+    trainer = trainer_of(RMetricCallback(log=log, hardware=False), max_steps=-1, num_train_epochs=2)
+    trainer.train_dataset = tokens(40)
+    trainer.train()
+    seen = read_run(log).observations
+    assert seen.step.tolist() == list(range(1, 15))
+    own = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    np.testing.assert_allclose(seen["training_loss"], own, rtol=1e-4)
+
+
+def test_evaluations_are_handed_on(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
+    log = tmp_path / "run.jsonl"
+    trainer = trainer_of(RMetricCallback(log=log, hardware=False), eval_on_start=True, eval_steps=3)
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    seen = read_run(log).observations
+    assert len(losses) == 4  # before the first step and after steps 3, 6 and 8; the last one joins step 8
+    expected = [losses[0]] * 3 + [losses[1]] * 3 + losses[2:]
+    np.testing.assert_allclose(seen["validation_loss"], expected, rtol=1e-6)
+    trainer.evaluate()  # after the end: nobody is there to be told
+
+
+@pytest.mark.slow
+def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> None:
+    first, second = run_processes("tests.monitor.adapters.two_processes", "trainer", tmp_path)
+    assert (first.code, second.code) == (0, 0), first.errors + second.errors
+    run = read_run(tmp_path / "run.jsonl")
+    np.testing.assert_allclose(run.observations["grad_norm"], first.found["grad_norm"], rtol=1e-5)
+    sources = [event["source"] for event in run.events if event.get("signal") == "sigma_sq"]
+    assert sources[-1] == "workers"
+    assert run.config["num_workers"] == 2
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == ["run.jsonl"]  # the second process writes nothing
+
+
+# -- resume -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [True, "checkpoint-4"])
+def test_a_resumed_training_writes_the_log_of_one_never_interrupted(
+    said: bool | str, tmp_path: Path, trainer_of: Callable[..., Trainer]
+) -> None:
+    whole, log = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
+    saving = {"save_strategy": "steps", "save_steps": 4}
+    trainer_of(RMetricCallback(log=whole, hardware=False), **saving, output_dir=str(tmp_path / "other")).train()
+
+    interrupted = trainer_of(RMetricCallback(log=log, hardware=False), At(7, stop), **saving)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.train()
+    left = read_run(log)
+    assert left.terminal is None
+    assert left.last_step >= 5
+
+    checkpoint = said if said is True else str(tmp_path / "out" / said)
+    assert (tmp_path / "out" / "checkpoint-4" / "rmetric_monitor.pt").exists()
+    trainer_of(RMetricCallback(log=log, hardware=False), **saving).train(resume_from_checkpoint=checkpoint)
+    resumed, expected = (without_times(lines_of(path.read_bytes())) for path in (log, whole))
+    assert resumed == expected
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["run.jsonl", "whole.jsonl"]
+
+
+def test_a_checkpoint_of_another_place_is_named(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
+    log, out = tmp_path / "run.jsonl", tmp_path / "out"
+    trainer_of(RMetricCallback(log=log, hardware=False), save_strategy="steps", save_steps=4).train()
+    moved = (out / "checkpoint-4").rename(tmp_path / "moved")
+    callback = RMetricCallback(log=log, hardware=False, checkpoint=moved)
+    trainer_of(callback, output_dir=str(tmp_path / "new")).train(resume_from_checkpoint=str(moved))
+    assert read_run(log).observations.step.tolist() == list(range(1, 9))
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage"])
+def test_without_a_state_the_steps_go_on_and_the_user_is_told(
+    damage: str, tmp_path: Path, trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer_of(RMetricCallback(hardware=False), save_strategy="steps", save_steps=4).train()
+    checkpoint = tmp_path / "out" / "checkpoint-4"
+    state = checkpoint / "rmetric_monitor.pt"
+    if damage == "missing":
+        state.unlink()
+    else:
+        state.write_bytes(b"no state")
+    with caplog.at_level(logging.WARNING, logger="rmetric"):
+        trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False)).train(
+            resume_from_checkpoint=str(checkpoint)
+        )
+    (message,) = caplog.messages
+    assert message.startswith(f"no state of the monitor in {checkpoint} (")
+    assert message.endswith("; its baselines begin anew at step 4")
+    assert read_run(tmp_path / "run.jsonl").observations.step.tolist() == [5, 6, 7, 8]
+
+
+# -- no harm ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_veto_skips_the_update(sync: bool, trainer_of: Callable[..., Trainer]) -> None:
+    callback = RMetricCallback(hardware=False, sync=sync)
+    trainer = trainer_of(callback, max_steps=5, max_grad_norm=0.0)
+    poison(trainer, 3)
+    trainer.train()
+    finite = all(bool(weight.isfinite().all()) for weight in trainer.model.parameters())
+    assert finite is sync
+    assert callback.monitor is not None
+    assert callback.monitor.alerts["numerics"] == 3
+
+
+def test_ctrl_c_leaves_a_valid_log_and_the_next_training_its_own(
+    tmp_path: Path, trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "run.jsonl"
+    callback = RMetricCallback(log=log, hardware=False)
+    at = At(4, stop)
+    trainer = trainer_of(callback, at)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    at.step = 0
+    trainer.train()
+    left, done = read_run(log), read_run(tmp_path / "run-2.jsonl")
+    assert left.terminal is None
+    assert left.observations.step.tolist() == [1, 2, 3]  # the last one is looked at when the log is left
+    assert done.terminal is not None
+    assert done.observations.step.tolist() == list(range(1, 9))
+    assert len(caplog.messages) == 1
+    assert Accelerator.backward is BACKWARD
+
+
+def test_the_last_record_is_written_when_the_program_ends(
+    tmp_path: Path, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due: list[Callable[[], None]] = []
+    monkeypatch.setattr("rmetric.monitor.adapters.huggingface.atexit.register", due.append)
+    monkeypatch.setattr("rmetric.monitor.adapters.huggingface.atexit.unregister", lambda call: due.clear())
+    at = At(4, stop)
+    trainer = trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), at)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert read_run(tmp_path / "run.jsonl").last_step == 2
+    (leave,) = due
+    leave()
+    run = read_run(tmp_path / "run.jsonl")
+    assert (run.last_step, run.terminal) == (3, None)
+    assert due == []
+
+    at.step = 0
+    trainer.train()
+    assert due == []
+
+
+def test_a_training_that_fails_before_its_first_step_leaves_nothing_behind(
+    tmp_path: Path, trainer_of: Callable[..., Trainer]
+) -> None:
+    at = At(1, stop)
+    trainer = trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), at, max_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    at.step = 0
+    trainer.train()
+    assert Accelerator.backward is BACKWARD
+    assert read_run(tmp_path / "run.jsonl").last_step == 2
+
+
+def test_a_full_disk_is_said_once_and_the_training_goes_on(
+    trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    callback = RMetricCallback(log="/dev/full", hardware=False)
+    trainer = trainer_of(callback)
+    trainer.train()
+    assert trainer.state.global_step == 8
+    assert callback.monitor is not None
+    assert callback.monitor.step_number == 8  # it watches on, for whoever listens to its alerts
+    assert caplog.messages == ["/dev/full: the disk is full; the log never starts, training goes on"]
+
+
+def test_a_monitor_that_cannot_start_does_not_stop_the_training(
+    trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr("rmetric.monitor.adapters.accelerate.TrainingMonitor", fail)
+    callback = RMetricCallback()
+    trainer = trainer_of(callback, save_strategy="steps", save_steps=4)
+    trainer.train()
+    assert trainer.state.global_step == 8
+    assert callback.monitor is None
+    assert caplog.messages == ["the monitor's start failed, training goes on: RuntimeError: no luck"]
+
+
+def test_a_mistake_of_the_user_is_said_at_once(trainer_of: Callable[..., Trainer]) -> None:
+    trainer = trainer_of(RMetricCallback(detectors=["r_metrik"]))
+    with pytest.raises(UserError, match="did you mean 'r_metric'"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_the_training_is_the_same_with_and_without_the_monitor(trainer_of: Callable[..., Trainer]) -> None:
+    weights = []
+    for callbacks in ([], [RMetricCallback(hardware=False)]):
+        trainer = trainer_of(*callbacks, max_steps=3)
+        trainer.train()
+        weights.append(torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]))
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("transformers", r"^transformers is not installed; pip install 'rmetric\[live\]'$"),
+        ("accelerate", "^Accelerate, which the Trainer needs, is not installed; pip install accelerate$"),
+    ],
+)
+def test_a_missing_package_is_named(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "rmetric.monitor.adapters.huggingface")
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=said):
+        __import__("rmetric.monitor.adapters.huggingface")

@@ -1,0 +1,237 @@
+"""Tests of the callback in a real Lightning Trainer, in both packages that Lightning comes in."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from rmetric.errors import UserError
+from rmetric.records import read_run
+from tests.helpers import lines_of
+from tests.monitor.adapters.reference import (
+    CLIP,
+    LEARNING_RATE,
+    VOCABULARY,
+    small_model,
+    stacked,
+    tokens,
+    train,
+    without_times,
+)
+
+pytestmark = pytest.mark.filterwarnings(  # Lightning's own advice, some of it on some machines only
+    "ignore:.*isinstance.treespec, LeafSpec.*",
+    "ignore:.*does not have many workers.*",
+    "ignore:.*GPU available but not used.*",
+    "ignore:.*exists and is not empty.*",
+    "ignore:.*training_step. returned .None.*",
+)
+ACCUMULATED = 3
+STEPS = 8
+
+pytest.importorskip("lightning")
+RMetricLightning: Any = pytest.importorskip("rmetric.monitor.adapters.lightning").RMetricLightning
+
+
+def batches(rows: int, seed: int = 0) -> DataLoader[Any]:
+    return DataLoader(tokens(rows, seed), batch_size=2, collate_fn=stacked)  # type: ignore[arg-type]
+
+
+def module_of(package: Any) -> Any:
+    class Module(package.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = small_model()
+            self.before_step: Callable[[int], Any] = lambda step: None
+            self.skipped = -1
+
+        def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor | None:
+            self.before_step(self.global_step + 1)
+            return None if index == self.skipped else self.model(**batch).loss
+
+        def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
+            self.log("val_loss", self.model(**batch).loss)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+
+    return Module()
+
+
+@pytest.fixture(params=["lightning.pytorch", "pytorch_lightning"])
+def package(request: pytest.FixtureRequest) -> Any:
+    """Lightning, under either name."""
+    logging.getLogger(request.param).setLevel(logging.ERROR)
+    return pytest.importorskip(request.param)
+
+
+def trainer_of(package: Any, folder: Path, *callbacks: Any, **options: Any) -> Any:
+    """A Trainer with accumulation, clipping and an evaluation every second step."""
+    settings = {
+        "max_steps": STEPS, "accumulate_grad_batches": ACCUMULATED, "gradient_clip_val": CLIP, "accelerator": "cpu",
+        "devices": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
+        "enable_checkpointing": False, "num_sanity_val_steps": 1, "val_check_interval": 2 * ACCUMULATED,
+        "default_root_dir": str(folder),
+    }  # fmt: skip
+    return package.Trainer(callbacks=list(callbacks), **{**settings, **options})
+
+
+def fit(trainer: Any, module: Any, **options: Any) -> None:
+    trainer.fit(module, batches(2 * STEPS * ACCUMULATED), batches(4, seed=1), **options)
+
+
+def test_every_micro_batch_is_seen_and_nothing_is_clipped(package: Any, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    callback = RMetricLightning(log=log, hardware=False, vocabulary=VOCABULARY)
+    trainer = trainer_of(package, tmp_path, callback)
+    fit(trainer, module_of(package))
+    expected = train(small_model(), list(batches(2 * STEPS * ACCUMULATED)), ACCUMULATED)
+    run = read_run(log)
+    seen = run.observations
+    assert seen.step.tolist() == list(range(1, STEPS + 1))
+    np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-4)
+    np.testing.assert_allclose(seen["training_loss"], expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(seen["sigma_sq"][1:], expected.sigma_sq[1:], rtol=1e-2)
+    assert min(expected.grad_norm) > 3 * CLIP
+    validation = seen["validation_loss"]
+    assert np.isnan(validation[:2]).all()  # the sanity check does not count
+    assert len({*validation[2:].tolist()}) == 4  # after steps 2, 4, 6 and 8
+    assert validation[-1] == pytest.approx(trainer.callback_metrics["val_loss"].item(), rel=1e-6)
+    assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": STEPS}
+
+
+def test_a_resumed_training_writes_the_log_of_one_never_interrupted(package: Any, tmp_path: Path) -> None:
+    """Two epochs of four steps, the second one resumed: in the middle of one Lightning would deal the data anew."""
+    whole, log = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
+
+    def fitted(path: Path, stop_at: int = 0, ckpt_path: str | None = None) -> None:
+        def stop(step: int) -> None:
+            if step == stop_at:
+                raise RuntimeError("out of luck")
+
+        module = module_of(package)
+        module.before_step = stop
+        saving = package.callbacks.ModelCheckpoint(tmp_path / path.stem, save_on_train_epoch_end=True, save_top_k=-1)
+        options = {"enable_checkpointing": True, "max_epochs": 2, "max_steps": -1, "val_check_interval": 1.0}
+        trainer = trainer_of(package, tmp_path, RMetricLightning(log=path, hardware=False), saving, **options)
+        trainer.fit(module, batches(STEPS * ACCUMULATED), batches(4, seed=1), ckpt_path=ckpt_path)
+
+    fitted(whole)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        fitted(log, stop_at=7)
+    left = read_run(log)
+    assert left.terminal is None
+    assert left.last_step == 6
+    (saved,) = (tmp_path / "run").glob("epoch=0-*.ckpt")
+    fitted(log, ckpt_path=str(saved))
+    again, expected = (without_times(lines_of(path.read_bytes())) for path in (log, whole))
+    assert again == expected
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["run.jsonl", "whole.jsonl"]
+
+
+def test_a_step_that_the_module_skips_is_no_step(package: Any, tmp_path: Path) -> None:
+    module = module_of(package)
+    module.skipped = 1
+    log = tmp_path / "run.jsonl"
+    callback = RMetricLightning(log=log, hardware=False)
+    fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1, max_steps=3, val_check_interval=1.0), module)
+    run = read_run(log)
+    assert run.terminal is not None
+    assert run.terminal["event"] == "EXPERIMENT_SUCCESS"
+    assert run.observations.step.tolist() == [1, 2]
+
+
+def test_ctrl_c_leaves_a_valid_incomplete_log(package: Any, tmp_path: Path) -> None:
+    module = module_of(package)
+
+    def stop(step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    module.before_step = stop
+    log = tmp_path / "run.jsonl"
+    with pytest.raises((SystemExit, KeyboardInterrupt)):
+        fit(trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False)), module)
+    run = read_run(log)
+    assert run.terminal is None
+    assert run.observations.step.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_veto_skips_the_update(sync: bool, tmp_path: Path) -> None:
+    package = importlib.import_module("lightning.pytorch")
+    module = module_of(package)
+    module.model.model.norm.weight.register_hook(
+        lambda gradient: gradient * math.nan if module.global_step + 1 == 3 else gradient
+    )
+    callback = RMetricLightning(hardware=False, sync=sync)
+    fit(trainer_of(package, tmp_path, callback, gradient_clip_val=None, max_steps=5), module)
+    assert all(bool(weight.isfinite().all()) for weight in module.parameters()) is sync
+    assert callback.monitor.alerts["numerics"] == 3
+
+
+def test_scaled_losses_and_gradients_are_unscaled(tmp_path: Path) -> None:
+    """FP16 on the CPU, with the scaler that a GPU would have."""
+    package = importlib.import_module("lightning.pytorch")
+    plugin = importlib.import_module("lightning.pytorch.plugins.precision").MixedPrecision
+
+    class ScaledOnly(plugin):
+        """A scaler without autocast, so that the numbers can be compared."""
+
+        def autocast_context_manager(self) -> Any:
+            return torch.autocast("cpu", enabled=False)
+
+    precision = ScaledOnly("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**16))
+    log = tmp_path / "run.jsonl"
+    fit(
+        trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), plugins=[precision]),
+        module_of(package),
+    )
+    expected = train(small_model(), list(batches(2 * STEPS * ACCUMULATED)), ACCUMULATED)
+    seen = read_run(log).observations
+    np.testing.assert_allclose(seen["training_loss"], expected.loss, rtol=1e-3)
+    np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-3)
+
+
+def test_a_monitor_that_cannot_start_does_not_stop_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    package = importlib.import_module("lightning.pytorch")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr("rmetric.monitor.adapters.lightning.TrainingMonitor", fail)
+    callback = RMetricLightning()
+    trainer = trainer_of(package, tmp_path, callback, max_steps=2)
+    with caplog.at_level(logging.WARNING, logger="rmetric"):
+        fit(trainer, module_of(package))
+    assert trainer.global_step == 2
+    assert callback.state_dict() == {}
+    assert "the monitor's start failed, training goes on: RuntimeError: no luck" in caplog.messages
+
+
+def test_a_mistake_of_the_user_is_said_at_once(tmp_path: Path) -> None:
+    package = importlib.import_module("lightning.pytorch")
+    trainer = trainer_of(package, tmp_path, RMetricLightning(detectors=["r_metrik"]))
+    with pytest.raises(UserError, match="did you mean 'r_metric'"):
+        fit(trainer, module_of(package))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "rmetric.monitor.adapters.lightning")
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=r"^Lightning is not installed; pip install lightning$"):
+        __import__("rmetric.monitor.adapters.lightning")

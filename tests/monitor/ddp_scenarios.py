@@ -1,0 +1,297 @@
+"""What the processes of test_ddp.py do. Each scenario gets (folder, rank) and returns what can be told in JSON."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from rmetric.faults import make_fault
+from rmetric.live.corpus import BYTES, corpus_of
+from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.dispersion import WorkerLost, spread_of, workers
+from rmetric.monitor.dispersion import base as agreement
+from rmetric.monitor.measures import GradientNorms
+from rmetric.signals import HardwareFailureRate
+from tests.live.processes import main
+
+STEPS = 4
+SEED_THAT_TAKES_THE_SECOND = 10
+"""With it NODE_FAILURE draws worker 1; the first process writes the log."""
+
+
+def _network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
+
+
+def _wrapped(**settings: Any) -> DistributedDataParallel:
+    return DistributedDataParallel(_network(), **settings)
+
+
+def _batch(rank: int, step: int, part: int = 0) -> Tensor:
+    return torch.randn(5, 6, generator=torch.Generator().manual_seed(1000 * rank + 10 * step + part)) + rank
+
+
+def _loss(model: nn.Module, batch: Tensor) -> Tensor:
+    return model(batch).square().mean()
+
+
+def _own_norm(model: nn.Module, batches: list[Tensor]) -> float:
+    """Norm of this worker's own gradient, computed alone and in double precision."""
+    alone = copy.deepcopy(model).double()
+    alone.zero_grad()
+    for batch in batches:
+        (_loss(alone, batch.double()) / len(batches)).backward()
+    return math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in alone.parameters()))
+
+
+def _norm(model: nn.Module) -> float:
+    return math.sqrt(sum(float(parameter.grad.double().square().sum()) for parameter in model.parameters()))
+
+
+def _train(
+    model: DistributedDataParallel, rank: int, *, accumulate: int = 1, sync_each: bool = False, spread: Any = None
+) -> list[dict]:
+    """Some steps, and of each what was collected and what it should have been."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for step in range(STEPS):
+        batches = [_batch(rank, step, part) for part in range(accumulate)]
+        own = _own_norm(model.module, batches)
+        for batch in batches:
+            with nullcontext() if sync_each or batch is batches[-1] else model.no_sync():
+                (_loss(model, batch) / accumulate).backward()
+        norms = spread.collect() if spread is not None else None
+        found.append({"own": own, "mean": _norm(model), "norms": None if norms is None else norms.tolist()})
+        optimizer.step()
+        optimizer.zero_grad()
+    return found
+
+
+def _watched(
+    rank: int, *, prepare: Callable[[DistributedDataParallel], object] | None = None, **settings: Any
+) -> dict[str, Any]:
+    """Train with and without a spread."""
+    train = {key: settings.pop(key) for key in ("accumulate", "sync_each") if key in settings}
+    watched, alone = _wrapped(**settings), _wrapped(**settings)
+    for model in (watched, alone):
+        if prepare is not None:
+            prepare(model)
+    (spread,) = spread_of(watched)
+    steps = _train(watched, rank, spread=spread, **train)
+    _train(alone, rank, **train)
+    same = all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
+    return {"steps": steps, "same_as_unwatched": same, "source": spread.name}
+
+
+# -- DDP --------------------------------------------------------------------------------------------------------------
+
+
+def _with_own_hook(model: DistributedDataParallel) -> None:
+    model.register_comm_hook(None, default_hooks.allreduce_hook)
+
+
+def _with_built_in_hook(model: DistributedDataParallel) -> None:
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+
+
+def _only_in_the_first_process(rank: int) -> dict[str, Any]:
+    agreement.PATIENCE_S = 0.5
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("rmetric").addHandler(handler)
+    model = _wrapped()
+    spread = spread_of(model)[0] if rank == 0 else None
+    found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._comm_hooks), "messages": messages}
+    agreement.PATIENCE_S = 30.0
+    next(agreement._SERIAL) if rank else None  # so that the scenarios after this one count alike
+    return found
+
+
+def _given_up_by_one(rank: int) -> dict[str, Any]:
+    """One process closes its spread; the others go on, and so does training."""
+    model = _wrapped()
+    (spread,) = spread_of(model)
+    _train(model, rank, spread=spread)
+    if rank == 1:
+        spread.close()
+    steps = _train(model, rank, spread=spread)
+    if rank == 0:
+        spread.close()
+    (later,) = spread_of(model)
+    return {"steps": steps, "a_later_one": _train(model, rank, spread=later)}
+
+
+def _resumed(rank: int) -> dict[str, Any]:
+    model = _wrapped()
+    (spread,) = spread_of(model)
+    spread.measure_from_now_on()
+    return {"steps": _train(model, rank, spread=spread)}
+
+
+def _uneven(rank: int) -> list[int]:
+    """The first process has more batches than the second; DDP.join lets the second shadow it."""
+    model = _wrapped()
+    (spread,) = spread_of(model)
+    found = []
+    with model.join():
+        for step in range(3 + 2 * (rank == 0)):
+            _loss(model, _batch(rank, step)).backward()
+            norms = spread.collect()
+            found.append(0 if norms is None else int((norms > 0).sum()))
+            model.zero_grad()
+    return found
+
+
+def _monitored(folder: Path, rank: int) -> None:
+    model = _wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    log = folder / f"healthy_{rank}.jsonl"
+    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+        for step in range(STEPS):
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def healthy(folder: Path, rank: int) -> dict[str, Any]:
+    """All that needs no dead process, in one go: starting processes is what costs time."""
+    _monitored(folder, rank)
+    return {
+        "plain": _watched(rank),
+        "many_buckets": _watched(rank, bucket_cap_mb=0.005),
+        "views": _watched(rank, gradient_as_bucket_view=True),
+        "unused": _watched(rank, find_unused_parameters=True),
+        "accumulated": _watched(rank, accumulate=3),
+        "averaged_each_pass": _watched(rank, accumulate=3, sync_each=True),
+        "own_hook": _watched(rank, prepare=_with_own_hook),
+        "own_hook_accumulated": _watched(rank, prepare=_with_own_hook, accumulate=3),
+        "built_in_hook": _watched(rank, prepare=_with_built_in_hook),
+        "only_first": _only_in_the_first_process(rank),
+        "given_up_by_one": _given_up_by_one(rank),
+        "resumed": _resumed(rank),
+        "uneven": _uneven(rank),
+        "slow_network": _slow_network(rank),
+        "sharded": _sharded(rank),
+        "sharded_accumulated": _sharded(rank, accumulate=2),
+        "sharded_each_pass": _sharded(rank, accumulate=2, sync_each=True),
+        "sharded_root_empty": _sharded(rank, every=True),
+    }
+
+
+# -- FSDP2 ------------------------------------------------------------------------------------------------------------
+
+
+def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: bool = False) -> dict[str, Any]:
+    network, alone = _network(), _network()
+    for layer in network if every else list(network)[:3]:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    model: Any = fully_shard(network)
+    (spread,) = spread_of(model)
+    whole = GradientNorms(model)
+    found = []
+    for step in range(STEPS):
+        batches = [_batch(rank, step, part) for part in range(accumulate)]
+        for batch in batches:
+            model.set_requires_gradient_sync(sync_each or batch is batches[-1])
+            (_loss(model, batch) / accumulate).backward()
+        norms = spread.collect()
+        total = torch.linalg.vector_norm(whole.measure()[1])  # type: ignore[arg-type]
+        full = [parameter.grad.full_tensor() for parameter in model.parameters()]
+        expected = torch.linalg.vector_norm(torch.cat([item.double().flatten() for item in full]))
+        found.append(
+            {
+                "own": _own_norm(alone, batches),
+                "norms": None if norms is None else norms.tolist(),
+                "total": float(total),
+                "expected": float(expected),
+            }
+        )
+        model.zero_grad()  # the weights stay, so that the unsharded copy is the same
+    spread.close()
+    return {"steps": found, "source": spread.name}
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+class Bigrams(nn.Module):
+    """The next byte from this one; transformers, which take seconds to import, are not needed here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.mix, self.head = nn.Embedding(BYTES, 16), nn.Linear(16, 64), nn.Linear(64, BYTES)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> SimpleNamespace:
+        logits = self.head(self.mix(self.embed(input_ids[:, :-1])).tanh())
+        return SimpleNamespace(loss=nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()))
+
+
+def _live_run(seed: int = 0) -> LiveRun:
+    text = corpus_of("counting", (np.arange(4000) % 251).astype(np.uint8), BYTES)
+    model = DistributedDataParallel(Bigrams(), bucket_cap_mb=0.02)
+    config = LiveRunConfig(rows=2, length=16, workers=1, seed=seed)
+    return LiveRun(model, torch.optim.AdamW(model.parameters()), text, config)
+
+
+def _slow_network(rank: int) -> dict[str, Any]:
+    """The same run with and without a slow network, and how long each bucket waited."""
+    waits: list[tuple[int, float]] = []
+    fault = make_fault("NETWORK_DEGRADATION", "low", delay_ms=2.0, collectives_per_step=1000)
+    run, twin = _live_run(), _live_run()
+    losses = [[float(each.train_step()) for each in (run, twin)] for _ in range(2)]
+    true_time = workers.time
+    workers.time = SimpleNamespace(sleep=lambda seconds: waits.append((run.step, seconds)))  # type: ignore[assignment]
+    try:
+        with fault.inject(run):
+            losses += [[float(each.train_step()) for each in (run, twin)] for _ in range(3)]
+        losses += [[float(each.train_step()) for each in (run, twin)] for _ in range(2)]
+    finally:
+        workers.time = true_time
+    same = all(torch.equal(a, b) for a, b in zip(run.model.parameters(), twin.model.parameters(), strict=True))
+    buckets = len(run.model.reducer._get_zeros_like_grad_buckets())
+    return {"losses": losses, "waits": waits, "same_weights": same, "buckets": buckets}
+
+
+def killed(folder: Path, rank: int) -> dict[str, Any]:
+    """NODE_FAILURE kills one of the processes in earnest, and the other one has to cope."""
+    run = _live_run(seed=SEED_THAT_TAKES_THE_SECOND)
+    fault = make_fault("NODE_FAILURE", "high", incubation_steps=2.0, events_per_step=0.0)
+    found: dict[str, Any] = {}
+    try:
+        with TrainingMonitor(run.model, run.optimizer, log=folder / "survivor.jsonl", hardware=False) as monitor:
+            run.observer = monitor
+            run.train_step()
+            with fault.inject(run):
+                for _ in range(100):
+                    run.train_step()
+    except RuntimeError as error:
+        rate = HardwareFailureRate(start_s=0.0)
+        if WorkerLost.caused(error):
+            rate.update(36.0)
+        found = {"step": run.step, "lambda": rate.value, "worker": WorkerLost.worker_of(error)}
+    return found
+
+
+if __name__ == "__main__":
+    main({"healthy": healthy, "killed": killed})

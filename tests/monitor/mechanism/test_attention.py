@@ -1,0 +1,150 @@
+"""The sample of attention rows, against the probabilities of the models' own eager attention."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from rmetric.errors import UserError
+from rmetric.live.models.attention import wrapped_attention
+from rmetric.live.models.structure import attentions
+from rmetric.monitor.mechanism import AttentionRows, Measured, attention
+from rmetric.monitor.mechanism.watch import worked_out
+from tests.live.architectures import NAMES, model_of, padded, tokens
+
+
+def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
+    """Layer by layer, over queries 8 to 23 of both rows: the last 16 of 24."""
+    found: dict[str, list[Any]] = {"entropy": [], "logit_max": [], "query_norm": [], "key_norm": []}
+
+    def look(inner: Any, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
+        output, probabilities = inner(module, query, key, value, mask, **options)
+        rows = probabilities[:, :, 8:].detach().double()
+        keys = (rows > 0).sum(dim=-1)
+        entropy = -torch.where(rows > 0, rows * rows.log(), 0.0).sum(dim=-1) / keys.log()
+        repeated = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        logits = (query[:, :, 8:] @ repeated.transpose(-1, -2) * options["scaling"]).where(rows > 0, -math.inf)
+        found["entropy"].append(entropy.where(keys > 1, math.nan).nanmean(dim=(0, 2)).tolist())
+        found["logit_max"].append(logits.amax(dim=(0, 2, 3)).tolist())
+        found["query_norm"].append(query[:, :, 8:].norm(dim=-1).amax(dim=(0, 2)).tolist())
+        found["key_norm"].append(key.norm(dim=-1).amax(dim=(0, 2)).tolist())
+        return output, probabilities
+
+    with wrapped_attention([item.module for item in attentions(model)], look):
+        model(tokens(), attention_mask=mask)
+    return found
+
+
+def measured(monitor: AttentionRows) -> Measured:
+    task = monitor.take()
+    monitor.disarm()
+    assert task is not None
+    found = worked_out({"attention": task})["attention"]
+    assert not isinstance(found, Exception), found
+    return monitor.summarise(found)
+
+
+@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sample_is_of_the_models_own_probabilities(name: str, implementation: str, mask: Tensor | None) -> None:
+    expected = by_hand(model_of(name, "eager"), mask)
+    model = model_of(name, implementation)
+    before = model(tokens(), attention_mask=mask).logits
+    monitor = AttentionRows(model)
+    monitor.arm()
+    inside = model(tokens(), attention_mask=mask).logits
+    seen = measured(monitor)
+    assert torch.equal(inside, before)
+    for key, values in expected.items():
+        assert seen.details[key] == pytest.approx(np.array(values), rel=1e-4, abs=1e-6), key
+    assert seen.values["attention_entropy"] == pytest.approx(np.min(expected["entropy"]), rel=1e-4)
+    assert seen.values["attention_logit_max"] == pytest.approx(np.max(expected["logit_max"]), rel=1e-4)
+    assert seen.values["query_norm"] == pytest.approx(np.max(expected["query_norm"]), rel=1e-4)
+    layer, head = np.unravel_index(np.argmin(expected["entropy"]), np.shape(expected["entropy"]))
+    layers = [item.layer for item in attentions(model)]
+    assert seen.worst["attention_entropy"] == f"layer {layers[layer]}, head {head}"
+
+
+def test_short_sequences_are_sampled_whole_and_one_token_has_no_entropy() -> None:
+    model = model_of("tiny-llama")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model(tokens(2, 3))
+    seen = measured(monitor)
+    assert 0.0 < seen.values["attention_entropy"] <= 1.0
+    monitor.arm()
+    model(tokens(2, 1))
+    alone = measured(monitor)
+    assert {*alone.values} == {"query_norm", "key_norm", "attention_logit_max"}
+
+
+def test_only_the_first_pass_in_training_mode_is_looked_at() -> None:
+    model = model_of("tiny-llama")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model.eval()(tokens() * 0)
+    model.train()(tokens())
+    model(tokens() * 0)
+    seen = measured(monitor)
+    monitor.arm()
+    model(tokens())
+    assert measured(monitor).values == seen.values
+    monitor.arm()
+    assert monitor.take() is None  # no pass at all
+    monitor.disarm()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_told_where_they_are(bad: float) -> None:
+    model = model_of("tiny-llama")
+    with torch.no_grad():
+        model.model.layers[1].self_attn.q_proj.weight[16:32] = bad  # head 1
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model(tokens())
+    seen = measured(monitor)
+    for name in ("attention_entropy", "query_norm"):
+        assert not math.isfinite(seen.values[name])
+        assert seen.worst[name] == "layer 1, head 1"
+
+
+def test_between_the_samples_the_tables_of_transformers_are_as_they_were() -> None:
+    model = model_of("tiny-llama")
+    functions = {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS}
+    monitor = AttentionRows(model)
+    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} == functions
+    monitor.arm()
+    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} != functions
+    monitor.disarm()
+    monitor.disarm()
+    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} == functions
+
+
+def test_an_error_in_the_look_breaks_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of("tiny-llama")
+    before = model(tokens()).logits
+
+    def fail(*args: Any) -> Tensor:
+        raise TypeError("mine")
+
+    monkeypatch.setattr(attention, "grouped_logits", fail)
+    monitor = AttentionRows(model)
+    monitor.arm()
+    with caplog.at_level(logging.WARNING, logger="rmetric"):
+        assert torch.equal(model(tokens()).logits, before)
+    assert monitor.take() is None
+    monitor.disarm()
+    assert ["attention rows are no longer watched" in record.message for record in caplog.records] == [True]
+
+
+def test_a_model_without_attention_is_refused_in_words() -> None:
+    with pytest.raises(UserError, match="the monitor of attention rows needs attention"):
+        AttentionRows(nn.Linear(2, 2))

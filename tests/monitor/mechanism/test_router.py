@@ -1,0 +1,137 @@
+"""Routers: their matrices, their choices, and that faults of routing show."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rmetric.errors import UserError
+from rmetric.live.injection.routing import changed_logits
+from rmetric.live.models.structure import expert_blocks
+from rmetric.monitor.mechanism import Measured, Router
+from rmetric.monitor.mechanism.router import router_geometry
+from rmetric.monitor.mechanism.watch import worked_out
+from tests.live.architectures import MOES, model_of, tokens
+
+
+def measured(monitor: Router) -> Measured:
+    task = monitor.take()
+    monitor.disarm()
+    assert task is not None
+    found = worked_out({"router": task})["router"]
+    assert not isinstance(found, Exception), found
+    return monitor.summarise(found)
+
+
+@pytest.mark.parametrize("name", MOES)
+def test_choices_against_the_models_own_logits(name: str) -> None:
+    model, batches = model_of(name), [tokens(), tokens(3, 10)]
+    monitor = Router(model)
+    monitor.arm()
+    layers: list[list[Tensor]] = [[], []]
+    for batch in batches:
+        for kept, logits in zip(layers, model(batch, output_router_logits=True).router_logits, strict=True):
+            kept.append(logits.detach().double())
+    seen = measured(monitor)
+    entropies, loads = [], []
+    for kept in layers:
+        probabilities = torch.cat(kept).softmax(dim=-1)
+        entropies.append(float(-(probabilities * probabilities.log()).sum(dim=-1).mean() / math.log(4)))
+        chosen = probabilities.topk(2).indices.flatten().numpy()
+        loads.append(np.bincount(chosen, minlength=4) / len(chosen))
+    assert seen.details["routing_entropy"].tolist() == pytest.approx(entropies, rel=1e-5)
+    assert seen.details["load"] == pytest.approx(np.array(loads), abs=1e-6)
+    assert seen.values["routing_entropy"] == pytest.approx(min(entropies), rel=1e-5)
+    assert seen.values["expert_load_max"] == pytest.approx(np.max(loads))
+    assert seen.values["expert_load_min"] == pytest.approx(np.min(loads))
+    layer, expert = np.unravel_index(np.argmax(loads), (2, 4))
+    assert seen.worst["expert_load_max"] == f"layer {layer}, expert {expert}"
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (8, 3), (2, 5)])
+def test_geometry_against_the_definitions_in_double_precision(shape: tuple[int, int]) -> None:
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(0)).double()
+    rows = weight.numpy()
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = (units @ units.T)[~np.eye(len(rows), dtype=bool)]
+    values = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)[: min(shape[0] - 1, shape[1])]
+    shares = values**2 / np.sum(values**2)
+    found = {name: float(value) for name, value in router_geometry(weight).items()}
+    assert found["similarity"] == pytest.approx(cosines.mean(), rel=1e-9)
+    assert found["conditioning"] == pytest.approx(values[0] / values[-1], rel=1e-9)
+    assert found["effective_rank"] == pytest.approx(math.exp(-np.sum(shares * np.log(shares))), rel=1e-9)
+
+
+def test_geometry_of_special_matrices() -> None:
+    alike = router_geometry(torch.ones(4, 6))
+    assert float(alike["similarity"]) == pytest.approx(1.0)
+    assert float(alike["conditioning"]) == math.inf
+    regular = router_geometry(torch.eye(4, 6))  # a regular simplex around its mean
+    assert float(regular["similarity"]) == pytest.approx(0.0, abs=1e-6)
+    assert float(regular["conditioning"]) == pytest.approx(1.0, rel=1e-5)
+    assert float(regular["effective_rank"]) == pytest.approx(3.0, rel=1e-5)
+    broken = torch.eye(4, 6)
+    broken[1, 1] = math.nan
+    assert all(value.isnan() for value in router_geometry(broken).values())
+
+
+def test_rows_that_become_alike_raise_similarity_and_conditioning_where_they_are() -> None:
+    model = model_of("tiny-moe")
+    monitor = Router(model)
+    healthy = measured(monitor)
+    router = expert_blocks(model)[1].router
+    with torch.no_grad():
+        router.weight.copy_(router.weight[:1] + 1e-3 * router.weight)
+    collapsed = measured(monitor)
+    assert collapsed.values["router_similarity"] > 0.99 > healthy.values["router_similarity"]
+    assert collapsed.worst["router_similarity"] == "layer 1"
+    assert "routing_entropy" not in collapsed.values  # no token has come
+
+
+def test_a_router_that_is_brought_to_favour_one_expert_shows() -> None:
+    model = model_of("tiny-moe")
+    block = expert_blocks(model)[0]
+    monitor = Router(model)
+    monitor.arm()
+    with changed_logits(block.router, 4, lambda logits: logits + torch.tensor([0.0, 0.0, 50.0, 0.0])):
+        model(tokens())
+    seen = measured(monitor)
+    assert seen.details["load"][0, 2] == pytest.approx(0.5)  # one of the two chosen of every token
+    assert seen.details["routing_entropy"][0] < 0.01
+    assert seen.worst["routing_entropy"] == "layer 0"
+
+
+def test_validation_and_unsampled_steps_do_not_count_and_hooks_are_given_back() -> None:
+    model = model_of("tiny-moe")
+    monitor = Router(model)
+    routers = [block.router for block in expert_blocks(model)]
+    model(tokens())
+    before = [dict(router._forward_hooks) for router in routers]
+    monitor.arm()
+    assert [len(router._forward_hooks) for router in routers] == [len(hooks) + 1 for hooks in before]
+    model.eval()(tokens())
+    seen = measured(monitor)
+    assert "expert_load_max" not in seen.values
+    assert [dict(router._forward_hooks) for router in routers] == before
+
+
+def test_a_computation_that_is_done_once_more_counts_once() -> None:
+    model = model_of("tiny-moe")
+    monitor = Router(model)
+    monitor.arm()
+    model(tokens())
+    once = measured(monitor)
+    monitor.arm()
+    model(tokens() * 0)
+    monitor.restart()
+    model(tokens())
+    assert measured(monitor).details["load"].tolist() == once.details["load"].tolist()
+
+
+def test_a_dense_model_has_no_router() -> None:
+    with pytest.raises(UserError, match="the monitor of routers needs a mixture-of-experts model"):
+        Router(model_of("tiny-llama"))

@@ -1,0 +1,106 @@
+"""What the processes of test_distributed.py do. Each scenario gets (folder, rank) and returns what fits JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import RecomputeStep, RestoreState, SkipUpdate
+from tests.live.processes import main
+
+STEPS, FLIP_STEP, VICTIM = 24, 20, 1
+
+
+def network() -> nn.Module:
+    """With dropout: each process has its own random numbers."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 3))
+
+
+class Training:
+    """A distributed training in which one process may compute something wrong."""
+
+    def __init__(self, rank: int, model: nn.Module, flips: int, kind: str) -> None:
+        self.rank, self.model, self.flips, self.kind = rank, model, flips, kind
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        self.step, self.done = 0, 0
+        torch.manual_seed(100 + rank)
+
+    def compute(self) -> Tensor:
+        self.optimizer.zero_grad()
+        generator = torch.Generator().manual_seed(1000 * self.rank + self.step)
+        data = torch.randn(16, 6, generator=generator)
+        self.done += 1
+        wrong = self.rank == VICTIM and self.step == FLIP_STEP and self.done <= self.flips
+        output = self.model(data)
+        if wrong and self.kind == "backward":
+            output.register_hook(lambda gradient: gradient * 1e6)
+        loss = (output - data[:, :3]).square().mean()
+        loss.backward()
+        if wrong and self.kind == "after":  # in the memory of one process, after all have averaged
+            local(next(self.model.parameters()).grad).view(-1)[0] = torch.nan
+        return loss.detach()
+
+    def train(self, monitor: TrainingMonitor | None) -> list[bool]:
+        proceeded = []
+        self.model.train()
+        for step in range(1, STEPS + 1):
+            self.step, self.done = step, 0
+            loss = self.compute()
+            proceed = monitor.step(loss, recompute=self.compute) if monitor is not None else True
+            if proceed:
+                self.optimizer.step()
+            if step == FLIP_STEP - 1 and self.kind == "memory" and self.flips and self.rank == VICTIM:
+                local(next(self.model.parameters())).detach().view(-1)[0] += 1.0
+            proceeded.append(proceed)
+        return proceeded
+
+
+def local(tensor: Any) -> Tensor:
+    """This process's part."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def outcome(rank: int, wrap: Any, flips: int, kind: str, policies: list[Any]) -> dict[str, Any]:
+    """Train with policies, and a healthy twin without, and compare."""
+    twin, training = Training(rank, wrap(network()), 0, kind), None
+    twin.train(None)
+    training = Training(rank, wrap(network()), flips, kind)
+    with TrainingMonitor(training.model, training.optimizer, hardware=False, policy=policies) as monitor:
+        proceeded = training.train(monitor)
+        repairs = [
+            [repair.step, repair.policy, repair.verdict, list(repair.workers), len(repair.differing)]
+            for repair in monitor.repairs
+        ]
+        enabled = monitor.enabled
+    pairs = zip(training.model.parameters(), twin.model.parameters(), strict=True)
+    same = all(torch.equal(local(one), local(other)) for one, other in pairs)
+    skipped = [step for step, made in enumerate(proceeded, 1) if not made]
+    return {"repairs": repairs, "same": same, "skipped": skipped, "enabled": enabled}
+
+
+def sharded(model: Any) -> nn.Module:
+    return fully_shard(model)
+
+
+def distributed(folder: Path, rank: int) -> dict[str, Any]:
+    """All of it in one go: starting processes is what costs time."""
+    wrap = DistributedDataParallel
+    return {
+        "healthy": outcome(rank, wrap, 0, "backward", [RestoreState(), RecomputeStep()]),
+        "backward": outcome(rank, wrap, 1, "backward", [RecomputeStep()]),
+        "after": outcome(rank, wrap, 1, "after", [RecomputeStep()]),
+        "memory": outcome(rank, wrap, 1, "memory", [RestoreState(), RecomputeStep()]),
+        "stays": outcome(rank, wrap, 99, "backward", [RecomputeStep(), SkipUpdate(certain=False)]),
+        "sharded": outcome(rank, sharded, 1, "backward", [RestoreState(), RecomputeStep()]),
+    }
+
+
+if __name__ == "__main__":
+    main({"distributed": distributed})

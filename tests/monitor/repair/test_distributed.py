@@ -1,0 +1,62 @@
+"""Policies under several real processes: all of them decide the same, and the worker is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from tests.live.processes import run_processes
+
+pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the three processes found, by scenario."""
+    folder = tmp_path_factory.mktemp("repair")
+    ended = run_processes("tests.monitor.repair.scenarios", "distributed", folder, processes=3)
+    assert [process.code for process in ended] == [0, 0, 0], "\n".join(process.errors for process in ended)
+    return [process.found for process in ended]
+
+
+def test_a_healthy_run_is_left_alone(found: list[dict[str, Any]]) -> None:
+    for process in found:
+        assert [repair for repair in process["healthy"]["repairs"] if repair[2] != "agrees"] == []
+        assert process["healthy"]["same"]
+        assert process["healthy"]["enabled"]
+
+
+def test_a_wrong_gradient_of_one_worker_is_repaired_in_all_and_the_worker_is_named(
+    found: list[dict[str, Any]],
+) -> None:
+    for process in found:
+        [repair] = [item for item in process["backward"]["repairs"] if item[2] != "agrees"]
+        assert repair == [20, "RecomputeStep", "transient", [1], 4]
+        assert process["backward"]["same"]
+
+
+def test_a_gradient_that_is_wrong_in_one_process_only_is_computed_again_by_all(found: list[dict[str, Any]]) -> None:
+    for process in found:
+        [repair] = [item for item in process["after"]["repairs"] if item[2] != "agrees"]
+        assert repair == [20, "RecomputeStep", "transient", [], 1]
+        assert process["after"]["same"]
+
+
+def test_a_weight_that_changed_in_one_process_is_restored(found: list[dict[str, Any]]) -> None:
+    restored = [[item for item in process["memory"]["repairs"] if item[2] == "restored"] for process in found]
+    assert [len(items) for items in restored] == [1, 1, 1]
+    assert [items[0][4] for items in restored] == [0, 1, 0]  # only one process had something to restore
+
+
+def test_a_fault_that_stays_is_skipped_by_all(found: list[dict[str, Any]]) -> None:
+    for process in found:
+        assert process["stays"]["skipped"] == [20]
+
+
+def test_a_sharded_model(found: list[dict[str, Any]]) -> None:
+    for process in found:
+        [repair] = [item for item in process["sharded"]["repairs"] if item[2] != "agrees"]
+        assert repair[:3] == [20, "RecomputeStep", "transient"]
+        assert process["sharded"]["same"]

@@ -1,0 +1,60 @@
+"""Every policy gives back all that it has hung on the model: the tables of hooks and the outputs are what they were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rmetric.faults import make_fault
+from rmetric.monitor.repair import (
+    ClipGradients,
+    LowerLearningRate,
+    Policy,
+    QkNormalisation,
+    RecomputeStep,
+    ResetRouterBias,
+    RestoreState,
+    SkipUpdate,
+    SmoothSingularValues,
+)
+from rmetric.monitor.repair.policy import Occasions
+from tests.live.live import make_live_run, train, watched
+from tests.monitor.repair.common import hooks_of
+
+
+def policies() -> list[Policy]:
+    """All of them, each at work as soon as a detector alerts."""
+    return [
+        RestoreState(),
+        RecomputeStep(),
+        ClipGradients(),
+        *(
+            kind(occasions=Occasions(on=("now",)))
+            for kind in (LowerLearningRate, SmoothSingularValues, QkNormalisation, ResetRouterBias)
+        ),
+        SkipUpdate(),
+    ]
+
+
+@pytest.mark.parametrize("kind", [*(type(policy).__name__ for policy in policies()), "all"])
+def test_the_model_is_as_it_was_before(kind: str) -> None:
+    chosen = [policy for policy in policies() if kind in ("all", type(policy).__name__)]
+    run = make_live_run("tiny-moe", rows=2, length=8)
+    train(run, 1)
+    before = hooks_of(run.model, run.optimizer)
+    monitor = watched(run, policy=chosen)
+    assert hooks_of(run.model, run.optimizer) != before
+    with monitor:
+        train(run, 1)
+        monitor._above = ("now",)
+        with make_fault("SILENT_DATA_CORRUPTION", "high", target="gradient").inject(run):
+            train(run, 2)
+        assert monitor.enabled
+    assert hooks_of(run.model, run.optimizer) == before
+    twin = make_live_run("tiny-moe", rows=2, length=8)
+    twin.model.load_state_dict(run.model.state_dict())
+    ids = run._batch().input_ids
+    run.model.eval()
+    twin.model.eval()
+    with torch.no_grad():
+        assert torch.equal(run.model(input_ids=ids).logits, twin.model(input_ids=ids).logits)

@@ -1,0 +1,373 @@
+"""A suspicious step is computed again: what is repaired, what is told, and that nothing else changes."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rmetric.errors import UserError
+from rmetric.faults import make_fault
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import Policies, RecomputeStep, Repair, SkipUpdate
+from rmetric.records import read_run
+from tests.live.live import make_live_run, train, watched
+from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
+
+HARMFUL = [
+    ("tiny-llama", {"target": "gradient"}),
+    ("tiny-llama", {"target": "gradient", "persistence": "recurring", "flips_per_step": 1.0}),
+    ("tiny-llama", {"target": "matmul", "stage": "backward"}),
+    ("tiny-moe", {"target": "matmul", "stage": "backward"}),
+]
+
+
+def unsupervised(steps: int, **options: Any) -> list[torch.Tensor]:
+    toy = Toy(**options)
+    toy.train(steps)
+    return toy.bits()
+
+
+# -- repaired to the last bit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "flip"), HARMFUL)
+def test_a_repaired_run_is_its_twin_to_the_last_bit(model: str, flip: dict[str, Any]) -> None:
+    twin = make_live_run(model, workers=2)
+    train(twin, 22)
+    expected = state_bits(twin)
+
+    run = make_live_run(model, workers=2)
+    with watched(run, policy=RecomputeStep()) as monitor:
+        train(run, 20)
+        with make_fault("SILENT_DATA_CORRUPTION", "high", **flip).inject(run):
+            train(run, 2)
+        repaired = [repair.step for repair in monitor.repairs if repair.verdict == "transient"]
+    assert repaired == ([21, 22] if "flips_per_step" in flip else [21])
+    assert same_to_the_last_bit(run, expected)
+
+    broken = make_live_run(model, workers=2)
+    train(broken, 20)
+    with make_fault("SILENT_DATA_CORRUPTION", "high", **flip).inject(broken):
+        train(broken, 2)
+    assert not same_to_the_last_bit(broken, expected)
+
+
+def test_random_numbers_and_running_statistics_are_those_of_one_computation() -> None:
+    toy = Toy(dropout=0.5)
+    toy.flip_in = {30: 1}
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        toy.train(40, monitor)
+        assert [repair.verdict for repair in monitor.repairs] == ["transient"]
+    assert toy.computations[30] == 2
+    assert equal(toy.bits(), unsupervised(40, dropout=0.5))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_healthy_run_is_not_changed(kind: type[torch.optim.Optimizer]) -> None:
+    toy = Toy(dropout=0.3, kind=kind, lr=0.01)
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        assert all(toy.train(60, monitor))
+        assert [repair for repair in monitor.repairs if repair.verdict != "agrees"] == []
+    assert equal(toy.bits(), unsupervised(60, dropout=0.3, kind=kind, lr=0.01))
+
+
+def test_the_third_step_is_rehearsed_and_repaired_too() -> None:
+    toy = Toy()
+    toy.flip_in = {3: 1}
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        toy.train(5, monitor)
+        assert [repair.verdict for repair in monitor.repairs] == ["transient"]
+    assert toy.computations == {1: 1, 2: 1, 3: 3, 4: 1, 5: 1}  # the third agrees with the second
+    assert equal(toy.bits(), unsupervised(5))
+
+
+def test_a_second_corrupted_computation_is_not_taken() -> None:
+    toy = Toy()
+    toy.flip_in = {30: 2}
+    with toy.watch(policy=RecomputeStep(max_retries=3)) as monitor:
+        toy.train(31, monitor)
+        assert [repair.verdict for repair in monitor.repairs] == ["transient"]
+    assert toy.computations[30] == 3
+    assert equal(toy.bits(), unsupervised(31))
+
+
+# -- what cannot be repaired by it ------------------------------------------------------------------------------------
+
+
+def test_a_fault_that_stays_agrees_and_the_next_policy_is_asked() -> None:
+    toy = Toy()
+    toy.corrupt = lambda computation: toy.model[0].weight.grad.fill_(torch.nan)  # type: ignore[method-assign]
+    toy.flip_in = {30: 99}
+    with toy.watch(policy=Policies(RecomputeStep(), SkipUpdate())) as monitor:
+        proceeded = toy.train(31, monitor)
+        assert [(repair.policy, repair.verdict) for repair in monitor.repairs] == [
+            ("RecomputeStep", "agrees"),
+            ("SkipUpdate", "skipped"),
+        ]
+    assert proceeded == [True] * 29 + [False, True]
+
+
+def test_alone_it_lets_training_go_on_as_without_it() -> None:
+    toy, alone = Toy(), Toy()
+    for each in (toy, alone):
+        each.flip_in = {30: 99}
+        each.corrupt = lambda computation, each=each: each.model[0].weight.grad.mul_(1e3)  # type: ignore[method-assign]
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        assert all(toy.train(31, monitor))
+        assert [repair.verdict for repair in monitor.repairs] == ["agrees"]
+    alone.train(31)
+    assert equal(toy.bits(), alone.bits())
+
+
+def test_computations_that_are_all_different_are_unsettled() -> None:
+    toy = Toy()
+    toy.flip_in = {30: 99}
+    with toy.watch(policy=RecomputeStep(max_retries=2)) as monitor:
+        toy.train(30, monitor)
+        assert [repair.verdict for repair in monitor.repairs] == ["unsettled"]
+    assert toy.computations[30] == 3
+
+
+def test_a_training_that_does_not_compute_the_same_twice_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    toy = Toy()
+    toy.corrupt = lambda computation: toy.model[0].weight.grad.add_(1e-3 * computation)  # type: ignore[method-assign]
+    toy.flip_in = dict.fromkeys(range(1, 100), 99)
+    policy = RecomputeStep()
+    with caplog.at_level(logging.WARNING, "rmetric"), toy.watch(policy=policy) as monitor:
+        assert all(toy.train(60, monitor))
+        assert [repair.verdict for repair in monitor.repairs] == ["random"]
+    assert not policy.working
+    assert {count for step, count in toy.computations.items() if step > 3} == {1}
+    assert "does not compute the same twice" in caplog.text
+
+
+def test_a_tolerance_covers_small_differences() -> None:
+    toy = Toy()
+    toy.corrupt = lambda computation: toy.model[0].weight.grad.mul_(1.0 + 1e-6 * computation)  # type: ignore[method-assign]
+    toy.flip_in = dict.fromkeys(range(1, 100), 99)
+    policy = RecomputeStep(tolerance=1e-3)
+    with toy.watch(policy=policy) as monitor:
+        toy.train(4, monitor)
+        assert monitor.repairs == []
+    assert policy.computations == 1
+    assert policy.working
+
+
+def test_a_fault_that_stays_does_not_double_the_cost_for_ever() -> None:
+    toy = Toy()
+    toy.corrupt = lambda computation: toy.model[0].weight.grad.fill_(torch.nan)  # type: ignore[method-assign]
+    toy.flip_in = dict.fromkeys(range(4, 100), 99)
+    policy = RecomputeStep(burst=5)
+    with toy.watch(policy=policy) as monitor:
+        toy.train(40, monitor)
+    assert policy.computations == 1 + 5
+
+
+# -- what goes wrong while repairing ----------------------------------------------------------------------------------
+
+
+def test_an_error_in_recompute_puts_the_gradients_back_and_ends_the_repairs(caplog: pytest.LogCaptureFixture) -> None:
+    toy, alone = Toy(), Toy()
+    for each in (toy, alone):
+        each.flip_in = {30: 1}
+        each.corrupt = lambda computation, each=each: each.model[0].weight.grad.mul_(1e3)  # type: ignore[method-assign]
+    compute = toy.compute
+
+    def failing() -> torch.Tensor:
+        if toy.step == 30:
+            toy.optimizer.zero_grad()
+            raise RuntimeError("out of memory")
+        return compute()
+
+    with caplog.at_level(logging.WARNING, "rmetric"), toy.watch(policy=RecomputeStep()) as monitor:
+        for _ in range(35):
+            toy.step += 1
+            loss = compute()
+            assert monitor.step(loss, recompute=failing)
+            toy.optimizer.step()
+        assert monitor.enabled
+        assert monitor.last is not None
+        assert monitor.last.step == 35
+    alone.train(35)
+    assert equal(toy.bits()[:2], alone.bits()[:2])
+    assert "nothing is repaired any more, training goes on: in step 30" in caplog.text
+
+
+def test_without_recompute_it_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    toy = Toy()
+    toy.flip_in = {30: 1, 32: 1}
+    with (
+        caplog.at_level(logging.WARNING, "rmetric"),
+        toy.watch(policy=[RecomputeStep(), SkipUpdate(certain=False)]) as m,
+    ):
+        assert toy.train(33, m, recompute=False) == [True] * 29 + [False, True, False, True]
+    assert caplog.text.count("call monitor.step(loss, recompute=compute)") == 1
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    with pytest.raises(UserError, match=r"policy= takes policies such as RecomputeStep"):
+        Toy().watch(policy=["RecomputeStep"])
+    policy = RecomputeStep()
+    with pytest.raises(UserError, match="twice"):
+        Toy().watch(policy=[policy, policy])
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+def test_the_place_is_told_in_the_log_and_in_repairs(tmp_path: Path) -> None:
+    run = make_live_run(workers=4)
+    fault = make_fault(
+        "SILENT_DATA_CORRUPTION", "high", target="matmul", stage="backward", tensor="layers.1.*down_proj"
+    )
+    with watched(run, log=tmp_path / "run.jsonl", policy=RecomputeStep()) as monitor:
+        train(run, 20)
+        with fault.inject(run):
+            train(run, 2)
+        [repair] = monitor.repairs
+    log = read_run(tmp_path / "run.jsonl")
+    [told] = [event for event in log.events if event["event"] == "REPAIR"]
+    [flip] = [event for event in log.events if event["event"] == "CORRUPTION"]
+    assert isinstance(repair, Repair)
+    assert (told["step"], told["policy"], told["verdict"]) == (21, "RecomputeStep", "transient")
+    assert list(repair.differing) == told["differing"]
+    # the wrong gradient reaches all that lies before the layer, and nothing behind it
+    assert not any(name.startswith("lm_head") for name in repair.differing)
+    assert "model.layers.1.mlp.up_proj.weight" in repair.differing
+    assert repair.workers == (flip["worker"],)
+    assert repair.loss_before == repair.loss_after  # a flip on the way back is not in the loss
+    losses = log.observations["training_loss"]
+    assert losses[20] == pytest.approx(repair.loss_after, rel=1e-6)
+
+
+def test_statistics_of_the_observers_are_those_of_the_accepted_computation(tmp_path: Path) -> None:
+    healthy = make_live_run(workers=4)
+    with watched(healthy, log=tmp_path / "healthy.jsonl", attention_logits=True, clock=lambda: 0.0):
+        train(healthy, 10)
+    run = make_live_run(workers=4)
+    with watched(run, log=tmp_path / "run.jsonl", attention_logits=True, clock=lambda: 0.0, policy=RecomputeStep()):
+        train(run, 6)
+        with make_fault("SILENT_DATA_CORRUPTION", "high", target="matmul", stage="backward").inject(run):
+            train(run, 4)
+    one, other = (read_run(tmp_path / name).observations for name in ("healthy.jsonl", "run.jsonl"))
+    for column in ("training_loss", "grad_norm", "sigma_sq", "update_rms", "attention_logit_max", "delta_l"):
+        assert one[column].tolist()[1:] == other[column].tolist()[1:]
+
+
+def test_a_resumed_run_needs_no_rehearsal_and_knows_what_is_usual() -> None:
+    toy = Toy()
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        toy.train(30, monitor)
+        buffer = io.BytesIO()
+        torch.save(monitor.state_dict(), buffer)
+    state = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    toy.flip_in = {32: 1}
+    with toy.watch(policy=RecomputeStep()) as resumed:
+        resumed.load_state_dict(state)
+        toy.train(3, resumed)
+        assert [(repair.step, repair.verdict) for repair in resumed.repairs] == [(32, "transient")]
+    assert toy.computations[31] == 1
+    assert toy.computations[33] == 1
+
+
+def test_a_state_without_repairs_is_that_of_a_run_without_policies() -> None:
+    toy = Toy()
+    with toy.watch() as monitor:
+        toy.train(3, monitor)
+        state = monitor.state_dict()
+    with toy.watch(policy=RecomputeStep()) as resumed:
+        resumed.load_state_dict(json.loads(json.dumps({**state, "update": None})) | {"update": state["update"]})
+        toy.train(3, resumed)
+        assert resumed.enabled
+
+
+# -- precision, compilation -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_under_autocast_and_a_gradient_scaler(precision: torch.dtype) -> None:
+    def run_once(flip: bool) -> tuple[list[torch.Tensor], list[Repair], float]:
+        run = make_live_run(workers=2, autocast=precision)
+        monitor = watched(run, policy=RecomputeStep(), scaler=run.scaler)
+        with monitor:
+            train(run, 8)
+            if flip:
+                with make_fault("SILENT_DATA_CORRUPTION", "high", target="gradient").inject(run):
+                    train(run, 3)
+            else:
+                train(run, 3)
+            assert monitor.enabled
+            return state_bits(run), monitor.repairs, run.scaler.get_scale()
+
+    healthy, none, scale = run_once(flip=False)
+    repaired, repairs, scale_after = run_once(flip=True)
+    assert [repair.step for repair in repairs if repair.verdict == "transient"] == [9]
+    assert [repair for repair in none if repair.verdict != "agrees"] == []
+    assert all(torch.equal(a, b) for a, b in zip(healthy, repaired, strict=True))
+    assert scale == scale_after
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_with_torch_compile() -> None:
+    toy = Toy(dropout=0.2)
+    toy.watched = torch.compile(toy.model, backend="aot_eager")  # type: ignore[assignment]
+    toy.flip_in = {20: 1}
+    monitor = toy.watch(policy=RecomputeStep())
+    with monitor:
+        toy.train(22, monitor)
+        assert [repair.verdict for repair in monitor.repairs] == ["transient"]
+    alone = Toy(dropout=0.2)
+    alone.watched = torch.compile(alone.model, backend="aot_eager")  # type: ignore[assignment]
+    alone.train(22)
+    assert equal(toy.bits(), alone.bits())
+
+
+def test_a_buffer_that_begins_to_change_late_is_put_back() -> None:
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 1)
+            self.register_buffer("calls", torch.zeros(()))
+            self.counting = False
+
+        def forward(self, data: torch.Tensor) -> torch.Tensor:
+            if self.counting:
+                self.calls += 1.0
+            return self.linear(data)
+
+    torch.manual_seed(0)
+    model = Late()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def compute() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    with TrainingMonitor(model, optimizer, hardware=False, policy=RecomputeStep()) as monitor:
+        for step in range(1, 6):  # the third is computed twice
+            model.counting = step >= 3
+            loss = compute()
+            monitor.step(loss, recompute=compute)
+            optimizer.step()
+        assert model.calls == 3.0
+        assert monitor.enabled
+
+
+def test_a_permanent_flip_comes_again_and_a_transient_one_does_not() -> None:
+    for persistence, verdict in (("transient", "transient"), ("permanent", "agrees")):
+        run = make_live_run()
+        fault = make_fault("SILENT_DATA_CORRUPTION", "high", target="gradient", persistence=persistence)
+        with watched(run, policy=RecomputeStep()) as monitor:
+            train(run, 4)
+            with fault.inject(run):
+                train(run, 1)
+            assert [repair.verdict for repair in monitor.repairs] == [verdict]

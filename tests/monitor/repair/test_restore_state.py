@@ -1,0 +1,92 @@
+"""Numbers that changed in memory are put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rmetric.faults import make_fault
+from rmetric.monitor.repair import RecomputeStep, RestoreState
+from rmetric.records import read_run
+from tests.live.live import make_live_run, train, watched
+from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
+
+
+@pytest.mark.parametrize("target", ["weight", "optimizer"])
+@pytest.mark.parametrize("bit", [30, 20])
+def test_a_flipped_number_is_restored_to_the_last_bit(target: str, bit: int, tmp_path: Path) -> None:
+    twin = make_live_run(workers=2)
+    train(twin, 9)
+    expected = state_bits(twin)
+    run = make_live_run(workers=2)
+    with watched(run, log=tmp_path / "run.jsonl", policy=[RestoreState(), RecomputeStep()]) as monitor:
+        train(run, 5)
+        with make_fault("SILENT_DATA_CORRUPTION", "high", target=target, bit=bit).inject(run):
+            train(run, 4)
+        [repair] = monitor.repairs
+    assert same_to_the_last_bit(run, expected)
+    events = read_run(tmp_path / "run.jsonl").events
+    [flip] = [event for event in events if event["event"] == "CORRUPTION"]
+    [told] = [event for event in events if event["event"] == "REPAIR"]
+    assert (repair.step, repair.policy, repair.verdict) == (6, "RestoreState", "restored")
+    assert repair.differing == (flip["tensor"],)
+    [element] = told["elements"]
+    assert (element["tensor"], element["index"]) == (flip["tensor"], flip["index"])
+    assert element["sound"] == pytest.approx(flip["before"], rel=1e-6)
+
+
+def test_a_bit_that_is_stuck_is_put_back_every_time() -> None:
+    run = make_live_run()
+    with watched(run, policy=RestoreState(max_interventions=3)) as monitor:
+        train(run, 2)
+        with make_fault("SILENT_DATA_CORRUPTION", "high", persistence="permanent").inject(run):
+            train(run, 5)
+        assert [repair.step for repair in monitor.repairs] == [3, 4, 5]
+
+
+def test_weights_that_somebody_loads_are_left_alone() -> None:
+    toy = Toy()
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        with torch.no_grad():
+            for parameter in toy.model.parameters():
+                parameter.mul_(0.5)
+        before = toy.bits()
+        toy.train(1, monitor)
+        assert monitor.repairs == []
+    assert not equal(before, toy.bits())
+
+
+def test_without_recompute_the_update_is_left_out() -> None:
+    toy = Toy()
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        before = [parameter.clone() for parameter in toy.model.parameters()]
+        with torch.no_grad():
+            toy.model[0].weight[0, 0] += 1.0
+        assert toy.train(1, monitor, recompute=False) == [False]
+    assert equal(before, list(toy.model.parameters()))
+
+
+def test_it_may_look_less_often() -> None:
+    toy = Toy()
+    with toy.watch(policy=RestoreState(check_every=3)) as monitor:
+        for step in range(1, 10):
+            toy.train(1, monitor)
+            if step == 6:  # after the update that the copy was made of
+                with torch.no_grad():
+                    toy.model[0].weight[0, 0] += 1.0
+        assert [repair.step for repair in monitor.repairs] == [7]
+
+
+def test_an_optimizer_whose_state_was_loaded_anew_is_watched_from_its_next_update_on() -> None:
+    toy = Toy(kind=torch.optim.AdamW)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        toy.optimizer.load_state_dict(toy.optimizer.state_dict())
+        toy.train(2, monitor)
+        toy.optimizer.state[toy.model[0].weight]["exp_avg"].view(-1)[3] = 7.0
+        toy.train(1, monitor)
+        assert [(repair.step, repair.differing) for repair in monitor.repairs] == [(6, ("0.weight.exp_avg",))]

@@ -1,0 +1,113 @@
+"""Tests of the Prometheus sinks, with the client library's own parser."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.monitor.sinks import PrometheusEndpoint, PrometheusTextfile, Sinks
+from rmetric.monitor.sinks.prometheus import metric_name
+
+CONFIG = {"experiment_id": "x"}
+
+
+def metrics(step: int, **fields: Any) -> dict[str, Any]:
+    return {"event": "METRICS", "step": step, "alerts": {}, "is_nan": False, **fields}
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """Name and label values (by label, alphabetically) → value, without the times of creation."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("training_loss", "rmetric_training_loss_nats"),
+        ("lambda", "rmetric_lambda_per_hour"),
+        ("step_time_max_s", "rmetric_step_time_max_seconds"),
+        ("grad_norm", "rmetric_grad_norm"),
+        ("layer.3/norm", "rmetric_layer_3_norm"),
+    ],
+)
+def test_names(field: str, name: str) -> None:
+    assert metric_name(field) == name
+
+
+def test_a_textfile(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "job.prom"
+    sink = PrometheusTextfile(path, every_steps=5)
+    sink.start(CONFIG, resume_step=None)
+    assert samples(path.read_text()) == {("rmetric_step", "job"): 0.0, ("rmetric_run_active", "job"): 1.0}
+    seen = []
+    for step in range(1, 13):
+        sink.event(metrics(step, training_loss=2.0 + step, **({"delta_l": math.inf} if step < 9 else {})))
+        seen.append(samples(path.read_text())["rmetric_step", "job"])
+    assert seen == [1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11, 11]
+    read = samples(path.read_text())
+    assert read["rmetric_training_loss_nats", "job"] == 13.0
+    assert math.isnan(read["rmetric_delta_l_nats", "job"])  # the last record does not have it
+
+    sink.event({"event": "ALERT", "step": 12, "detector": "r_metric", "message": "…"})
+    read = samples(path.read_text())
+    assert read["rmetric_events_total", "r_metric", "ALERT", "job"] == 1.0
+    assert read["rmetric_step", "job"] == 12.0
+    sink.close()
+    assert samples(path.read_text())["rmetric_run_active", "job"] == 0.0
+    assert [item.name for item in path.parent.iterdir()] == ["job.prom"]
+
+
+def test_a_textfile_is_checked_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"files that end in \.prom only, not job\.txt"):
+        PrometheusTextfile(tmp_path / "job.txt")
+    with pytest.raises(UserError, match="every_steps must be at least 1, not 0"):
+        PrometheusTextfile(tmp_path / "job.prom", every_steps=0)
+
+
+def test_an_endpoint(caplog: pytest.LogCaptureFixture) -> None:
+    threads = threading.active_count()
+    sink = PrometheusEndpoint(0)
+    sink.start(CONFIG, resume_step=7)
+    url = f"http://127.0.0.1:{sink.port}/metrics"
+    sink.event(metrics(8, r_metric=math.inf))
+    with urllib.request.urlopen(url) as answer:
+        read = samples(answer.read().decode())
+    assert read == {("rmetric_step", "x"): 8.0, ("rmetric_run_active", "x"): 1.0, ("rmetric_r_metric", "x"): math.inf}
+
+    second = Sinks([PrometheusEndpoint(sink.port)])  # the port is taken: a warning, no more
+    second.start(CONFIG, resume_step=None)
+    assert second.active == ()
+    assert caplog.messages == [
+        f"Prometheus endpoint 127.0.0.1:{sink.port}: address already in use; this sink never starts, training goes on"
+    ]
+    sink.close()
+    sink.close()
+    assert threading.active_count() == threads
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url)
+
+
+def test_closing_before_the_start_does_nothing(tmp_path: Path) -> None:
+    PrometheusTextfile(tmp_path / "job.prom").close()
+    PrometheusEndpoint(0).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_client_the_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UserError, match=r"^The Prometheus client is not installed; pip install 'rmetric\[sinks\]'$"):
+        PrometheusEndpoint(0)

@@ -1,0 +1,104 @@
+"""Tests of the Weights & Biases sink: a real offline run, read back with its own reader."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.monitor.sinks import WandbSink
+
+CONFIG = {"experiment_id": "x", "seed": 1}
+
+
+def finished(folder: Path) -> list[Any]:
+    """All records of a run that was finished: the process that writes them may be a moment late."""
+    for _ in range(600):
+        records = records_of(folder)
+        if any(record.WhichOneof("record_type") == "exit" for record in records):
+            return records
+        time.sleep(0.05)
+    raise AssertionError("the run was not finished")
+
+
+def records_of(folder: Path) -> list[Any]:
+    """The protobuf records of the only offline run in a folder.
+
+    The file: 7 bytes, then blocks of 32 KiB that hold pieces, each with checksum (4 bytes), length (2) and kind (1:
+    whole, 2: first, 3: middle, 4: last); less than 7 bytes at the end of a block are padding.
+    """
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    data, at, held, records = file.read_bytes(), 7, b"", []
+    while at + 7 <= len(data):
+        room = 32768 - at % 32768
+        if room < 7:
+            at += room
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        held += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            records.append(wandb_internal_pb2.Record.FromString(held))
+            held = b""
+    return records
+
+
+@pytest.fixture
+def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody is logged in, and whoever asks a question gets an error."""
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody may be asked")
+
+    monkeypatch.setattr("builtins.input", refuse)
+    monkeypatch.setattr("getpass.getpass", refuse)
+
+
+@pytest.mark.parametrize(("end", "exit_code"), [("EXPERIMENT_SUCCESS", 0), ("EXPERIMENT_FAILURE", 1), ("", 1)])
+@pytest.mark.usefixtures("no_account")
+def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    sink = WandbSink(folder=tmp_path / "new")
+    sink.load_state_dict({"id": "abc123"})
+    sink.start(CONFIG, resume_step=None)
+    assert sink.state_dict() == {"id": "abc123"}
+    assert wandb.run is None  # a training's own run is not disturbed
+    for step in (3, 4):
+        sink.event({"event": "METRICS", "step": step, "training_loss": 2.5 + step, "is_nan": False, "alerts": {}})
+    sink.event({"event": "ALERT", "step": 4, "detector": "r_metric", "message": "Look at layer 3."})
+    if end:
+        sink.event({"event": end, "step": 4})
+    sink.close()
+    sink.close()
+
+    records = finished(tmp_path / "new")
+    rows = [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+    assert [(row["_step"], row["rmetric/training_loss"]) for row in rows] == [(3, 5.5), (4, 6.5)]
+    assert {name for row in rows for name in row if name.startswith("rmetric/")} == {"rmetric/training_loss"}
+    (run,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
+    assert (run.run_id, run.project, run.display_name) == ("abc123", "rmetric", "x")
+    (alert,) = (record.alert for record in records if record.WhichOneof("record_type") == "alert")
+    assert (alert.title, alert.text) == ("R-Metric: r_metric", "Look at layer 3.")
+    (done,) = (record.exit for record in records if record.WhichOneof("record_type") == "exit")
+    assert done.exit_code == exit_code
+
+
+def test_without_wandb_the_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"^Weights & Biases is not installed; pip install 'rmetric\[sinks\]'$"):
+        WandbSink()

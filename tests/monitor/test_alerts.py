@@ -1,0 +1,84 @@
+"""Alerts: episodes as the strict protocol counts them, and messages that say what and where."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmetric.detectors import StreamingDetector, make_detector
+from rmetric.evaluation.protocols import episodes
+from rmetric.monitor.alerts import Rearm, Suspects, compose
+from rmetric.records import Observation
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=60))
+def test_episodes_are_those_of_the_strict_protocol(records: list[tuple[int, bool]]) -> None:
+    steps = np.cumsum([gap for gap, _ in records])
+    alerts = np.array([alert for _, alert in records])
+    rearm = Rearm()
+    begun = [index for index, step in enumerate(steps.tolist()) if rearm.begins(step, bool(alerts[index]))]
+    assert begun == episodes(steps, alerts).tolist()
+
+
+HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": -3.0, "update_rms": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "suspects", "parts"),
+    [
+        (
+            {"grad_norm": math.inf, "non_finite_count": 1.0},
+            Suspects(non_finite=("layers.0.q_proj.weight",)),
+            ("layers.0.q_proj.weight is not finite", "the loss is still finite", "last checkpoint"),
+        ),
+        (
+            {"training_loss": math.inf, "grad_norm": math.inf},
+            Suspects(),
+            ("a gradient is not finite", "so is the loss"),
+        ),
+        ({"training_loss": math.inf}, Suspects(), ("the loss is not finite", "batch of this step")),
+        (
+            {"grad_norm": 0.0, "uniform_gap": 0.0},
+            Suspects(),
+            ("gradient norm is exactly 0", "ln(256)", "output projections"),
+        ),
+        ({"uniform_gap": 1e-6}, Suspects(), ("the loss is ln(256)",)),
+        (
+            {"grad_norm": 40.0},
+            Suspects(largest="lm_head.weight", growth=37.2),
+            ("gradient norm 40", "lm_head.weight is 37.2 times its recent mean", "learning rate"),
+        ),
+    ],
+)
+def test_a_message_says_what_where_and_what_to_do(
+    changes: dict[str, float], suspects: Suspects, parts: tuple[str, ...]
+) -> None:
+    observation = Observation(7, **{**HEALTHY, **changes})
+    message = compose(make_detector("numerics"), observation, 1.0, suspects, 256)  # type: ignore[arg-type]
+    assert message.startswith("Step 7: ") and "broken numbers: 1, above 0" in message
+    for part in parts:
+        assert part in message
+
+
+def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
+    detector = make_detector("r_metric_robust")
+    assert isinstance(detector, StreamingDetector)
+    for step in range(1, 90):
+        observation = Observation(
+            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.1, "hardware_events": 0.0}
+        )
+        score = detector.update(observation)
+        if score > detector.threshold:
+            break
+    assert detector.cause == "step_time_s"
+    message = compose(detector, observation, score, Suspects(), 256)
+    assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
+    assert "learning rate" not in message
+
+
+def test_many_names_are_counted() -> None:
+    suspects = Suspects(non_finite=tuple("abcde"))
+    observation = Observation(1, grad_norm=math.inf, training_loss=1.0)
+    assert "a, b, c and 2 more" in compose(make_detector("numerics"), observation, 1.0, suspects, None)  # type: ignore[arg-type]

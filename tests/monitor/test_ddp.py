@@ -1,0 +1,237 @@
+"""σ² over real processes, with Gloo on the CPU; what the processes do is in ddp_scenarios.py."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rmetric.errors import UserError
+from rmetric.monitor.dispersion import WorkerLost, spread_of
+from rmetric.records import read_run
+from rmetric.signals import GradientNoiseScale, gradient_variance
+from tests.live.processes import Ended, run_processes
+
+SCENARIOS = "tests.monitor.ddp_scenarios"
+
+pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
+
+
+@pytest.fixture(scope="module")
+def healthy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("healthy")
+
+
+@pytest.fixture(scope="module")
+def healthy(healthy_folder: Path) -> list[dict[str, Any]]:
+    """What the two processes found, by scenario."""
+    ended = run_processes(SCENARIOS, "healthy", healthy_folder)
+    assert [process.code for process in ended] == [0, 0], "\n".join(process.errors for process in ended)
+    return [process.found for process in ended]
+
+
+@pytest.fixture(scope="module")
+def killed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("killed")
+
+
+@pytest.fixture(scope="module")
+def killed(killed_folder: Path) -> list[Ended]:
+    return run_processes(SCENARIOS, "killed", killed_folder)
+
+
+def _steps(healthy: list[dict[str, Any]], scenario: str) -> list[tuple[list[float], list[float] | None, float]]:
+    """Of each step: every worker's own norm in double precision, what was collected, the norm of the mean."""
+    mine, other = (found[scenario]["steps"] for found in healthy)
+    assert [step["norms"] for step in mine] == [step["norms"] for step in other]  # all workers know the same
+    return [
+        ([one["own"], two["own"]], one["norms"], one.get("mean", math.nan))
+        for one, two in zip(mine, other, strict=True)
+    ]
+
+
+# -- DistributedDataParallel ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["plain", "many_buckets", "views", "unused", "accumulated", "own_hook", "own_hook_accumulated", "built_in_hook"],
+)
+def test_sigma_squared_is_the_variance_over_the_workers_own_gradients(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    first, *later = _steps(healthy, scenario)
+    assert first[1] is None  # all processes only agree in it
+    for own, norms, _ in later:
+        assert norms == pytest.approx(own, rel=1e-6)
+        assert gradient_variance(np.array(norms)) == pytest.approx(np.var(own), rel=1e-4)
+        assert np.var(own) > 1e-6
+    assert healthy[0][scenario]["source"] == "workers"
+
+
+@pytest.mark.parametrize("scenario", ["plain", "many_buckets", "views", "accumulated", "own_hook", "built_in_hook"])
+def test_training_is_the_same_to_the_last_bit(healthy: list[dict[str, Any]], scenario: str) -> None:
+    assert [found[scenario]["same_as_unwatched"] for found in healthy] == [True, True]
+
+
+def test_a_resumed_run_is_measured_from_its_first_step(healthy: list[dict[str, Any]]) -> None:
+    for own, norms, _ in _steps(healthy, "resumed"):
+        assert norms == pytest.approx(own, rel=1e-6)
+
+
+def test_a_step_whose_gradients_were_averaged_in_between_is_not_measured(healthy: list[dict[str, Any]]) -> None:
+    assert [norms for _, norms, _ in _steps(healthy, "averaged_each_pass")] == [None] * 4
+
+
+def test_a_monitor_in_one_process_only_is_noticed_and_hooks_nothing(healthy: list[dict[str, Any]]) -> None:
+    found = [process["only_first"] for process in healthy]
+    assert [step["norms"] for step in found[0]["steps"]] == [None] * 4
+    assert [process["hooks"] for process in found] == [0, 0]
+    assert ["create TrainingMonitor in all of them" in message for message in found[0]["messages"]] == [True]
+
+
+def test_a_process_that_gives_up_leaves_the_others_measuring(healthy: list[dict[str, Any]]) -> None:
+    mine, other = (found["given_up_by_one"]["steps"] for found in healthy)
+    for one, two in zip(mine, other, strict=True):
+        assert one["norms"] == pytest.approx([one["own"], two["own"]], rel=1e-6)
+        assert two["norms"] is None
+
+
+def test_a_later_spread_of_the_same_model_finds_the_hook_in_place(healthy: list[dict[str, Any]]) -> None:
+    mine, other = (found["given_up_by_one"]["a_later_one"] for found in healthy)
+    for one, two in zip(mine[1:], other[1:], strict=True):
+        assert one["norms"] == two["norms"] == pytest.approx([one["own"], two["own"]], rel=1e-6)
+
+
+def test_a_process_that_has_run_out_of_batches_does_not_hold_up_the_others(healthy: list[dict[str, Any]]) -> None:
+    # How many of the norms are above 0: none in the first step, both, then that of the first process alone.
+    assert [found["uneven"] for found in healthy] == [[0, 2, 2, 1, 1], [0, 2, 2]]
+
+
+def test_the_monitor_logs_sigma_squared_and_the_noise_scale_of_the_workers(
+    healthy: list[dict[str, Any]], healthy_folder: Path
+) -> None:
+    assert not (healthy_folder / "healthy_1.jsonl").exists()
+    events = [json.loads(line) for line in (healthy_folder / "healthy_0.jsonl").read_text().splitlines()]
+    sources = [event["source"] for event in events if event.get("signal") == "sigma_sq"]
+    assert sources[-1] == "workers"
+    metrics = [event for event in events if event["event"] == "METRICS"]
+    scale = GradientNoiseScale()
+    for record, (own, _, mean) in zip(metrics[1:], _steps(healthy, "plain")[1:], strict=True):
+        assert record["sigma_sq"] == pytest.approx(np.var(own), rel=1e-4)
+        expected = scale.update(own, mean)
+        assert record.get("noise_scale", math.nan) == pytest.approx(expected, rel=1e-4, nan_ok=True)
+    assert events[-1]["event"] == "EXPERIMENT_SUCCESS"
+
+
+def test_a_model_whose_process_group_is_gone_is_refused_in_one_line(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(2, 1))
+    assert [spread.name for spread in spread_of(model)] == ["micro_batches"]  # a single worker has no variance
+    dist.destroy_process_group()
+    with pytest.raises(UserError, match=r"call torch\.distributed\.init_process_group first") as caught:
+        spread_of(model)
+    assert "\n" not in str(caught.value)
+
+
+# -- fully_shard ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", ["sharded", "sharded_accumulated", "sharded_root_empty"])
+def test_workers_of_a_sharded_model_are_told_apart_from_the_third_step_on(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    steps = _steps(healthy, scenario)
+    assert [norms for _, norms, _ in steps[:2]] == [None, None]
+    for own, norms, _ in steps[2:]:
+        assert norms == pytest.approx(own, rel=1e-6)
+
+
+@pytest.mark.parametrize("scenario", ["sharded", "sharded_accumulated", "sharded_root_empty"])
+def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    for found in healthy:
+        for step in found[scenario]["steps"]:
+            assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
+
+
+def test_a_sharded_step_that_is_reduced_pass_by_pass_is_not_measured(healthy: list[dict[str, Any]]) -> None:
+    assert [norms for _, norms, _ in _steps(healthy, "sharded_each_pass")] == [None] * 4
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_network_delays_every_bucket_and_nothing_else(healthy: list[dict[str, Any]]) -> None:
+    for found in healthy:
+        scenario = found["slow_network"]
+        assert all(slow == twin for slow, twin in scenario["losses"])
+        assert scenario["same_weights"]
+        steps = [step for step, _ in scenario["waits"]]
+        assert sorted({*steps}) == [3, 4, 5]  # the fault was on in these
+        assert len(steps) == 3 * scenario["buckets"] > 3
+        assert all(1e-3 <= seconds < 0.05 for _, seconds in scenario["waits"])
+
+
+def test_a_killed_worker_appears_in_lambda(killed: list[Ended]) -> None:
+    survivor, victim = killed
+    assert victim.killed
+    assert survivor.code == 0, survivor.errors
+    assert survivor.found["lambda"] == 100.0  # one event in the first 36 seconds
+    assert survivor.found["worker"] == 1
+
+
+def test_the_survivors_log_ends_with_the_worker_lost(killed: list[Ended], killed_folder: Path) -> None:
+    events = [json.loads(line) for line in (killed_folder / "survivor.jsonl").read_text().splitlines()]
+    step = killed[0].found["step"]
+    assert events[-1] == {"event": "EXPERIMENT_FAILURE", "step": step, "reason": "WORKER_LOST"}
+    (event,) = [event for event in events if event["event"] == "HARDWARE_EVENT"]
+    assert (event["kind"], event["worker"], event["step"]) == ("fatal", 1, step)
+    *before, last = [event for event in events if event["event"] == "METRICS"]
+    assert [record["lambda"] for record in before] == [0.0] * len(before)
+    assert last["lambda"] > 0.0
+    assert last["active_workers"] == [0]
+    assert read_run(killed_folder / "survivor.jsonl").terminal == events[-1]
+
+
+# -- recognising a death ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorkerLost(3),
+        RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:19890. This is typically caused by ..."),
+        RuntimeError("Read error [127.0.0.1]:16296: Connection reset by peer."),
+        dist.DistBackendError("NCCL error in: ProcessGroupNCCL.cpp"),
+        dist.DistNetworkError("The client socket has failed to connect"),
+    ],
+)
+def test_what_torch_raises_when_a_peer_dies_is_recognised(error: Exception) -> None:
+    assert WorkerLost.caused(error)
+    behind = ValueError("the loop gave up")
+    behind.__cause__ = error
+    assert WorkerLost.caused(behind)
+
+
+@pytest.mark.parametrize(
+    "error", [None, KeyboardInterrupt(), RuntimeError("CUDA out of memory"), OSError("Connection reset by peer")]
+)
+def test_other_ends_are_not_taken_for_a_death(error: BaseException | None) -> None:
+    assert not WorkerLost.caused(error)
+
+
+def test_who_died_is_said_where_it_is_known() -> None:
+    error = RuntimeError("the loop gave up")
+    assert WorkerLost.worker_of(error) == -1
+    error.__cause__ = WorkerLost(3)
+    assert WorkerLost.worker_of(error) == 3
+    assert str(error.__cause__) == "worker 3 is lost"

@@ -1,0 +1,542 @@
+"""The monitor on real gradients: what it measures, when it warns, and that it never breaks what it watches."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rmetric.detectors import StreamingDetector, make_detector
+from rmetric.errors import UserError
+from rmetric.evaluation.ground_truth import truth_of
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.alerts import Alert
+from rmetric.records import Observation
+from tests.live.live import make_live_run, read, train, watched
+
+ALL = ("numerics", "robust_z", "r_metric", "loss_spike", "grad_norm")
+
+
+def float64_norm(model: torch.nn.Module) -> float:
+    return math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None))
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+def test_signals_against_values_worked_out_by_hand_in_double_precision(tmp_path: Path) -> None:
+    run = make_live_run(workers=1)
+    monitor = watched(run, log=tmp_path / "run.jsonl", update_entries=None)
+    norms, updates, losses = [], [], []
+    before = [p.detach().double().clone() for p in run.model.parameters()]
+    with run.at("gradients", lambda: norms.append(float64_norm(run.model))):
+        for _ in range(12):
+            losses += train(run, 1)
+            now = [p.detach().double().clone() for p in run.model.parameters()]
+            changes = torch.cat([(a - b).flatten() for a, b in zip(now, before, strict=True)])
+            updates.append(float(changes.square().mean().sqrt()))
+            before = now
+    monitor.close()
+    seen = read(tmp_path / "run.jsonl").observations
+    assert seen["grad_norm"] == pytest.approx(norms, rel=1e-5)
+    assert seen["training_loss"] == pytest.approx(losses, rel=1e-6)
+    assert seen["update_rms"][1:] == pytest.approx(updates[:-1], rel=1e-4)  # the update that led to this step
+    assert seen["sigma_sq"][-1] == pytest.approx(np.var(norms[-8:]), rel=1e-4)
+    assert seen["uniform_gap"] == pytest.approx(np.array(losses) - math.log(256), abs=1e-5)
+    smoothed, drift = losses[0], []
+    history = [smoothed]
+    for loss in losses[1:]:
+        smoothed += 2 / 51 * (loss - smoothed)
+        drift.append(smoothed - np.mean(history))
+        history.append(smoothed)
+    assert seen["delta_l"][1:] == pytest.approx(drift, rel=1e-4, abs=1e-6)
+
+
+def test_micro_batches_give_the_variance_of_their_own_gradients(tmp_path: Path) -> None:
+    run, alone = make_live_run(workers=4), make_live_run(workers=4)
+    monitor = watched(run, log=tmp_path / "run.jsonl")
+    for step in range(3):
+        alone.load_state_dict(run.state_dict())
+        alone.step = step + 1
+        batch = alone._batch()
+        norms = []
+        for worker in range(4):
+            alone.optimizer.zero_grad()
+            part = batch.part(worker, 4)
+            alone.model(input_ids=part.input_ids, labels=part.labels).loss.backward()
+            norms.append(float64_norm(alone.model))
+        train(run, 1)
+    monitor.close()
+    log = read(tmp_path / "run.jsonl")
+    assert log.observations["sigma_sq"][-1] == pytest.approx(np.var(norms), rel=1e-4)
+    sources = [event for event in log.events if event["event"] == "SIGNAL_SOURCE" and event["signal"] == "sigma_sq"]
+    assert sources[-1]["source"] == "micro_batches"
+
+
+def test_validation_losses_replace_the_training_loss_in_the_drift(tmp_path: Path) -> None:
+    run = make_live_run()
+    with watched(run, log=tmp_path / "run.jsonl") as monitor:
+        for loss in (3.0, 2.0, 4.0):
+            train(run, 2)
+            monitor.validation(torch.tensor(loss))
+        train(run, 1)
+    log = read(tmp_path / "run.jsonl")
+    assert log.observations["validation_loss"][[2, 4, 6]].tolist() == [3.0, 2.0, 4.0]
+    assert log.observations["delta_l"][[4, 5, 6]].tolist() == [-1.0, -1.0, 1.5]
+    steps = {event["step"]: event["source"] for event in log.events if event.get("signal") == "delta_l"}
+    assert steps == {1: "smoothed training loss", 5: "validation loss"}
+
+
+def test_every_tensors_gradient_norm_is_logged_now_and_then(tmp_path: Path) -> None:
+    run = make_live_run(rows=1, length=4)
+    with watched(run, log=tmp_path / "run.jsonl", detectors=("numerics",)):
+        train(run, 100)
+    [event] = [event for event in read(tmp_path / "run.jsonl").events if event["event"] == "TENSOR_GRAD_NORMS"]
+    assert event["step"] == 100
+    assert {*event["norms"]} == {name for name, _ in run.model.named_parameters()}
+    total = math.sqrt(sum(value**2 for value in event["norms"].values()))
+    assert total == pytest.approx(read(tmp_path / "run.jsonl").observations["grad_norm"][-1], rel=1e-5)
+
+
+def test_the_slowest_steps_make_lambda(tmp_path: Path) -> None:
+    times = iter([*np.arange(0, 30) * 0.1, 40.0, *(40.0 + np.arange(1, 20) * 0.1)])
+    run = make_live_run(rows=1, length=4)
+    with watched(run, log=tmp_path / "run.jsonl", clock=lambda: next(times)):
+        train(run, 40)
+    log = read(tmp_path / "run.jsonl")
+    [event] = [event for event in log.events if event["event"] == "HARDWARE_EVENT"]
+    assert (event["step"], event["component"]) == (31, "stall")
+    assert log.observations["lambda"][29] == 0.0
+    assert log.observations["lambda"][30] > 0.0
+
+
+# -- when it warns ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_healthy_run_of_400_steps_gives_no_alert_at_the_defaults() -> None:
+    alerts: list[Alert] = []
+    run = make_live_run(rows=16, length=64)
+    with watched(run, on_alert=alerts.append) as monitor:
+        losses = train(run, 400)
+    assert not alerts and not monitor.alerts
+    assert losses[-1] < 2.6  # it did learn something
+
+
+def flip(tensor: torch.Tensor, index: int, bit: int) -> None:
+    tensor.view(torch.int32).view(-1)[index] ^= 1 << bit
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    """A model that has learned something, and its monitor's state."""
+    run = make_live_run(rows=8, length=32)
+    monitor = watched(run)
+    train(run, 80)
+    state = {"run": run.state_dict(), "monitor": monitor.state_dict()}
+    monitor.detach()
+    return state
+
+
+def resumed(trained: dict[str, Any], **options: Any) -> tuple[Any, TrainingMonitor, list[Alert]]:
+    alerts: list[Alert] = []
+    run = make_live_run(rows=8, length=32).load_state_dict(trained["run"])
+    monitor = watched(run, on_alert=alerts.append, **options)
+    monitor.load_state_dict(trained["monitor"])
+    return run, monitor, alerts
+
+
+def named(run: Any, name: str) -> torch.nn.Parameter:
+    return next(p for full, p in run.model.named_parameters() if name in full)
+
+
+def test_a_flipped_bit_in_a_query_weight_is_a_nan_gradient_under_a_finite_loss(trained: dict[str, Any]) -> None:
+    run, monitor, alerts = resumed(trained)
+    weight = named(run, "layers.0.self_attn.q_proj").data
+    flip(weight, int(weight.abs().argmax()), 30)
+    loss = train(run, 1)[0]
+    monitor.close()
+    assert math.isfinite(loss)
+    assert next(alert.detector for alert in alerts) == "numerics"
+    assert "not finite" in alerts[0].message and "the loss is still finite" in alerts[0].message
+    assert monitor.last is not None and monitor.last["non_finite_count"] > 0
+
+
+def test_an_output_projection_that_answers_alike_is_a_gradient_of_zero(trained: dict[str, Any]) -> None:
+    run, monitor, alerts = resumed(trained)
+    with torch.no_grad():
+        named(run, "lm_head").zero_()
+        named(run, "model.norm").zero_()
+    loss = train(run, 1)[0]
+    monitor.close()
+    assert loss == pytest.approx(math.log(256), abs=1e-6)
+    assert "numerics" in [alert.detector for alert in alerts]
+    message = next(alert.message for alert in alerts if alert.detector == "numerics")
+    assert "exactly 0" in message and "ln(256)" in message
+
+
+def test_a_gradient_that_clipping_turns_to_zero_under_a_normal_loss(trained: dict[str, Any]) -> None:
+    run, monitor, alerts = resumed(trained)
+    gradient = named(run, "mlp.up_proj")
+
+    def overflow() -> None:
+        gradient.grad.view(-1)[0] = 1e30  # finite, but its square is not
+
+    before = [p.detach().clone() for p in run.model.parameters()]
+    with run.at("gradients", overflow):
+        loss = train(run, 1)[0]
+    monitor.close()
+    assert math.isfinite(loss)
+    assert next(alert.detector for alert in alerts) == "numerics"
+    assert "mlp.up_proj" in alerts[0].message
+    moved = max(float((a.detach() - b).abs().max()) for a, b in zip(run.model.parameters(), before, strict=True))
+    assert moved < 2e-3  # nothing that a monitor of the loss alone would see
+
+
+def test_values_arrive_one_step_late_and_at_once_with_sync(trained: dict[str, Any]) -> None:
+    for sync, expected in ((False, [80, 81]), (True, [81, 82])):
+        run, monitor, _ = resumed(trained, sync=sync)
+        seen = []
+        for _ in range(2):
+            train(run, 1)
+            seen.append(monitor.last.step if monitor.last else 80)
+        monitor.close()
+        assert seen == expected
+        assert monitor.last is not None and monitor.last.step == 82
+
+
+def test_with_sync_a_broken_update_is_vetoed_and_the_weights_stay_clean(trained: dict[str, Any]) -> None:
+    run, monitor, _ = resumed(trained, sync=True)
+    before = {name: p.detach().clone() for name, p in run.model.named_parameters()}
+
+    def poison() -> None:
+        named(run, "k_proj").grad.view(-1)[0] = math.nan
+
+    with run.at("gradients", poison):
+        train(run, 1)
+    assert all(torch.equal(before[name], p) for name, p in run.model.named_parameters())
+    train(run, 1)
+    assert not all(torch.equal(before[name], p) for name, p in run.model.named_parameters())
+    monitor.close()
+
+
+def test_alerts_are_episodes(tmp_path: Path) -> None:
+    calls: list[Alert] = []
+    run = make_live_run(rows=1, length=4)
+    with (
+        watched(run, log=tmp_path / "run.jsonl", on_alert=calls.append, detectors=("numerics",)),
+        run.at("gradients", lambda: named(run, "norm").grad.fill_(math.inf)),
+    ):
+        train(run, 5)
+    assert [call.step for call in calls] == [1]
+    events = [event for event in read(tmp_path / "run.jsonl").events if event["event"] == "ALERT"]
+    assert [(event["step"], event["detector"], event["non_finite"]) for event in events] == [(1, "numerics", ["score"])]
+    assert calls[0].score == math.inf
+
+
+def overflowing(run: Any) -> Any:
+    """Makes one gradient infinite in each backward pass, as a scale that is too large does."""
+
+    def call(worker: int) -> None:
+        parameter = named(run, "norm")
+        hook = parameter.register_hook(lambda gradient: (hook.remove(), torch.full_like(gradient, math.inf))[1])
+
+    return call
+
+
+def test_a_scaler_searching_its_scale_is_no_alarm_but_one_that_never_finds_it_is() -> None:
+    run = make_live_run(rows=1, length=4)
+    alerts: list[Alert] = []
+    run.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with watched(run, on_alert=alerts.append, scaler=run.scaler, detectors=("numerics",)) as monitor:
+        with run.at("micro_batch", overflowing(run)):
+            train(run, 5)
+        train(run, 2)
+        assert run.scaler.get_scale() == 1024.0 / 2**5 and not alerts
+        with run.at("micro_batch", overflowing(run)):
+            train(run, 12)
+        assert [alert.step for alert in alerts] == [16]
+        assert monitor.enabled
+
+
+# -- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_replaying_the_log_gives_the_same_alerts_and_the_same_r(tmp_path: Path) -> None:
+    run = make_live_run()
+    with watched(run, log=tmp_path / "run.jsonl", detectors=ALL) as monitor:
+        for _ in range(4):
+            train(run, 20)
+            monitor.validation(run.held_out_loss("validation"))
+        with run.at("gradients", lambda: named(run, "norm").grad.fill_(math.inf)):
+            train(run, 2)
+        train(run, 5)
+    log = read(tmp_path / "run.jsonl")
+    assert log.alerts == monitor.alerts and {"numerics", "r_metric"} <= {*log.alerts}
+    for name in ALL:
+        detector = make_detector(name)
+        above = log.observations.step[detector.score_run(log.observations) > detector.threshold]
+        assert (int(above[0]) if len(above) else None) == log.alerts.get(name)
+    r = make_detector("r_metric").score_run(log.observations)
+    assert log.verdicts["r_metric"] == pytest.approx(r, rel=1e-6)
+
+
+def test_lines_are_strict_json_and_start_and_end_properly(tmp_path: Path) -> None:
+    run = make_live_run(rows=1, length=4)
+    with watched(run, log=tmp_path / "run.jsonl", config={"experiment_id": "mine", "seed": 3}) as monitor:
+        monitor.note("COMMENT", text="hello")
+        train(run, 3)
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert lines[0]["event"] == "EXPERIMENT_START"
+    assert lines[0]["config"]["experiment_id"] == "mine" and lines[0]["config"]["backend"] == "torch"
+    assert lines[1] == {"event": "COMMENT", "step": 1, "text": "hello"}
+    assert lines[-1] == {"event": "EXPERIMENT_SUCCESS", "step": 3}
+
+
+def test_a_run_that_ends_with_a_nan_has_failed(tmp_path: Path) -> None:
+    run = make_live_run(rows=1, length=4)
+    with watched(run, log=tmp_path / "run.jsonl"):
+        train(run, 2)
+        with torch.no_grad():
+            named(run, "lm_head").fill_(math.nan)
+        train(run, 2)
+    truth = truth_of(read(tmp_path / "run.jsonl"))
+    assert (truth.kind, truth.failure_step, truth.reason) == ("failed", 3, "NAN_LOSS")
+
+
+def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
+    run = make_live_run(rows=1, length=4)
+    with pytest.raises(KeyboardInterrupt), watched(run, log=tmp_path / "run.jsonl"):
+        train(run, 3)
+        raise KeyboardInterrupt
+    log = read(tmp_path / "run.jsonl")
+    assert log.observations.step.tolist() == [1, 2, 3]
+    assert truth_of(log).kind == "incomplete"
+
+
+def test_kill_9_loses_at_most_the_step_on_its_way(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from tests.live.live import make_live_run, train, watched
+run = make_live_run(rows=1, length=4)
+watched(run, log={str(tmp_path / "run.jsonl")!r})
+train(run, 5)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert read(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_training_goes_on_when_the_disk_is_full(caplog: pytest.LogCaptureFixture) -> None:
+    run = make_live_run(rows=1, length=4)
+    with caplog.at_level(logging.WARNING, "rmetric"), watched(run, log="/dev/full") as monitor:
+        train(run, 5)
+    assert len(caplog.records) == 1
+    assert monitor.last is not None and monitor.last.step == 5
+
+
+# -- resume ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_writes_the_same_bytes_as_one_never_interrupted(tmp_path: Path, ticking: Any) -> None:
+    def monitored(run: Any, name: str) -> TrainingMonitor:
+        return watched(run, log=tmp_path / name, detectors=ALL, clock=ticking())
+
+    straight = make_live_run(workers=2)
+    with monitored(straight, "straight.jsonl") as monitor:
+        train(straight, 45)
+        monitor.validation(2.5)
+        monitor.state_dict()  # a checkpoint: its time counts for no step
+        train(straight, 45)
+    first = make_live_run(workers=2)
+    monitor = monitored(first, "resumed.jsonl")
+    train(first, 45)
+    monitor.validation(2.5)
+    buffer = io.BytesIO()
+    torch.save({"run": first.state_dict(), "monitor": monitor.state_dict()}, buffer)
+    train(first, 7)  # lost with the crash
+    buffer.seek(0)
+    state = torch.load(buffer, weights_only=True)
+    second = make_live_run(workers=2).load_state_dict(state["run"])
+    with monitored(second, "resumed.jsonl") as monitor:
+        monitor.load_state_dict(state["monitor"])
+        train(second, 45)
+    assert (tmp_path / "resumed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
+
+
+def test_another_detectors_state_ends_the_monitor_and_not_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    run, other = make_live_run(rows=1, length=4), make_live_run(rows=1, length=4)
+    state = watched(run, detectors=("r_metric",)).state_dict()
+    monitor = watched(other, detectors=("numerics",))
+    with caplog.at_level(logging.WARNING, "rmetric"):
+        monitor.load_state_dict(state)
+        train(other, 2)
+    assert not monitor.enabled and "training goes on" in caplog.text
+
+
+# -- it never breaks a run -------------------------------------------------------------------------------------------
+
+
+class Broken(StreamingDetector):
+    name = "broken"
+    threshold = 0.0
+
+    def __init__(self) -> None:
+        pass
+
+    def update(self, observation: Observation) -> float:
+        raise ZeroDivisionError("as detectors do")
+
+
+def test_an_error_inside_is_told_once_and_ends_the_monitor(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    run, twin = make_live_run(), make_live_run()
+    with caplog.at_level(logging.WARNING, "rmetric"):
+        with watched(run, detectors=(Broken(),), log=tmp_path / "run.jsonl") as monitor:
+            losses = train(run, 5)
+        assert not monitor.enabled
+    assert losses == train(twin, 5)
+    [record] = caplog.records
+    assert "ZeroDivisionError" in record.message and "training goes on" in record.message
+    assert all(not p._backward_hooks for p in run.model.parameters())
+
+
+def test_a_detector_whose_state_cannot_be_told_ends_the_monitor_and_no_checkpoint() -> None:
+    class Stateful(Broken):
+        def __init__(self) -> None:
+            self.stream = iter([1])
+
+        def update(self, observation: Observation) -> float:
+            return 0.0
+
+    run = make_live_run(rows=1, length=4)
+    monitor = watched(run, detectors=(Stateful(),))
+    train(run, 2)
+    assert monitor.state_dict() == {}
+    assert not monitor.enabled
+    resumed = watched(make_live_run(rows=1, length=4))
+    resumed.load_state_dict({})
+    assert resumed.enabled and resumed.step_number == 0
+    resumed.detach()
+
+
+def test_an_error_of_the_callback_ends_the_calls_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    run = make_live_run(rows=1, length=4)
+    with (
+        caplog.at_level(logging.WARNING, "rmetric"),
+        watched(run, on_alert=lambda alert: 1 / 0, detectors=("numerics",)) as monitor,
+        run.at("gradients", lambda: named(run, "norm").grad.fill_(math.inf)),
+    ):
+        train(run, 3)
+        assert monitor.enabled
+    assert monitor.alerts == {"numerics": 1}
+    assert len(caplog.records) == 1
+
+
+def test_watching_changes_no_bit_of_the_training() -> None:
+    run, twin = make_live_run(workers=2), make_live_run(workers=2)
+    with watched(run, update_entries=None):
+        losses = train(run, 10)
+    assert losses == train(twin, 10)
+    assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), twin.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("loss", [2.5, torch.tensor(2.5), torch.tensor([2.5])])
+def test_a_loss_may_be_a_number_or_a_tensor(loss: Any) -> None:
+    model = torch.nn.Linear(2, 1)
+    with TrainingMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), hardware=False) as monitor:
+        model(torch.ones(1, 2)).sum().backward()
+        assert monitor.step(loss)
+    assert monitor.last is not None and monitor.last["training_loss"] == 2.5
+
+
+def test_a_step_without_any_gradient_is_not_measured_and_no_alarm() -> None:
+    model = torch.nn.Linear(2, 1)
+    with TrainingMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), hardware=False) as monitor:
+        monitor.step(1.0)
+    assert monitor.last is not None and math.isnan(monitor.last["grad_norm"])
+    assert not monitor.alerts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"detectors": ("numeriks",)}, "did you mean"),
+        ({"detectors": ("isolation_forest",)}, "cannot watch a run"),
+        ({"log": "."}, "is a folder"),
+    ],
+)
+def test_what_the_user_can_mend_is_said_before_training(options: dict[str, Any], message: str) -> None:
+    model = torch.nn.Linear(2, 1)
+    with pytest.raises(UserError, match=message):
+        TrainingMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), hardware=False, **options)
+
+
+# -- it waits for nothing --------------------------------------------------------------------------------------------
+
+
+class Waits(TorchDispatchMode):
+    """Counts what would make the host wait for the device: a scalar fetched, a tensor looked into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "unique"):
+            self.calls.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
+    run = make_live_run(workers=2)
+    monitor = watched(run)
+    train(run, 3)
+    loss = run._backward(run._batch(), 0)
+    with Waits() as waits:
+        pending = monitor._measure(monitor._computed(loss))
+    assert waits.calls == []
+    with Waits() as control:  # the mode does see a fetch
+        loss.item()
+    assert control.calls == ["_local_scalar_dense"]
+    assert pending.packet.read().scalars["training_loss"] == pytest.approx(float(loss))
+    monitor.detach()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_step_makes_no_device_wait() -> None:
+    run = make_live_run(workers=2)
+    run.model.to("cuda")
+    monitor = watched(run)
+    train(run, 3)
+    loss = run._backward(run._batch(), 0)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        monitor._measure(loss)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    monitor.detach()
+
+
+def test_nothing_grows_with_the_run() -> None:
+    run = make_live_run(rows=1, length=4)
+    monitor = watched(run, detectors=ALL)
+    sizes = []
+    for _ in range(3):
+        train(run, 150)
+        sizes.append(len(json.dumps(monitor.state_dict()["history"])))
+    assert sizes[2] < 1.15 * sizes[1]
+    monitor.detach()

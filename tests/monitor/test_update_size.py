@@ -1,0 +1,92 @@
+"""The RMS of the update: by hand, against AdamW's own formula, on a sample, and over a resume."""
+
+import math
+
+import pytest
+import torch
+
+from rmetric.monitor.measures import UpdateSize
+
+
+def linear(seed: int = 0, size: int = 30) -> torch.nn.Linear:
+    torch.manual_seed(seed)
+    return torch.nn.Linear(size, size)
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    optimizer.zero_grad()
+    x = torch.randn(8, 30, generator=torch.Generator().manual_seed(seed))
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def test_it_is_what_the_state_of_adamw_says() -> None:
+    model = linear()
+    rate, decay, epsilon, (beta1, beta2) = 1e-2, 0.1, 1e-8, (0.9, 0.999)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=epsilon)
+    size = UpdateSize(model, entries=None)
+    assert size.measure() is None
+    for step in range(1, 6):
+        before = [p.detach().double().clone() for p in model.parameters()]
+        train(model, optimizer, step)
+        updates = []
+        for old, parameter in zip(before, model.parameters(), strict=True):
+            state = optimizer.state[parameter]
+            first = state["exp_avg"].double() / (1 - beta1**step)
+            second = (state["exp_avg_sq"].double() / (1 - beta2**step)).sqrt() + epsilon
+            updates.append((rate * (first / second + decay * old)).flatten())
+        expected = float(torch.cat(updates).square().mean().sqrt())
+        assert float(size.measure()) == pytest.approx(expected, rel=1e-4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop])
+def test_it_needs_to_know_nothing_of_the_optimizer(optimizer: type[torch.optim.Optimizer]) -> None:
+    model = linear()
+    steps = optimizer(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+    size = UpdateSize(model, entries=None)
+    size.measure()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    train(model, steps, 0)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert float(size.measure()) == pytest.approx(float(moved.square().mean().sqrt()), rel=1e-6)  # type: ignore[arg-type]
+
+
+def test_a_sample_knows_it_to_a_few_percent() -> None:
+    model = linear(size=300)
+    everything, sample = UpdateSize(model, entries=None), UpdateSize(model, entries=4_000)
+    everything.measure(), sample.measure()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.01 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    assert float(sample.measure()) == pytest.approx(float(everything.measure()), rel=0.05)  # type: ignore[arg-type]
+
+
+def test_a_moved_or_transposed_parameter_is_still_the_parameter() -> None:
+    model = linear()
+    model.weight = torch.nn.Parameter(model.weight.detach().t())
+    size = UpdateSize(model, entries=None)
+    size.measure()
+    model.weight.data = model.weight.data.clone()
+    with torch.no_grad():
+        model.weight += 1.0
+    expected = math.sqrt(model.weight.numel() / (model.weight.numel() + model.bias.numel()))
+    assert float(size.measure()) == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
+
+
+def test_a_resumed_one_knows_its_first_update() -> None:
+    model = linear()
+    size, resumed = UpdateSize(model), UpdateSize(model)
+    size.measure()
+    resumed.load_state_dict(size.state_dict())
+    with torch.no_grad():
+        model.weight += 0.5
+    assert float(resumed.measure()) == float(size.measure())  # type: ignore[arg-type]
+
+
+def test_half_precision_is_measured_in_single() -> None:
+    model = linear().to(torch.bfloat16)
+    size = UpdateSize(model, entries=None)
+    size.measure()
+    with torch.no_grad():
+        model.weight += 1.0
+    assert size.measure().dtype == torch.float32  # type: ignore[union-attr]

@@ -1,0 +1,71 @@
+"""The files of a replay."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from rmetric.replay.report import CsvWriter, output_names, overview_text, replay_to_folder
+from tests.replay.logs import replayed, written_run
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return written_run(tmp_path / "run.jsonl")
+
+
+def test_a_table_cell_tells_missing_from_not_finite(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    with open(path, "wb") as file:
+        writer = CsvWriter(file)
+        for _ in range(2):
+            writer.write({"a": np.array([1, 2]), "b": np.array([np.nan, np.inf]), "c": np.array([True, False])})
+    assert path.read_text() == "a,b,c\n1,,1\n2,inf,0\n1,,1\n2,inf,0\n"
+
+
+def test_output_names_never_meet_each_other_the_overview_or_an_input(tmp_path: Path) -> None:
+    logs = [
+        tmp_path / "a" / "run.jsonl",
+        tmp_path / "b" / "RUN.jsonl",
+        tmp_path / "summary.jsonl",
+        tmp_path / "out" / "t.csv",
+    ]
+    names = output_names([*logs, tmp_path / "t.jsonl", tmp_path / "model" / "trainer_state.json"], tmp_path / "out")
+    assert names == ["run", "RUN-2", "summary-2", "t-2", "t-3", "model"]
+
+
+def test_the_files_of_a_replay(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    replay = replay_to_folder(log, "run", out)
+    rows = list(csv.DictReader((out / "run.csv").read_text().splitlines()))
+    assert len(rows) == replay.records == 400
+    assert [int(row["step"]) for row in rows[:2]] == [10, 20]
+    assert [float(row["r_metric"]) for row in rows] == replayed(log)[1]["r_metric"].tolist()
+    assert rows[250]["grad_norm"] == "inf"
+    assert rows[0]["validation_loss"] == ""
+    summary = orjson.loads((out / "run.summary.json").read_bytes())
+    assert summary["agreement_with_log"]["r_metric"] == {"records": 400, "max_difference": 0.0, "agrees": True}
+    assert summary["alerts_agree_with_log"] is True
+    assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_name_in_a_log_cannot_break_the_overview_or_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    evil = "a|b\u001b[31m\nc\ud800" + "x" * 10_000
+    lines = [
+        {"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": evil}, "model_type": evil}},
+        {"event": "METRICS", "step": 1, "training_loss": 1.0, "alerts": {evil: 1}},
+        {"event": "EXPERIMENT_FAILURE", "step": 1, "reason": evil},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    replay = replay_to_folder(path, "run", tmp_path)
+    text = overview_text([replay])
+    assert "\u001b" not in text
+    assert "a\\|b" in text
+    assert len(replay.reason) <= 200

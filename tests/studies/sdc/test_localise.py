@@ -1,0 +1,67 @@
+"""Tests of studies.sdc.localise and localise: the place of real flips, and of none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rmetric.live.run import LiveRun
+from studies.sdc.campaign import Campaign, fresh_run
+from studies.sdc.localise import Diagnosis, gather_evidence, localise, marked
+from studies.sdc.plan import Injection, Settings
+from studies.sdc.products import Product, products_of
+
+SETTINGS = Settings(rows=3, length=16, workers=3)
+SIGN = 31
+
+
+@pytest.fixture(scope="module")
+def bench() -> tuple[LiveRun, tuple[Product, ...], Campaign]:
+    run = fresh_run(SETTINGS)
+    products = products_of(run)
+    for _ in range(4):
+        run.train_step()
+    return run, products, Campaign.drawn(SETTINGS, seed=1, injections=18, onsets=(5,))
+
+
+def test_worker_layer_and_tensor_of_flipped_signs_are_found(
+    bench: tuple[LiveRun, tuple[Product, ...], Campaign],
+) -> None:
+    run, products, campaign = bench
+    state, visible = run.state_dict(), 0
+    for injection in (replace(item, bit=SIGN) for item in campaign.injections):
+        evidence = gather_evidence(run, injection)
+        run.load_state_dict(state)
+        marks = marked(localise(evidence, products), injection)
+        assert evidence.struck.memory == evidence.again.memory
+        if marks.visible:  # not the sign of a zero: a masked score, the gradient of a token that is not in the batch
+            visible += 1
+            assert marks.worker is (None if injection.stage == "memory" else True), injection
+            assert marks.tensor, injection
+            assert marks.named <= 3
+    assert visible >= len(campaign.injections) * 3 // 4
+
+
+def test_equal_computations_have_nothing_to_be_seen(bench: tuple[LiveRun, tuple[Product, ...], Campaign]) -> None:
+    run, products, campaign = bench
+    later = replace(campaign.injections[0], step=900)
+    state = run.state_dict()
+    evidence = gather_evidence(run, later)
+    run.load_state_dict(state)
+    assert evidence.struck.outputs == evidence.again.outputs
+    assert len(evidence.struck.outputs) > 60
+    assert len(evidence.struck.contributions) == 3 * len(evidence.struck.gradients)
+    assert localise(evidence, products) == Diagnosis(None)
+    assert not marked(Diagnosis(None), later).visible
+
+
+def test_a_wrong_diagnosis_is_marked_wrong() -> None:
+    truth = Injection(
+        step=5, stage="payload", target="payload", kernel="mlp", tensor="model.layers.1.mlp.up_proj.weight", layer=1,
+        worker=2,
+    )  # fmt: skip
+    wrong = marked(Diagnosis("backward", (1,), ("model.layers.0.mlp.up_proj.weight",)), truth)
+    assert (wrong.worker, wrong.layer, wrong.tensor, wrong.named) == (False, False, False, 1)
+    right = marked(Diagnosis("backward", (2,), (truth.tensor, "model.layers.1.x")), truth)
+    assert (right.worker, right.layer, right.tensor, right.named) == (True, True, True, 2)

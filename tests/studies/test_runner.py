@@ -1,0 +1,213 @@
+"""The study: which runs it has, that its bytes depend on nothing but its plan, and that nothing can half-finish it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.records import read_run
+from studies.runner import MANIFEST, StudyPlan, run_batch, run_study
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = StudyPlan.smoke(steps=400, architectures=("gpt-4-moe", "mistral-7b"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.jsonl"))}
+
+
+@pytest.fixture(scope="module")
+def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("tiny")
+    run_study(TINY, folder)
+    return contents(folder)
+
+
+def test_the_matrix_has_exactly_720_runs_in_the_design_s_proportions() -> None:
+    specs = StudyPlan().specs()
+    assert len(specs) == 720
+    assert len({spec.experiment_id for spec in specs}) == 720
+    assert len({spec.seed for spec in specs}) == 720
+    for architecture, native in {
+        "llama-3-8b": {"GQA_MISMATCH", "RMS_NORM_ERROR"},
+        "mistral-7b": {"GQA_MISMATCH", "LOW_PRECISION_ATTENTION"},
+        "gpt-4-moe": {"EXPERT_FAILURE", "ROUTER_IMBALANCE"},
+    }.items():
+        mine = [spec for spec in specs if spec.architecture == architecture]
+        assert sum(spec.is_control for spec in mine) == 48
+        cells = Counter((spec.fault, spec.severity) for spec in mine if not spec.is_control)
+        assert len(cells) == 24
+        assert set(cells.values()) == {8}
+        assert native < {spec.fault for spec in mine}
+
+
+def test_names_are_like_the_authors() -> None:
+    assert StudyPlan().specs()[0].experiment_id == "run_000_llama-3-8b_lr_spike_low_rep1"
+
+
+def test_smoke_has_36_runs() -> None:
+    assert len(StudyPlan.smoke().specs()) == 36
+
+
+def test_a_run_has_the_same_seed_in_a_smaller_study() -> None:
+    full = {(s.architecture, s.fault, s.severity, s.repetition): s.seed for s in StudyPlan().specs()}
+    for spec in StudyPlan(architectures=("mistral-7b",), faults=("LR_SPIKE",), repetitions=2).specs():
+        assert full[spec.architecture, spec.fault, spec.severity, spec.repetition] == spec.seed
+
+
+def test_another_study_seed_gives_other_runs() -> None:
+    first, second = StudyPlan().specs(), StudyPlan(seed=1).specs()
+    assert not {spec.seed for spec in first} & {spec.seed for spec in second}
+
+
+def test_faults_that_need_experts_are_left_out_of_dense_models_and_refused_alone() -> None:
+    specs = StudyPlan(faults=("EXPERT_FAILURE", "LR_SPIKE"), repetitions=1, controls=0).specs()
+    assert {spec.architecture for spec in specs if spec.fault == "EXPERT_FAILURE"} == {"gpt-4-moe"}
+    with pytest.raises(UserError, match="mixture-of-experts"):
+        StudyPlan(faults=("EXPERT_FAILURE",), architectures=("llama-3-8b",)).specs()
+
+
+def test_bytes_do_not_depend_on_the_number_of_jobs(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
+    run_study(TINY, tmp_path, jobs=2)
+    assert contents(tmp_path) == tiny_study
+
+
+def test_bytes_do_not_depend_on_the_batch(tiny_study: dict[str, bytes]) -> None:
+    for spec in [TINY.specs()[3], TINY.specs()[-1]]:
+        (log,) = run_batch([spec])
+        assert log.content == tiny_study[f"{spec.experiment_id}.jsonl"]
+
+
+def test_the_manifest_accounts_for_every_log(tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    assert manifest["complete"] is True
+    assert set(manifest["runs"]) == {path.stem for path in tmp_path.glob("*.jsonl")}
+    name, entry = next(iter(manifest["runs"].items()))
+    run = read_run(tmp_path / f"{name}.jsonl")
+    assert entry["records"] == len(run.observations)
+    assert entry["bytes"] == (tmp_path / f"{name}.jsonl").stat().st_size
+
+
+def test_no_log_holds_a_clock_a_path_or_a_host_name(tiny_study: dict[str, bytes]) -> None:
+    everything = b"".join(tiny_study.values())
+    assert os.uname().nodename.encode() not in everything
+    assert str(ROOT).encode() not in everything
+    assert not re.search(rb"20\d\d-\d\d-\d\d", everything)
+
+
+def test_an_existing_study_is_never_touched_without_a_flag(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "run_000_something.jsonl").write_text("mine\n")
+    with pytest.raises(UserError, match="--resume goes on with it, --overwrite replaces it"):
+        run_study(TINY, tmp_path)
+    assert (tmp_path / "run_000_something.jsonl").read_text() == "mine\n"
+
+
+def test_overwrite_removes_the_old_study_and_nothing_else(tmp_path: Path) -> None:
+    run_study(StudyPlan.smoke(steps=300, architectures=("llama-3-8b",)), tmp_path)
+    (tmp_path / "run_999_of_somebody_else.jsonl").write_text("{}\n")
+    (tmp_path / "README.md").write_text("keep\n")
+    run_study(TINY, tmp_path, overwrite=True)
+    names = {path.stem for path in tmp_path.glob("*.jsonl")}
+    assert names == {spec.experiment_id for spec in TINY.specs()} | {"run_999_of_somebody_else"}
+    assert (tmp_path / "README.md").exists()
+
+
+def test_resume_makes_missing_cut_and_changed_logs_anew(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    first, second, third, *_ = sorted(tmp_path.glob("*.jsonl"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-30])
+    third.write_bytes(third.read_bytes().replace(b'"training_loss":1', b'"training_loss":2', 1) + b" ")
+    result = run_study(TINY, tmp_path, resume=True)
+    assert result.made == 3
+    assert contents(tmp_path) == tiny_study
+
+
+def test_resume_of_a_finished_study_changes_no_file(tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert run_study(TINY, tmp_path, resume=True).made == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    with pytest.raises(UserError, match=r"its seed is 0, not 5"):
+        run_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
+
+
+def test_resume_refuses_a_study_of_other_code(tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    manifest["study"]["code"] = "0" * 16
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="made by another version of the code"):
+        run_study(TINY, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path), "--jobs", jobs, "--steps", "1000", "--repetitions", "6"]
+    command = [sys.executable, str(ROOT / "run_modern_experiments.py"), *options]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    while len(list(tmp_path.glob("run_*.jsonl"))) < 20 and process.poll() is None:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished_before = len(list(tmp_path.glob("run_*.jsonl")))
+    plan = StudyPlan(steps=1000, repetitions=6, controls=36)
+    assert 0 < finished_before < len(plan.specs()), "the study was not killed half-way"
+    assert json.loads((tmp_path / MANIFEST).read_text())["complete"] is False
+    # What a kill in the middle of a write leaves behind:
+    (tmp_path / ".run_000_x.jsonl.1.part").write_text("half")
+
+    result = run_study(plan, tmp_path, jobs=2, resume=True)
+
+    assert result.made == len(plan.specs()) - finished_before
+    assert not list(tmp_path.glob(".*.part"))
+    uninterrupted = tmp_path / "uninterrupted"
+    uninterrupted.mkdir()
+    run_study(plan, uninterrupted, jobs=2)
+    assert contents(tmp_path) == contents(uninterrupted)
+
+
+def test_a_plugin_s_fault_reaches_the_worker_processes(tmp_path: Path) -> None:
+    plugin = tmp_path / "my_fault.py"
+    plugin.write_text(PLUGIN)
+    out = tmp_path / "logs"
+    command = [sys.executable, str(ROOT / "run_modern_experiments.py"), "--out", str(out), "--jobs", "2"]
+    options = ["--plugin", str(plugin), "--faults", "TEST_NAP", "LR_SPIKE", "--steps", "300", "--repetitions", "12"]
+    subprocess.run([*command, *options], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    run = read_run(next(out.glob("*test_nap_high_rep1.jsonl")))
+    assert run.fault == "TEST_NAP"
+    longest = run.observations["step_time_max_s"][run.observations.step >= run.onset]
+    assert (longest > 1000).all()
+    assert json.loads((out / MANIFEST).read_text())["study"]["plugins"]["my_fault.py"]
+
+
+PLUGIN = '''
+from dataclasses import dataclass
+from rmetric.faults import Fault, register_fault
+
+@register_fault("TEST_NAP")
+@dataclass(frozen=True, kw_only=True)
+class Nap(Fault):
+    """Every step takes a nap."""
+    source = "test"
+    nap_s: float = 10.0
+    severities = {"low": {}, "medium": {}, "high": {"nap_s": 1000.0}}
+
+    def simulate(self, state, active, rng):
+        state.stall_s += active * self.nap_s
+'''

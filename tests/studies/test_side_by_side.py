@@ -1,0 +1,422 @@
+"""Two studies at once: what stands beside what, and that a single study looks as it always did."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rmetric.dataset.layout import BESIDE, FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
+from rmetric.errors import UserError
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
+from rmetric.evaluation.scores import Score
+from rmetric.evaluation.studies import load_beside, load_studies
+from rmetric.reporting.table import Column, Table, to_screen
+from studies.paper.figures import (
+    BOTH,
+    FIGURES,
+    OVERHEAD,
+    REAL_FIGURES,
+    ablation,
+    curves,
+    draw_figures,
+    failing_run,
+    lead_times,
+)
+from studies.paper.several import evaluators
+from studies.paper.tables import NUMBERS, build_tables
+from studies.paper.tables.side_by_side import side_by_side, woven
+from studies.real_runs.publish import write_data_set
+from tests.evaluation.builders import build_logs
+from tests.studies.test_figures import assert_texts_are_clear
+
+ROOT = Path(__file__).resolve().parents[2]
+DETECTORS = ["loss_spike", "r_metric", "grad_norm", "robust_z"]
+TINY = ("tiny-llama", "tiny-mistral")
+REAL = {"models": TINY, "backend": "torch", "optimizer": "adamw", "step_time_s": 0.02}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A simulated study, and a real one with the sets beside it, as a data set."""
+    folder = tmp_path_factory.mktemp("studies")
+    simulated, real = build_logs(folder / "logs"), build_logs(folder / "logs_REAL", seed=50, **REAL)
+    transfer = build_logs(folder / "logs_REAL_TRANSFER", seed=100, **{**REAL, "optimizer": "sgd"})
+    for log in transfer.glob("*.jsonl"):
+        log.write_text(log.read_text(encoding="utf-8").replace("LR_SPIKE", "LARGE_LR"), encoding="utf-8")
+    fresh = build_logs(folder / "logs_REAL_FRESH", seed=150, **REAL)
+    again = build_logs(folder / "logs_REAL_TRANSFER_2", seed=200, **{**REAL, "optimizer": "sgd"})
+    later = build_logs(folder / "logs_REAL_FRESH_2", seed=250, **REAL)
+    more = build_logs(folder / "logs_REAL_TRANSFER_3", seed=300, **{**REAL, "optimizer": "sgd"})
+    rest = [
+        build_logs(folder / f"logs_REAL_TRANSFER_{number}", seed=100 * number, **{**REAL, "optimizer": "sgd"})
+        for number in (4, 5)
+    ]
+    sets = [real, transfer, fresh, again, later, more, *rest]
+    return [simulated, write_data_set(sets, folder / "real.parquet", jobs=1).path]
+
+
+@pytest.fixture(scope="module")
+def studies(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluator]:
+    return evaluators(load_studies(sources, 1), DETECTORS, cache=tmp_path_factory.mktemp("c"), jobs=1, draws=50)
+
+
+@pytest.fixture(scope="module")
+def beside(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Evaluator]]:
+    """The sets beside the real study."""
+    found = {part: load_beside(part, {"real": sources[1]}, 1) for part in BESIDE}
+    options = {"jobs": 1, "draws": 50}
+    return {
+        part: evaluators(study, DETECTORS, cache=tmp_path_factory.mktemp("c"), **options)
+        for part, study in found.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def target(beside: dict[str, dict[str, Evaluator]]) -> Evaluator:
+    return beside[TRANSFER]["real"]
+
+
+@pytest.fixture(scope="module")
+def tables(studies: dict[str, Evaluator], beside: dict[str, dict[str, Evaluator]]) -> dict[str, Table]:
+    return {table.name: table for table in build_tables(studies, beside=beside)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which studies
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_studies_are_called_by_their_backend(sources: list[Path], tmp_path: Path) -> None:
+    assert list(load_studies(sources, 1)) == ["simulated", "real"]
+    assert list(load_studies(sources[::-1], 1)) == ["real", "simulated"]
+    other = build_logs(tmp_path / "again")
+    assert list(load_studies([sources[0], other], 1)) == ["logs", "again"]
+    with pytest.raises(UserError, match="twice"):
+        load_studies([sources[0], sources[0]], 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "fault", "seed"), [(TRANSFER, "LARGE_LR", 100), (FRESH, "LR_SPIKE", 150), (FRESH_2, "LR_SPIKE", 250)]
+)
+def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: str, seed: int) -> None:
+    folder = sources[0].with_name("logs_REAL")
+    found = load_beside(part, {"simulated": sources[0], "folder": folder, "file": sources[1]}, 1)
+    assert set(found) == {"folder", "file"}
+    assert [run.name for run in found["folder"].runs] == [run.name for run in found["file"].runs]
+    assert {run.fault for run in found["file"].runs} == {"NONE", fault}
+    assert min(run.config["seed"] for run in found["file"].runs) >= seed
+    assert not load_beside(part, {"file": f"{sources[1]}:{part}"}, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_study_alone_has_the_tables_it_always_had(studies: dict[str, Evaluator]) -> None:
+    alone = build_tables(studies["simulated"])
+    assert build_tables({"simulated": studies["simulated"]}) == alone
+    assert not any("study" in {column.key for column in table.columns} for table in alone)
+
+
+def test_rows_about_the_same_are_neighbours(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
+    order = ["r_metric", "loss_spike", "grad_norm", "robust_z"]
+    for name in ("table_3_detectors", "table_3b_strict", "table_3c_budget", "table_3d_required_lead"):
+        rows = [(row["detector"], row["study"]) for row in tables[name].rows]
+        assert rows == [(detector, study) for detector in order for study in ("simulated", "real")]
+    for row in tables["table_3_detectors"].rows:
+        assert row["f1_strict"] == studies[row["study"]].summary(row["detector"], "strict")["f1"]  # type: ignore[index]
+    assert [column.key for column in tables["table_4_fault_types"].columns][:3] == ["fault", "severity", "study"]
+
+
+def test_tables_of_architectures_stand_one_below_the_other(tables: dict[str, Table]) -> None:
+    for name in ("table_2_scenario_matrix", "table_7_transfer", "table_11_weights"):
+        found = [str(row["study"]) for row in tables[name].rows]
+        assert found == sorted(found, reverse=True)  # simulated, then real
+        assert tables[name].columns[0].key == "study"
+
+
+def test_what_both_studies_share_is_said_once(tables: dict[str, Table]) -> None:
+    assert "study" not in tables["table_1_approaches"].rows[0]
+    caption = tables["table_3_detectors"].caption
+    assert caption.count("Strict protocol:") == 1
+    assert caption.count("12 runs:") == 1  # of both studies alike
+    assert "Simulated: The published values" in tables["headline"].caption
+
+
+def test_sentences_that_differ_name_their_study() -> None:
+    texts = {"simulated": "Both. 1 run. Shared.", "real": "Both. 2 runs. Real alone. Shared. End."}
+    assert woven(texts) == "Both. Simulated: 1 run. Real: 2 runs. Real alone. Shared. Real: End."
+    assert woven({"a": "Same.", "b": "Same."}) == "Same."
+
+
+def test_headings_and_notes_that_differ_name_both() -> None:
+    def table(best: str, value: int, notes: list[str]) -> Table:
+        columns = [Column("fault", "Fault"), Column("recall", f"Recall of {best}, strict")]
+        return Table("t", "T", "C.", columns, [{"fault": "X", "recall": value}], notes, ("fault",))
+
+    both = side_by_side({"simulated": table("one", 1, ["n"]), "real": table("two", 2, ["n", "m"])})
+    assert [column.title for column in both.columns] == ["Fault", "Study", "Recall of one / two, strict"]
+    assert list(both.notes) == ["n", "Real: m"]
+    assert [row["recall"] for row in both.rows] == [1, 2]
+
+
+def test_the_ledger_has_a_column_a_study(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
+    rows = {(row["claim"], row["protocol"]): row for row in tables["table_8_claims"].rows}
+    assert {"ours_simulated", "ours_real"} <= {column.key for column in tables["table_8_claims"].columns}
+    f1 = {study: ev.summary("r_metric", "strict")["f1"] for study, ev in studies.items()}
+    assert rows["F1 in simulation", "strict"]["ours_simulated"] == f1["simulated"]
+    assert rows["F1 in simulation", "strict"].get("ours_real") is None
+    assert rows["F1 in real runs", "strict"]["ours_real"] == f1["real"]
+    assert rows["F1 in real runs", "strict"].get("ours_simulated") is None
+    for claim in ("mean lead (steps)", "transfer of the weights, performance loss (%)"):
+        for protocol in ("paper", "strict"):
+            assert all(isinstance(rows[claim, protocol][f"ours_{study}"], Score) for study in studies)
+    overhead = rows["overhead (% of training time)", "–"]
+    assert overhead.get("ours_simulated") is None and isinstance(overhead["ours_real"], Score)
+    assert rows["weight of λ", "–"]["ours_simulated"] == rows["weight of λ", "–"]["ours_real"] == 0.1
+
+
+def test_tables_of_real_runs_follow_and_need_a_real_study(
+    tables: dict[str, Table], studies: dict[str, Evaluator]
+) -> None:
+    names, own = list(tables), ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_confusion"]
+    pair = [name for name in names if name.startswith("table_15")]
+    ratio = ["table_17_overhead_ratio", "table_17b_overhead_assumptions"]
+    assert names[names.index("table_11_weights") + 1 :] == [
+        *own,
+        *pair,
+        *ratio,
+        "table_18_fresh",
+        "table_18b_fresh_2",
+        "headline",
+    ]
+    assert len(pair) == 3
+    for name in (*own, *ratio):
+        assert "study" not in {column.key for column in tables[name].columns}  # of the real one alone
+    alone = {study: {table.name for table in build_tables(ev)} for study, ev in studies.items()}
+    assert not alone["simulated"] & {*own, *pair, *ratio}
+    assert {*own, *ratio} <= alone["real"] and not alone["real"] & {*pair}
+
+
+def test_one_protocol_alone_leaves_rows_and_columns_out(studies: dict[str, Evaluator]) -> None:
+    tables = {table.name: table for table in build_tables(studies, "strict")}
+    assert {row["protocol"] for row in tables["table_8_claims"].rows} == {"strict", "–"}
+    assert not [column for column in tables["table_3_detectors"].columns if column.protocol == "paper"]
+
+
+def test_tables_keep_to_the_screen(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        text = to_screen(table, 120)
+        assert max(map(len, text.splitlines())) <= 120, table.name
+    assert to_screen(tables["table_3_detectors"], 120).count("Study") > 1  # each panel says whose row it is
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Held out, transfer, weights
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_held_out_comparison_is_of_the_score_half(studies: dict[str, Evaluator]) -> None:
+    ev = studies["real"]
+    found = {item.name: item for item in held_out(ev)}
+    assert (next(iter(found)), list(found)[-1]) == ("robust_z", ORACLE)
+    values = [item.scores["f1"].value for item in list(found.values())[1:-1]]
+    assert values == sorted(values, reverse=True)
+    assert found["robust_z"].less_reference is None
+    item, fitted = found["grad_norm"], ev.within_budget("grad_norm")
+    assert fitted.counts is not None
+    assert item.scores["f1"] == ev.summary_of(fitted.counts, ev.halves.score)["f1"]
+    assert item.false_alarms == int(fitted.counts.fp[ev.halves.score].sum())
+    # onset 305, first record with the fault 310, failure 400
+    assert item.scores["mean_share"].value == pytest.approx((400 - 310) / (400 - 305))
+    assert found[ORACLE].scores["mean_share"].value == pytest.approx((400 - 310) / (400 - 305))
+    assert oracle(ev).tp.sum() == ev.warnable == 4
+
+
+def test_a_missed_run_used_none_of_its_time(studies: dict[str, Evaluator]) -> None:
+    ev = studies["simulated"]
+    never = ev.summary("grad_norm", "strict", 1e9)
+    assert never["mean_share"].value == 0.0
+    assert not never["mean_share_warned"].defined
+
+
+def test_transfer_is_scored_with_the_thresholds_of_the_study(
+    studies: dict[str, Evaluator], target: Evaluator, tables: dict[str, Table]
+) -> None:
+    ev = studies["real"]
+    for item in moved(ev, target):
+        if item.name != ORACLE:
+            assert item.threshold.value == ev.within_budget(item.name).threshold
+            assert item.counts is not None
+            assert item.scores["f1"] == target.summary_of(item.counts)["f1"]
+    table = tables["table_10_unseen"]
+    titles = {column.title for column in table.columns}
+    assert {"F1, tiny-llama, sgd", "F1, tiny-mistral, sgd", "Recall, LARGE_LR"} <= titles
+    rows = {row["detector"]: row for row in table.rows}
+    assert list(rows)[-2:] == ["r_metric, fitted weights", "oracle"]
+    assert rows["grad_norm"]["recall_unseen"] == Score(1.0, *_ends(rows["grad_norm"]["recall_unseen"]))
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (FRESH, "table_18_fresh"),
+        (TRANSFER_2, "table_10b_unseen_2"),
+        (TRANSFER_3, "table_10c_unseen_3"),
+        (TRANSFER_4, "table_10d_unseen_4"),
+        (TRANSFER_5, "table_10e_unseen_5"),
+        (FRESH_2, "table_18b_fresh_2"),
+    ],
+)
+def test_other_seeds_are_scored_with_the_thresholds_of_the_study(
+    part: str,
+    name: str,
+    studies: dict[str, Evaluator],
+    beside: dict[str, dict[str, Evaluator]],
+    tables: dict[str, Table],
+) -> None:
+    ev, seeds = studies["real"], beside[part]["real"]
+    rows = {row["detector"]: row for row in tables[name].rows}
+    for item in moved(ev, seeds):
+        if item.name != ORACLE:
+            assert rows[item.name]["threshold"] == Score(ev.within_budget(item.name).threshold)
+            assert rows[item.name]["f1"] == seeds.summary_of(item.counts)["f1"]  # type: ignore[arg-type]
+    assert not any(column.title.startswith("Recall, ") for column in tables[name].columns)
+
+
+def _ends(score: object) -> tuple[float, float]:
+    assert isinstance(score, Score)
+    return score.low, score.high
+
+
+def test_weights_are_within_their_intervals(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
+    rows = [row for row in tables["table_11_weights"].rows if row["study"] == "real"]
+    assert [row["fitted_on"] for row in rows] == ["tiny-llama", "tiny-mistral", "all", "the paper's"]
+    for row in rows[:3]:
+        weights = [row[f"weight_{place}"] for place in range(3)]
+        assert sum(weight.value for weight in weights) == pytest.approx(1.25)  # type: ignore[union-attr]
+        known = [weight for weight in weights if weight.has_interval]  # type: ignore[union-attr]
+        assert all(weight.low <= weight.high for weight in known)  # type: ignore[union-attr]
+    assert [rows[3][f"weight_{place}"].value for place in range(3)] == [0.1, 0.45, 0.7]  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Figures
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None:
+    bars = {study: ablation.bars(ev) for study, ev in studies.items()}
+    shown = {study: lead_times.select(ev) for study, ev in studies.items()}
+    names = curves.chosen(list(studies.values()))
+    columns = []
+    for study, ev in studies.items():
+        run, truth, _ = failing_run.choose(ev) or pytest.fail("nothing to choose")
+        columns.append((study, failing_run.Watched.of(run), None, truth))
+    for figure in (
+        ablation.several(studies, bars),
+        lead_times.several(studies, shown),
+        curves.several(studies, "strict", names),
+        curves.several(studies, "paper", names),
+        failing_run.several(columns),
+    ):
+        assert_texts_are_clear(figure)
+        assert figure.get_figheight() <= 9.5
+
+
+def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
+    drawings = {drawing.name: drawing for drawing in draw_figures(studies)}
+    assert list(drawings) == [
+        "figure_1_concept", "figure_2_failing_run", "figure_3_curves", "figure_3b_curves_paper", "figure_4_lead_times",
+        "figure_5_ablation_transfer", "figure_6_reliability", "figure_7_confusion", "figure_8_simulated_vs_real",
+        "figure_9_overhead_ratio",
+    ]  # fmt: skip
+    for name, drawing in drawings.items():
+        assert drawing.files["png"].startswith(b"\x89PNG")
+        if name[7] in "2345":
+            assert "simulated, real study." in drawing.caption
+    run = studies["real"].study.runs[1].name
+    with pytest.raises(UserError, match="no log is named nobody"):
+        draw_figures(studies, ["2"], "nobody")
+    assert f"`{run}`" in draw_figures(studies, ["2"], run)[0].caption
+
+
+def test_figures_that_need_real_runs_say_so(studies: dict[str, Evaluator]) -> None:
+    with pytest.raises(UserError, match="Figure 6 needs a real study"):
+        draw_figures(studies["simulated"], ["6"])
+    with pytest.raises(UserError, match="Figure 8 needs a simulated and a real study"):
+        draw_figures(studies["real"], ["8"])
+
+
+def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(curves, "MOST_CURVES", 2)
+    names = curves.chosen(list(studies.values()))
+    assert names[0] == "r_metric" and len(names) == 2
+    precision = {
+        name: sum(ev.curve(name, "strict").average_precision().value for ev in studies.values())
+        for name in DETECTORS
+        if name != "r_metric"
+    }
+    assert precision[names[1]] == max(precision.values())
+    assert "2 of 4 detectors" in curves.draw(studies["real"]).caption
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The scripts
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.syspath_prepend(str(ROOT))
+    main = importlib.import_module("generate_paper_tables").main
+    out = [
+        "--out",
+        str(tmp_path / "tables"),
+        "--jobs",
+        "1",
+        "--bootstrap",
+        "30",
+        "--detectors",
+        "r_metric",
+        "grad_norm",
+    ]
+    assert main(["--logs", *map(str, sources), *out]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "from 108 logs" in shown.out  # those of the sets beside the study as well
+    ledger = pd.read_csv(tmp_path / "tables" / "table_8_claims.csv")
+    assert {"ours_simulated", "ours_real"} <= {*ledger.columns}
+    assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()
+    kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npz")}
+    assert kept == {"simulated", "real", *BESIDE}
+
+
+def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert importlib.import_module("generate_paper_tables").NUMBERS == NUMBERS
+    assert (*FIGURES, *REAL_FIGURES, BOTH, OVERHEAD) == importlib.import_module("generate_all_figures").NUMBERS
+
+
+def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Table]) -> None:
+    assert build_tables(studies, numbers=["headline"]) == [tables["headline"]]
+    assert [table.name for table in build_tables(studies, numbers=["2", "5"])] == [
+        "table_2_scenario_matrix", "table_5_threshold", "table_5b_ablation",
+    ]  # fmt: skip
+
+
+def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.syspath_prepend(str(ROOT))
+    module = importlib.import_module("generate_all_figures")
+    honest = evaluators
+    monkeypatch.setattr(
+        "studies.paper.several.evaluators", lambda studies, **options: honest(studies, DETECTORS, **options)
+    )
+    out = ["--out", str(tmp_path), "--jobs", "1", "--bootstrap", "30", "--figures", "3"]
+    assert module.main(["--logs", *map(str, sources), *out]) == 0
+    assert "2 figures from 24 logs" in capsys.readouterr().out
+    assert (tmp_path / "figure_3b_curves_paper.pdf").is_file()

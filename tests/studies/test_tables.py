@@ -1,0 +1,224 @@
+"""Tables of a small study and of real logs: what they say, and that every dress of them is well-formed."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.scores import Score
+from rmetric.evaluation.studies import load_study
+from rmetric.reporting.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_screen
+from studies.paper.claims import ledger
+from studies.paper.tables import TABLES, build_tables
+from tests.evaluation.builders import build_logs
+
+ROOT = Path(__file__).resolve().parents[2]
+DETECTORS = ["loss_spike", "r_metric", "grad_norm", "validation_slope"]
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
+    study = load_study(build_logs(tmp_path_factory.mktemp("study") / "logs"), jobs=1)
+    return Evaluator.of(study, DETECTORS, jobs=1, draws=100)
+
+
+@pytest.fixture(scope="module")
+def tables(evaluator: Evaluator) -> dict[str, Table]:
+    return {table.name: table for table in build_tables(evaluator)}
+
+
+def toy(*cells: object) -> Table:
+    rows = [{"name": "a & b_c", "value": cell} for cell in cells]
+    return Table("toy", "Toy", "A 100 % toy.", [Column("name", "Name"), Column("value", "Value", 2)], rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dresses
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_undefined_cells_carry_their_reason_once():
+    table = toy(Score.undefined("no run failed"), Score(0.5, 0.25, 0.75), Score.undefined("no run failed"))
+    text = to_markdown(table)
+    assert text.count("n/a (a)") == 3  # two cells and the note
+    assert text.count("no run failed") == 1
+    assert "0.50 [0.25, 0.75]" in text
+
+
+def test_csv_has_full_precision_intervals_and_reasons():
+    third = 1 / 3
+    rows = list(csv.DictReader(to_csv(toy(Score(third, 0.25, 0.75), Score.undefined("why, oh why"))).splitlines()))
+    assert float(rows[0]["value"]) == third
+    assert (rows[0]["value_low"], rows[0]["undefined"]) == ("0.25", "")
+    assert (rows[1]["value"], rows[1]["value_low"], rows[1]["undefined"]) == ("", "", "value: why, oh why")
+
+
+def test_latex_is_escaped_and_balanced():
+    text = to_latex(toy(1, Score(-0.5)))
+    assert r"a \& b\_c" in text and r"A 100 \% toy." in text and r"$-$0.50" in text
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
+        assert text.count(rule) == 1
+    assert text.count(r"\begin{") == text.count(r"\end{")
+    unescaped = text.replace(r"\{", "").replace(r"\}", "")
+    assert unescaped.count("{") == unescaped.count("}")
+    assert latex_text("{") == r"\{"
+
+
+def test_a_wide_table_is_broken_into_panels_that_repeat_the_first_column():
+    columns = [Column("name", "Name"), *(Column(f"c{index}", f"Column {index}") for index in range(20))]
+    table = Table("wide", "Wide", "Caption.", columns, [{"name": "x", **{f"c{index}": index for index in range(20)}}])
+    text = to_screen(table, width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert text.count("Name") > 1
+    assert all(f"Column {index}" in text for index in range(20))
+
+
+@pytest.mark.parametrize("name", ["nothing", "one"])
+def test_a_table_without_rows_is_still_a_table(name):
+    table = Table(name, "Empty", "None.", [Column("a", "A"), Column("b", "B")], [])
+    for render in (to_markdown, to_csv, to_latex, to_screen):
+        assert "A" in render(table) or "a,b" in render(table)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A small study
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_all_tables_are_built_in_a_stable_order(tables):
+    assert list(TABLES) == ["1", "2", "3", "4", "5", "6", "7", "8", "9", "11", "16", "headline"]
+    assert (list(tables)[:1], list(tables)[-1:]) == (["table_1_approaches"], ["headline"])
+    order = ["r_metric", "loss_spike", "grad_norm", "validation_slope"]
+    for name in ("table_1_approaches", "table_3_detectors", "table_3b_strict", "table_3c_budget"):
+        assert [row["detector"] for row in tables[name].rows] == order
+
+
+def test_the_scenario_matrix_counts_the_logs(tables):
+    last = tables["table_2_scenario_matrix"].rows[-1]
+    kinds = ("runs", "failed", "recovered", "clean", "censored", "incomplete")
+    assert [last[kind] for kind in kinds] == [12, 4, 4, 4, 0, 0]
+    assert last["incubation"] == 95
+
+
+def test_gradient_norm_is_scored_as_the_logs_were_made(tables):
+    row = next(row for row in tables["table_3_detectors"].rows if row["detector"] == "grad_norm")
+    assert (row["recall_strict"].value, row["precision_strict"].value, row["f1_strict"].value) == (1.0, 1.0, 1.0)
+    assert row["mean_lead_strict"].value == 400 - 310
+    assert row["lead_min_strict"].value == pytest.approx(90 * 5 / 60)
+    assert row["precision_paper"].value == 0.5  # the four runs that recovered are false positives there
+    strict = next(row for row in tables["table_3b_strict"].rows if row["detector"] == "grad_norm")
+    assert (strict["true_positives"], strict["false_alarms"], strict["absorbed"]) == (4, 0, 4)
+    assert strict["false_alarms_per_1000"].value == 0.0
+    assert strict["upper_bound"].value == pytest.approx(2.9957 * 1000 / (4 * 600 + 4 * 304 + 4 * 254), rel=1e-4)
+
+
+def test_one_protocol_alone_leaves_the_other_out(evaluator):
+    for protocol, other in (("paper", "strict"), ("strict", "paper")):
+        for table in build_tables(evaluator, protocol):
+            assert not [column.key for column in table.columns if column.key.endswith(f"_{other}")]
+
+
+def test_the_ledger_reads_our_values_from_the_code_and_the_logs(evaluator):
+    claims = {claim.claim: claim for claim in ledger(evaluator)}
+    assert claims["sum of the weights, upper end of R"].ours == 1.25
+    assert claims["alert threshold"].ours == 0.57
+    assert claims["simulated runs"].ours == 12
+    assert claims["λ: hardware events in the window"].ours == 50
+    assert claims["F1 in simulation"].paper == "0.973"
+    assert claims["F1 in simulation"].ours_strict == evaluator.summary("r_metric", "strict")["f1"]
+    assert "live" in claims["F1 in real runs"].ours.reason
+    values = ("ours", "ours_paper", "ours_strict")
+    for claim in claims.values():
+        assert any(getattr(claim, value) is not None for value in values), claim.claim
+
+
+def test_the_headline_names_the_mark_to_beat(tables):
+    assert "F1 0.500 under the paper protocol" in tables["headline"].notes[0]  # 2 · 4 / (2 · 4 + 8)
+
+
+def test_frames_for_figures(evaluator):
+    leads = evaluator.leads("grad_norm")
+    assert len(leads[leads["protocol"] == "strict"]) == 4
+    assert set(leads["fault"]) == {"LR_SPIKE"}
+    assert set(evaluator.ablation["variant"]) >= {"paper's weights", "without ΔL", "equal weights"}
+    assert len(evaluator.transfer) == 2 * 4
+    diagonal = evaluator.transfer[evaluator.transfer["source"] == evaluator.transfer["target"]]
+    assert {score.value for score in diagonal["loss_pct"] if score.defined} == {0.0}
+
+
+def test_the_same_seed_gives_the_same_intervals(evaluator):
+    again = Evaluator(evaluator.study, evaluator.detectors, evaluator.scores, evaluator.signals_3N, draws=100)
+    other = Evaluator(evaluator.study, evaluator.detectors, evaluator.scores, evaluator.signals_3N, draws=100, seed=1)
+    assert again.summary("loss_spike", "strict") == evaluator.summary("loss_spike", "strict")
+    assert other.summary("loss_spike", "paper") != evaluator.summary("loss_spike", "paper")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The script
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("generate_paper_tables").main
+
+
+def test_the_script_writes_every_table_three_times(main, tmp_path, capsys):
+    logs = build_logs(tmp_path / "logs")
+    out = tmp_path / "tables"
+    arguments = ["--logs", str(logs), "--out", str(out), "--jobs", "1", "--bootstrap", "50"]
+    assert main([*arguments, "--detectors", "r_metric", "grad_norm"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    for table in ("1", "2", "3", "4", "5", "6", "7", "8", "9", "11"):
+        assert f"Table {table}:" in shown.out
+    names = {path.stem for path in out.glob("*.md")}
+    assert len(names) == 15 and "headline" in names
+    for name in names:
+        assert (out / f"{name}.tex").is_file()
+        assert len(pd.read_csv(out / f"{name}.csv")) > 0
+    headline = pd.read_csv(out / "headline.csv")
+    assert headline["f1_paper"][0] == 0.973
+
+
+def test_damage_is_a_warning_on_the_error_stream(main, tmp_path, capsys):
+    logs = build_logs(tmp_path / "logs")
+    first = sorted(logs.glob("*.jsonl"))[0]
+    first.write_bytes(first.read_bytes()[:-20])
+    out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "20", "--detectors", "r_metric"]
+    assert main(["--logs", str(logs), *out]) == 0
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2 and all(line.startswith("warning: 1 of 12") for line in warnings)
+
+
+def test_without_the_r_metric_its_cells_say_why(main, tmp_path, capsys):
+    logs = build_logs(tmp_path / "logs")
+    out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "20", "--detectors", "grad_norm"]
+    assert main(["--logs", str(logs), *out]) == 0
+    assert "not asked for" in capsys.readouterr().out
+
+
+def test_real_logs_of_one_seed(main, real_logs, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "50"]
+    assert main(["--logs", str(real_logs[0].parent), *out, "--detectors", *DETECTORS]) == 0
+    shown = capsys.readouterr().out
+    assert "15 runs: 8 failed, 6 recovered, 1 clean; left out: 1 censored, 0 incomplete" in " ".join(shown.split())
+    strict = pd.read_csv(tmp_path / "out" / "table_3_detectors.csv").set_index("detector")
+    assert strict.loc["loss_spike", "recall_strict"] == 7 / 8
+    assert math.isnan(strict.loc["loss_spike", "lead_min_strict"])
+    assert "reads lambda, which no log has" in " ".join(shown.split())
+
+
+def test_the_authors_logs(main, authors_logs, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "20", "--detectors", *DETECTORS]
+    assert main(["--logs", str(authors_logs[0].parent), *out]) == 0
+    capsys.readouterr()
+    matrix = pd.read_csv(tmp_path / "out" / "table_2_scenario_matrix.csv").iloc[-1]
+    assert (matrix["failed"], matrix["recovered"]) == (2, 1)
