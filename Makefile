@@ -76,7 +76,7 @@ real-study: $(VENV)/.live
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 3 --out logs_REAL_TRANSFER_3 --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 4 --out logs_REAL_TRANSFER_4 --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 5 --out logs_REAL_TRANSFER_5 --resume
-	$(RUN) -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH \
+	$(RUN) -m studies.real_runs.publish --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH \
 	  logs_REAL_TRANSFER_2 logs_REAL_FRESH_2 logs_REAL_TRANSFER_3 logs_REAL_TRANSFER_4 logs_REAL_TRANSFER_5 \
 	  --out data/real_runs.parquet
 
@@ -84,6 +84,7 @@ check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest -n auto --dist loadfile

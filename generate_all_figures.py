@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
 
     from rmetric.evaluation.studies import load_studies
+    from studies.live_results import LiveResults  # after the arguments: --help is instant
     from studies.paper.figures import draw_figures, write, write_captions
-    from studies.paper.live_results import LiveResults  # after the arguments: --help is instant
-    from studies.paper.several import evaluators
+    from studies.several import evaluators
 
     studies = load_studies(args.logs, args.jobs)
     for study in studies.values():

@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from rmetric.evaluation.studies import load_beside, load_studies
     from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen, write
-    from studies.paper.live_results import LiveResults
-    from studies.paper.several import evaluators
+    from studies.live_results import LiveResults
     from studies.paper.tables import build_tables, sets_beside
+    from studies.several import evaluators
 
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))

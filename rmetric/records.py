@@ -27,6 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from rmetric.errors import UserError
 
+NO_FAULT = "NONE"
+
+
 SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 7
 TERMINAL_EVENTS = ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")

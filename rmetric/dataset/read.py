@@ -97,14 +97,16 @@ def _table(file: Path) -> pa.Table:
     if file.is_dir():
         raise UserError(f"{file} is a folder where a .parquet file is due; give the file")
     if not file.exists():
-        raise UserError(f"{file} does not exist; make it with python -m rmetric.dataset, or give --logs FOLDER")
+        raise UserError(
+            f"{file} does not exist; make it with python -m studies.real_runs.publish, or give --logs FOLDER"
+        )
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
             schema = opened.schema_arrow
             if (schema.metadata or {}).get(FORMAT_KEY) != FORMAT or not {*SCHEMA.names} <= {*schema.names}:
                 raise UserError(
                     f"{file} is no data set of this project's layout {FORMAT.decode()}; "
-                    "make one with python -m rmetric.dataset"
+                    "make one with python -m studies.real_runs.publish"
                 )
             return opened.read(columns=SCHEMA.names).select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as error:

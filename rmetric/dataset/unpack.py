@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     place = split_part(args.data_set)
     if place is None:
-        raise UserError(f"{args.data_set} is no .parquet file; give a data set made by python -m rmetric.dataset")
+        raise UserError(
+            f"{args.data_set} is no .parquet file; give a data set made by python -m studies.real_runs.publish"
+        )
     from rmetric.dataset.read import of_set
 
     stored = {item.name: item for item in of_set(*place)}

@@ -1,4 +1,4 @@
-"""Novelty detectors fitted to the start of a run: ECOD, half-space trees, one-class SVM, and the features they share."""
+"""Novelty detectors fitted to the start of a run: ECOD, half-space trees, one-class SVM, and their features."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.episodes import REARM_STEPS
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.records import Run
 
 Protocol = Literal["paper", "strict"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "strict")
-REARM_STEPS = 50
 
 IGNORED, HEALTHY, WARNING, ABSORBED = range(4)
 """Where a record lies, as the strict protocol sees it."""
@@ -251,28 +251,6 @@ class Timeline:
         first, has = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
         first[runs], has[runs] = step[at], True
         return first, has
-
-
-def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Indices of the records at which an alert episode of one run begins.
-
-    Parameters
-    ----------
-    step
-        Steps of the records, shape (n,), increasing.
-    alerts
-        Whether the detector alerts at each record, shape (n,).
-
-    >>> episodes(np.array([10, 20, 30, 80, 90, 100]), np.array([True, True, False, False, True, False])).tolist()
-    [0, 4]
-    """
-    begins = []
-    previous = -1
-    for index in np.flatnonzero(alerts).tolist():
-        if previous < 0 or step[index - 1] - step[previous] >= REARM_STEPS:
-            begins.append(index)
-        previous = index
-    return np.array(begins, dtype=np.int64)
 
 
 def group_key(run: Run) -> tuple[str, str, str] | None:

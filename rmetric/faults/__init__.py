@@ -3,7 +3,6 @@
 from rmetric.faults.base import (
     FAULTS,
     NEVER,
-    NO_FAULT,
     SEVERITIES,
     CombinedFault,
     Fault,
@@ -27,6 +26,7 @@ from rmetric.faults.processes import HardwareEvent, Processes
 from rmetric.faults.rms_norm_error import RmsNormError
 from rmetric.faults.router_imbalance import RouterImbalance
 from rmetric.faults.silent_data_corruption import SilentDataCorruption
+from rmetric.records import NO_FAULT
 
 load_fault_entry_points()
 

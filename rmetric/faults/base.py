@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.records import NO_FAULT
 
 FAULTS: Registry[type[Fault]] = Registry("fault")
 SEVERITIES = ("low", "medium", "high")
-NO_FAULT = "NONE"
 NEVER = np.iinfo(np.int64).max
 """A step that never comes."""
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmetric.detectors import StreamingDetector
-from rmetric.evaluation.protocols import REARM_STEPS
 from rmetric.records import Observation
 from rmetric.robust.loss import UNIFORM_NATS
 
@@ -41,22 +40,6 @@ class Suspects:
     """Parameter whose gradient norm has grown most, compared with its own recent mean; empty: unknown."""
     growth: float = math.nan
     """By which factor."""
-
-
-class Rearm:
-    """Merges alerts into episodes as the strict protocol does: an episode ends after 50 quiet steps."""
-
-    def __init__(self) -> None:
-        self._last_alert: int | None = None
-        self._record_before: int | None = None
-
-    def begins(self, step: int, alert: bool) -> bool:
-        """Whether an episode begins at the next record."""
-        before, self._record_before = self._record_before, step
-        if not alert:
-            return False
-        last, self._last_alert = self._last_alert, step
-        return last is None or before is None or before - last >= REARM_STEPS
 
 
 def compose(

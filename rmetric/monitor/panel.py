@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, make_detector
+from rmetric.episodes import Rearm
 from rmetric.errors import UserError
 from rmetric.metric import RValue
-from rmetric.monitor.alerts import Alert, Rearm, Suspects, compose
+from rmetric.monitor.alerts import Alert, Suspects, compose
 from rmetric.monitor.readout import Readout
 from rmetric.records import Observation
 

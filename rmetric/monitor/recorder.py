@@ -10,13 +10,12 @@ from torch import nn
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
-from rmetric.faults import NO_FAULT
+from rmetric.live.models.structure import unwrapped
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.panel import Verdict
 from rmetric.monitor.readout import Readout
 from rmetric.monitor.sinks import Sinks
-from rmetric.monitor.tensors import unwrapped
-from rmetric.records import SCHEMA_VERSION, Event, Observation
+from rmetric.records import NO_FAULT, SCHEMA_VERSION, Event, Observation
 
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""

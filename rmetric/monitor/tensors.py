@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def gathered(scalars: Sequence[Tensor]) -> Tensor:
     """Scalars of one or several devices as one tensor on the first one's device."""
     home = scalars[0].device
     return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model without the shells of ``DistributedDataParallel`` and ``torch.compile``."""
-    while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
 
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.protocols import REARM_STEPS
+from rmetric.episodes import REARM_STEPS
 from rmetric.records import VERDICTS, to_log_precision
 from rmetric.replay.signals import SIGNALS
 

@@ -21,9 +21,9 @@ from rmetric.reporting.style import write_captions
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.reporting.table import to_csv as table_to_csv
 from rmetric.reporting.table import write as write_table
+from studies import captions
 from studies.case_study import dashboard
 from studies.case_study.findings import CaseResults, Finding, held_out_frame, metrics_frame, to_csv
-from studies.paper.tables import captions
 
 RUNS, DETECTORS, SCORES = "runs", "detectors", "scores"
 """Names of the tables, and of their files."""

@@ -14,7 +14,7 @@ from rmetric.reporting.style import Drawing, rendered
 from studies.cluster import Outcome, Repair, measured
 from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
 from studies.cluster.report import by_size, caption
-from studies.paper.live_results import LiveResults
+from studies.live_results import LiveResults
 
 NAME, TITLE = "figure_9_overhead_ratio", "Figure 9: Training Overhead Ratio by size of the cluster"
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmetric.errors import UserError
 from rmetric.simulation.hardware import INTERRUPTIONS, RESTART_STALL_S, hazard_per_gpu_hour
-from studies.paper.cost import CostModel
+from studies.cluster.cost import CostModel
 
 CORRUPTION = "SILENT_DATA_CORRUPTION"
 UNSEEN = "no fault of the study"

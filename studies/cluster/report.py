@@ -14,7 +14,7 @@ from studies.cluster import Job, Measured, Outcome, Repair, Warnings, measured, 
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, counted, young
 from studies.cluster.monte_carlo import REPLICATES
 from studies.cluster.policies import CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
-from studies.paper.live_results import LiveResults
+from studies.live_results import LiveResults
 
 SIZES = (8, 64, 512, 4096, 16_384)
 LARGEST = SIZES[-1]

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import Detector, make_detector
+from rmetric.episodes import episodes
 from rmetric.evaluation.ground_truth import judge
-from rmetric.evaluation.protocols import HEALTHY, Starts, Timeline, episodes
+from rmetric.evaluation.protocols import HEALTHY, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, percentile_interval, poisson_upper
 from rmetric.evaluation.studies import Study, by_run, score_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP

@@ -20,7 +20,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import REAL, SIMULATED, world_of
 from rmetric.metric import RMetric
 from rmetric.signals import HardwareFailureRate, ValidationDrift
-from studies.paper.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
+from studies.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
 
 Value = str | int | float | Score | None
 PAPER = "Fatima 2025"

@@ -1,7 +1,7 @@
 """From folders of logs to one file: the same logs give the same bytes.
 
-python -m rmetric.dataset --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH --out data/real_runs.parquet
-python -m rmetric.dataset --from logs_FULL_METRIC/sample --out sample.parquet
+python -m studies.real_runs.publish --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH --out data/real_runs.parquet
+python -m studies.real_runs.publish --from logs_FULL_METRIC/sample --out sample.parquet
 """
 
 from __future__ import annotations

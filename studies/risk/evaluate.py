@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.reporting.table import to_screen
     from rmetric.reporting.table import write as write_table
     from rmetric.risk.model import RiskModel
-    from studies.paper.figures import confusion, reliability
-    from studies.paper.tables import diagnosis, risk
+    from studies.risk import confusion, reliability
+    from studies.risk import diagnosis_tables as diagnosis
+    from studies.risk import risk_tables as risk
     from studies.risk.frames import Judged
     from studies.risk.records import default_detector
 

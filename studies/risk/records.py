@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, Detector, make_detector
+from rmetric.episodes import episodes
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
-from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline, episodes, group_key
+from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline, group_key
 from rmetric.evaluation.studies import Study, by_run, in_parallel, score_study
 from rmetric.records import Run
 from rmetric.risk.features import FEATURES, features_of

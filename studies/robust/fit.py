@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 import rmetric
 from rmetric.cli import Parser, script
+from rmetric.episodes import REARM_STEPS
 from rmetric.errors import UserError
 from rmetric.evaluation.curves import strict_curve
-from rmetric.evaluation.protocols import HEALTHY, REARM_STEPS, Timeline
+from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.scores import f1, mean_share, totals
 from rmetric.evaluation.split import digest, folds, halves
 from rmetric.evaluation.studies import Study, in_parallel, load_study

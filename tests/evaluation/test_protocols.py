@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.evaluation.protocols import Timeline, episodes
+from rmetric.episodes import episodes
+from rmetric.evaluation.protocols import Timeline
 from tests.evaluation.builders import build_run
 
 TENS = np.arange(10, 501, 10)

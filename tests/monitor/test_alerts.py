@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.detectors import StreamingDetector, make_detector
-from rmetric.evaluation.protocols import episodes
-from rmetric.monitor.alerts import Rearm, Suspects, compose
+from rmetric.episodes import Rearm, episodes
+from rmetric.monitor.alerts import Suspects, compose
 from rmetric.records import Observation
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.evaluation.protocols import episodes
+from rmetric.episodes import episodes
 from rmetric.replay import AlertEpisodes
 
 

@@ -10,10 +10,10 @@ import pytest
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.simulation import RunSpec, TrainingSimulator, write_logs
+from studies.calibration import figure as picture
 from studies.calibration.compare import main
 from studies.calibration.comparison import Compared, Comparison, compare, rank_correlation
-from studies.paper.figures import simulated_vs_real as picture
-from studies.paper.tables.simulated_vs_real import tables
+from studies.calibration.tables import tables
 from studies.runner import judge_traces
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.evaluation.protocols import Timeline
-from studies.paper.cost import CostModel, bill, no_monitor, run_costs
+from studies.cluster.cost import CostModel, bill, no_monitor, run_costs
 from tests.evaluation.builders import build_run
 
 STEPS = np.arange(10, 1001, 10)

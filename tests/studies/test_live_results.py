@@ -11,8 +11,8 @@ import pytest
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
+from studies.live_results import LiveResults
 from studies.paper.claims import Claim, ledger
-from studies.paper.live_results import LiveResults
 from tests.evaluation.builders import build_logs
 
 SUMMARY: dict[str, Any] = {

@@ -16,8 +16,8 @@ from studies.cluster import Job, Measured, Repair, Warnings
 from studies.cluster import figure as picture
 from studies.cluster import report as overhead_ratio
 from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
+from studies.live_results import LiveResults
 from studies.paper.figures import draw_figures
-from studies.paper.live_results import LiveResults
 from studies.paper.tables import build_tables
 from tests.evaluation.builders import build_logs
 from tests.studies.test_figures import assert_texts_are_clear

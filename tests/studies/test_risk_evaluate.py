@@ -10,8 +10,9 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import Study
 from rmetric.reporting.table import SCREEN_WIDTH, to_screen
 from rmetric.risk.model import RiskModel
-from studies.paper.figures import confusion, reliability
-from studies.paper.tables import diagnosis, risk
+from studies.risk import confusion, reliability
+from studies.risk import diagnosis_tables as diagnosis
+from studies.risk import risk_tables as risk
 from studies.risk.evaluate import main
 from studies.risk.frames import Judged
 from studies.risk.records import default_detector

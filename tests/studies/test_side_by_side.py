@@ -26,10 +26,10 @@ from studies.paper.figures import (
     failing_run,
     lead_times,
 )
-from studies.paper.several import evaluators
 from studies.paper.tables import NUMBERS, build_tables
 from studies.paper.tables.side_by_side import side_by_side, woven
 from studies.real_runs.publish import write_data_set
+from studies.several import evaluators
 from tests.evaluation.builders import build_logs
 from tests.studies.test_figures import assert_texts_are_clear
 
@@ -413,9 +413,7 @@ def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monk
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module("generate_all_figures")
     honest = evaluators
-    monkeypatch.setattr(
-        "studies.paper.several.evaluators", lambda studies, **options: honest(studies, DETECTORS, **options)
-    )
+    monkeypatch.setattr("studies.several.evaluators", lambda studies, **options: honest(studies, DETECTORS, **options))
     out = ["--out", str(tmp_path), "--jobs", "1", "--bootstrap", "30", "--figures", "3"]
     assert module.main(["--logs", *map(str, sources), *out]) == 0
     assert "2 figures from 24 logs" in capsys.readouterr().out

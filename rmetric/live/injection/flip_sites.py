@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.live.injection.bits import FORMATS
-from rmetric.live.models.structure import decoder_layers
+from rmetric.live.models.structure import decoder_layers, unwrapped
 from rmetric.live.run import LiveRun
-from rmetric.monitor.tensors import unwrapped
 
 Item = TypeVar("Item")
 Fetch = Callable[[], Tensor | None]

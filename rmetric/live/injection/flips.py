@@ -1,4 +1,4 @@
-"""Flip bits of a live run: at which moment of a step, how often, in memory or in a matrix product, with a note in the log."""
+"""Flip bits of a live run: when, how often, in memory or in a matrix product, with a note in the log."""
 
 from __future__ import annotations
 

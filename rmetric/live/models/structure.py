@@ -10,7 +10,6 @@ import numpy as np
 from torch import nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.tensors import unwrapped
 
 ROUTERS = ("gate", "router")
 """What transformers calls the router of a mixture-of-experts block."""
@@ -232,3 +231,14 @@ def _expert_block(layer: int, name: str, block: nn.Module, needed_by: str) -> Ex
             "are not; install transformers 5 or choose --model tiny-moe"
         )
     return ExpertBlock(layer, name, router, experts, int(experts.num_experts), int(top_k))  # type: ignore[arg-type]
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model without the shells of ``DistributedDataParallel`` and ``torch.compile``."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model

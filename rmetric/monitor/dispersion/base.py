@@ -1,4 +1,4 @@
-"""What a source of σ² is, and what sources over several processes share: collectives that all enter, gathered norms, lost workers."""
+"""The contract of a source of σ², and what sources over several processes share."""
 
 from __future__ import annotations
 

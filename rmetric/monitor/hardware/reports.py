@@ -1,4 +1,4 @@
-"""Hardware reports: what a source of them is, what it reports, and which of the NVIDIA driver's Xid codes speak of hardware.
+"""Hardware reports: the contract of a source, and the NVIDIA driver's Xid codes that speak of hardware.
 
 Xid numbers: which of the NVIDIA driver's error codes speak of hardware.
 **Source:** NVIDIA, *Xid Errors*, the Xid catalogue (docs.nvidia.com/deploy/xid-errors, read November 2026). A number is

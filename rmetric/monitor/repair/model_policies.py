@@ -14,10 +14,9 @@ from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.live.models.attention import AttentionFunction, wrapped_attention
-from rmetric.live.models.structure import ExpertBlock, attentions, decoder_layers, expert_blocks
+from rmetric.live.models.structure import ExpertBlock, attentions, decoder_layers, expert_blocks, unwrapped
 from rmetric.monitor.repair.context import Context
 from rmetric.monitor.repair.policy import Decision, Treatment
-from rmetric.monitor.tensors import unwrapped
 
 
 @dataclass(kw_only=True)

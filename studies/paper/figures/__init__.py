@@ -9,20 +9,13 @@ from tqdm import tqdm
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.style import Drawing, write, write_captions
+from studies.calibration import figure as simulated_vs_real
+from studies.calibration.tables import compared
 from studies.cluster import figure as overhead_ratio
-from studies.paper.figures import (
-    ablation,
-    concept,
-    confusion,
-    curves,
-    failing_run,
-    lead_times,
-    reliability,
-    simulated_vs_real,
-)
-from studies.paper.live_results import LiveResults
-from studies.paper.several import only_real, pair_of
-from studies.paper.tables.simulated_vs_real import compared
+from studies.live_results import LiveResults
+from studies.paper.figures import ablation, concept, curves, failing_run, lead_times
+from studies.risk import confusion, reliability
+from studies.several import only_real, pair_of
 
 FIGURES: dict[str, Callable[[Evaluator, str, str], Drawing]] = {
     "1": lambda ev, run, footnote: concept.draw(),

@@ -21,7 +21,7 @@ from rmetric.metric import RMetric
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from rmetric.signals import Weights
-from studies.paper.tables import captions
+from studies import captions
 from studies.paper.tables.side_by_side import woven
 
 NAME, TITLE = "figure_5_ablation_transfer", "Figure 5: Ablation and transfer"

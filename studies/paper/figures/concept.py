@@ -19,8 +19,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.text import Text
 
 from rmetric.architectures import ARCHITECTURES
+from rmetric.episodes import REARM_STEPS
 from rmetric.evaluation.ground_truth import TOLERANCE
-from rmetric.evaluation.protocols import REARM_STEPS
 from rmetric.metric import RMetric
 from rmetric.reporting.style import BLACK, BLUE, GREEN, GREY, PALE, VERMILION, WIDTH_IN, Drawing, rendered, styled
 

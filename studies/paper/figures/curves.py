@@ -19,7 +19,7 @@ from rmetric.evaluation.scores import false_alarms_per_1000, precision, recall, 
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.paper.tables import captions
+from studies import captions
 from studies.paper.tables.side_by_side import woven
 
 NAME, TITLE = "figure_3_curves", "Figure 3: Precision–recall and ROC"

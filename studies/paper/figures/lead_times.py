@@ -19,7 +19,7 @@ from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.paper.tables import captions
+from studies import captions
 from studies.paper.tables.side_by_side import woven
 
 NAME, TITLE = "figure_4_lead_times", "Figure 4: Lead times by fault"

@@ -9,28 +9,28 @@ from typing import TypeVar
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import REAL, world_of
 from rmetric.reporting.table import Table
+from studies.calibration import tables as simulated_vs_real
 from studies.cluster import report as overhead_ratio
-from studies.paper.live_results import LiveResults
-from studies.paper.several import pair_of
+from studies.live_results import LiveResults
 from studies.paper.tables import (
     approaches,
     claims_ledger,
     cost_benefit,
     detectors,
-    diagnosis,
     fault_types,
     headline,
     held_out,
-    risk,
     robust_transfer,
     scenario_matrix,
     sensitivity,
-    simulated_vs_real,
     transfer,
     unseen,
     weights,
 )
 from studies.paper.tables.side_by_side import same_for_all, side_by_side
+from studies.risk import diagnosis_tables as diagnosis
+from studies.risk import risk_tables as risk
+from studies.several import pair_of
 
 T = TypeVar("T")
 

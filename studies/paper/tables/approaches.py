@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 
 
 def tables(ev: Evaluator) -> list[Table]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.reporting.table import Cell, Column, Table
+from studies import captions
+from studies.live_results import LiveResults
 from studies.paper.claims import Claim, ledger
-from studies.paper.live_results import LiveResults
-from studies.paper.tables import captions
 from studies.paper.tables.side_by_side import heading, woven
 
 NAME, TITLE = "table_8_claims", "Table 8: Claims"

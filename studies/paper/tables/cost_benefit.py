@@ -7,8 +7,8 @@ import numpy as np
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS, Counts, Protocol
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.cost import Bill, CostModel, bill, no_monitor, run_costs
-from studies.paper.tables import captions
+from studies import captions
+from studies.cluster.cost import Bill, CostModel, bill, no_monitor, run_costs
 
 
 def tables(ev: Evaluator, model: CostModel | None = None) -> list[Table]:

@@ -10,7 +10,7 @@ from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score, false_alarm_bound, recall_at_lead
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 
 SCORES = (
     ("precision", "Precision", 3),

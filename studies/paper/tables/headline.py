@@ -6,7 +6,7 @@ from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.studies import SIMULATED, world_of
 from rmetric.reporting.table import Cell, Column, Table, number
-from studies.paper.tables import captions
+from studies import captions
 from studies.robust.transfer import measured
 
 PAPER_F1, PAPER_LEAD = 0.973, 255

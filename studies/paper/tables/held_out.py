@@ -8,7 +8,7 @@ from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.evaluation.held_out import OWN_SIGNAL, HeldOut, held_out, oracle, reference_of, scored
 from rmetric.evaluation.scores import Score
 from rmetric.reporting.table import Cell, Column, Table, number
-from studies.paper.tables import captions
+from studies import captions
 from studies.robust.transfer import measured
 
 FITTED_HERE = f"{CALIBRATED}, fitted here"

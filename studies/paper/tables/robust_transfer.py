@@ -9,7 +9,7 @@ from rmetric.evaluation.protocols import WARNING
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import REAL, SIMULATED
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 from studies.robust.fit import NOTHING_TO_FIT, Fit
 from studies.robust.transfer import (
     Transfer,

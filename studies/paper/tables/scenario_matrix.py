@@ -9,7 +9,7 @@ import numpy as np
 from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 
 SEVERITIES = ("low", "medium", "high")
 KINDS = ("failed", "recovered", "clean", "censored", "incomplete")

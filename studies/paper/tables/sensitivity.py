@@ -9,7 +9,7 @@ from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score
 from rmetric.metric import RMetric
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 
 THRESHOLDS = tuple(sorted({0.40, 0.45, 0.50, 0.70, 0.75, 0.80, *PAPER_THRESHOLDS}))
 

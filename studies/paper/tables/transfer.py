@@ -8,7 +8,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 
 SCORES = (
     ("transferred", "F1, source's weights", 3),

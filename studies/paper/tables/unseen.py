@@ -13,7 +13,7 @@ from rmetric.evaluation.held_out import HeldOut, at_thresholds, kinds_of, moved,
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
 from rmetric.reporting.table import Cell, Column, Table
-from studies.paper.tables import captions
+from studies import captions
 from studies.paper.tables.held_out import SHARE, compared_with
 
 FITTED_WEIGHTS = "r_metric, fitted weights"

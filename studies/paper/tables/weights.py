@@ -11,7 +11,7 @@ from rmetric.evaluation.thresholds import bootstrap_weights
 from rmetric.metric import RMetric
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.signals import Weights
-from studies.paper.tables import captions
+from studies import captions
 
 MOST_DRAWS = 500
 """Each resample is a whole fit; more of them change no digit that is shown."""

@@ -20,8 +20,8 @@ from rmetric.live.models.structure import (
     expert_blocks,
     model_name,
     norms,
+    unwrapped,
 )
-from rmetric.monitor.tensors import unwrapped
 from rmetric.streams import stable_hash
 from tests.live.architectures import MOES, NAMES, model_of, tokens
 

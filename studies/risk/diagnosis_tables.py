@@ -7,8 +7,8 @@ import pandas as pd
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.risk.scorers import FAMILIES
-from studies.paper.tables.risk import described, judge
 from studies.risk.frames import AFTER, Judged, confusion_frame, diagnosis_frame
+from studies.risk.risk_tables import described, judge
 
 
 def tables(ev: Evaluator) -> list[Table]:

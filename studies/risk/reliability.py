@@ -13,8 +13,8 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.paper.tables.risk import SKILL, described, judge
 from studies.risk.frames import AFTER, HEALS, SUBSETS, Judged, brier_frame, healing_frame, reliability_frame
+from studies.risk.risk_tables import SKILL, described, judge
 
 NAME, TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
 COLUMNS = 3

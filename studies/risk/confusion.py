@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.paper.tables.risk import described, judge
 from studies.risk.frames import AFTER, Judged, confusion_frame
+from studies.risk.risk_tables import described, judge
 
 NAME, TITLE = "figure_7_confusion", "Figure 7: Confusion matrix of the diagnosis"
 SHOWN = (AFTER[0], AFTER[-1])

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from rmetric.episodes import episodes
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.protocols import episodes
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.risk.model import RiskModel
 from studies.risk.frames import Judged, brier_frame, healing_frame
