@@ -1,6 +1,5 @@
-"""A whole study in one Parquet file: every step of every run, its truth, and what the log said beside the records.
+"""Published runs in one Parquet file: its columns (:mod:`~rmetric.dataset.layout`), a reader, and the way back to logs.
 
-:mod:`~rmetric.dataset.layout` has the columns, :mod:`~studies.real_runs.publish` makes the file from folders of logs
-(``python -m studies.real_runs.publish``), :mod:`~rmetric.dataset.read` gives the runs back, :mod:`~rmetric.dataset.unpack` the
-logs, and :mod:`~studies.real_runs.card` the figures of the data card.
+Every step of every run, its truth, and what the log said. ``python -m studies.real_runs.publish`` makes the file from
+folders of logs.
 """

@@ -60,8 +60,8 @@ class LearningCurve:
     looked for. A curve that bends more than a line in log(step) lies above it for long: the median error ẽ of a window
     is taken out, where it is positive.
 
-    Against a median (:class:`~rmetric.robust.reference.RobustTrend`) a loss that stops falling looks healthy until half a
-    window has gone by; a line says where the model should have come by then.
+    Against a median (:class:`~rmetric.robust.reference.RobustTrend`) a loss that stops falling looks healthy until half
+    a window has gone by; a line says where the model should have come by then.
 
     Parameters
     ----------
