@@ -1,6 +1,7 @@
 # make reproduce    the 720 runs, all tables, all figures        make test    all tests
 # make smoke        the same with 36 runs                         make check   format, lint, types
 # make case-study   real training, broken on purpose (torch)      make bench   what it costs, as JSON
+# make test-fast    the tests that take no more than two minutes
 # make real-study   720 real runs, and the data set of them (torch, about an hour on two cores)
 # make mechanism    what attention, routers and updates show of a fault     make corruption   flipped bits, and their repair
 PYTHON ?= python3
@@ -10,10 +11,10 @@ PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 CODE   := $(shell find rmetric studies -name "*.py")
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke case-study real-study mechanism corruption test check bench clean FORCE
+.PHONY: help reproduce smoke case-study real-study mechanism corruption test test-fast check bench clean FORCE
 
 help:
-	@sed -n '1,5p' Makefile
+	@sed -n '1,6p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -88,6 +89,10 @@ check: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest -n auto --dist loadfile
+
+# Covers every module in at most two minutes on two cores; leaves out what is marked slow.
+test-fast: $(VENV)/.dev
+	$(RUN) -m pytest -n auto --dist loadfile -m "not slow"
 
 bench: $(VENV)/.dev
 	$(RUN) benchmarks/study.py
