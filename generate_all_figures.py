@@ -1,8 +1,10 @@
-"""Logs to figures: Figures 1 to 9 as PNG and PDF, and captions.md that says exactly what each of them shows.
+"""Draw Figures 1 to 9 from logs, as PNG and PDF, with captions.md that says what each of them shows.
 
-python generate_all_figures.py                         # logs_FULL_METRIC/ into results/figures/
-python generate_all_figures.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies side by side
-python generate_all_figures.py --logs logs_SMOKE --out results_smoke/figures --figures 2 3
+    python generate_all_figures.py                                  # logs_FULL_METRIC/ into results/figures/
+    python generate_all_figures.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies: minutes
+    python generate_all_figures.py --logs logs_SMOKE --out results_smoke/figures --figures 2 3
+
+Takes the scores of generate_paper_tables.py (results/tables/cache/) where there are any.
 """
 
 from __future__ import annotations

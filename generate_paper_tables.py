@@ -1,8 +1,11 @@
-"""Logs to tables: Tables 1 to 18 and the headline, on the screen and as Markdown, CSV and LaTeX.
+"""Make Tables 1 to 18 and the headline from logs: on the screen, and as Markdown, CSV and LaTeX.
 
-python generate_paper_tables.py                        # logs_FULL_METRIC/ into results/tables/
-python generate_paper_tables.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies side by side
-python generate_paper_tables.py --logs logs_SMOKE --out results/smoke --bootstrap 200
+    python generate_paper_tables.py                                  # logs_FULL_METRIC/ into results/tables/
+    python generate_paper_tables.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies: minutes
+    python generate_paper_tables.py --logs logs_SMOKE --out results/smoke --bootstrap 200
+
+Scores are kept in results/tables/cache/, so that a second call takes seconds. Leads are in steps, false alarms per
+1,000 healthy steps, intervals 95 %; how warnings are counted: docs/protocols.md.
 """
 
 from __future__ import annotations

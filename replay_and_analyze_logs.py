@@ -1,11 +1,11 @@
-"""Replay logs: recompute signals, R and alerts; write a plot, a CSV and a summary for each.
+"""Recompute signals, R and alerts from existing logs; write a plot, a CSV and a summary for each.
 
     python replay_and_analyze_logs.py my_run.jsonl
     python replay_and_analyze_logs.py logs_FULL_METRIC/sample --no-plot          # a tiny one: seconds
     python replay_and_analyze_logs.py trainer_state.json --preset paper-case-study
     python replay_and_analyze_logs.py metrics.csv --map training_loss=loss,step=iteration
 
-Everything it can read and what it makes of damage: docs/replay.md.
+Writes to results/replay/. Formats, column names and damaged logs: docs/replay.md.
 """
 
 from __future__ import annotations

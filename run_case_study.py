@@ -1,13 +1,14 @@
-"""Real training, broken on purpose: a healthy run, forked for each fault, a control and the twin. Who warned, and when?
+"""Train a model, inject a fault into each copy of the run, and score which detector warned in time.
 
-    python run_case_study.py                                            # offline, under three minutes on two cores
+    python run_case_study.py                                            # 600 steps, six faults: under three minutes
     python run_case_study.py --steps 80 --faults LR_SPIKE NONE          # a tiny one: seconds
     python run_case_study.py --model tiny-moe --faults EXPERT_FAILURE ROUTER_IMBALANCE@high NONE
-    python run_case_study.py --suite mechanism --smoke                  # what attention, routers, updates show
-    python run_case_study.py --suite sdc --injections 12 --window 10    # flipped bits, and their repair
+    python run_case_study.py --suite mechanism --smoke                  # attention, routers and updates under faults
+    python run_case_study.py --suite sdc --injections 12 --window 10    # bit flips, and their repair
 
-Needs torch and transformers: pip install -e '.[live]'. What it does and what comes out: docs/case_study.md,
-docs/mechanism.md, docs/sdc.md. ``--suite NAME --help`` shows the options of a suite.
+Writes logs, tables and a dashboard to results/case_study/. Needs torch and transformers, no network:
+pip install -e '.[live]'. ``--suite NAME --help`` shows the options of a suite, whose documents are
+docs/case_study.md, docs/mechanism.md and docs/sdc.md.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from collections.abc import Sequence
 from rmetric.cli import Parser, script
 
 SUITES = {"faults": "case_study", "mechanism": "mechanism", "sdc": "sdc"}
-"""Suite → package below ``rmetric.reporting`` whose module ``suite`` has its options and does it."""
+"""Suite → package below ``studies`` whose module ``cli`` has its options and runs it."""
 
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Choose the suite, and leave all else to it."""
+    """Choose the suite and run it."""
     choice = Parser("", add_help=False)
     choice.add_argument("--suite", choices=SUITES, default="faults")
     chosen, rest = choice.parse_known_args(argv)
-    importlib.import_module(f"rmetric.reporting.{SUITES[chosen.suite]}.suite").main(rest)
+    importlib.import_module(f"studies.{SUITES[chosen.suite]}.cli").main(rest)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""The 720-run study: simulate or train, inject faults, write one JSONL log a run.
+"""Run the study of 720 runs, simulated or trained, and write one JSONL log for each run.
 
-python run_modern_experiments.py                       # 720 simulated runs into logs_FULL_METRIC/
-python run_modern_experiments.py --smoke --out logs_SMOKE
-python run_modern_experiments.py --backend torch --out logs_REAL --jobs 2   # 720 real runs of tiny models
-python run_modern_experiments.py --backend torch --smoke --out logs_REAL_SMOKE
+    python run_modern_experiments.py                                            # simulated: seconds, 158 MB
+    python run_modern_experiments.py --smoke --out logs_SMOKE                   # 36 simulated runs
+    python run_modern_experiments.py --backend torch --out logs_REAL --jobs 2   # 720 real runs of tiny models: an hour
+    python run_modern_experiments.py --backend torch --smoke --out logs_REAL_SMOKE
+
+A simulated run has 5,000 steps and a record every 10, a real run 720 steps and a record each. Format of the logs:
+logs_FULL_METRIC/README.md. Real runs need pip install -e '.[live]'; their plan: docs/real_study.md.
 """
 
 from __future__ import annotations
@@ -26,26 +29,20 @@ REAL_LOGS = Path("logs_REAL")
 
 def parser() -> Parser:
     """Command line of this script."""
-    p = Parser(
-        "Run the study of the paper, simulated or trained: 3 architectures x (8 faults x 3 severities x 8 + 48)."
-    )
+    p = Parser("Run the paper's study: 3 architectures x (8 faults x 3 severities x 8 runs + 48 controls) = 720 runs.")
     p.add_argument("--backend", choices=("simulation", "torch"), default="simulation", help="torch: train tiny models")
-    p.add_argument("--out", type=Path, help=f"folder for logs and manifest.json ({DEFAULT_LOGS}; torch: {REAL_LOGS})")
+    p.add_argument("--out", type=Path, help=f"folder for the logs (default: {DEFAULT_LOGS}; torch: {REAL_LOGS})")
     p.add_jobs()
-    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the study")
-    p.add_argument("--repetitions", type=whole_number(1), help="runs of each fault and severity (default: 8)")
-    p.add_argument("--steps", type=whole_number(1, MAX_STEPS), help="steps a run (5000; torch: 720, 240 with --smoke)")
-    p.add_argument("--log-every", type=whole_number(1), help="steps between records (10; the authors: 100; torch: 1)")
-    p.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), help="architectures of the study")
-    p.add_argument("--faults", nargs="+", default=[], help="faults instead of the matrix; combine with +")
-    size = p.add_mutually_exclusive_group()
-    size.add_argument(
-        "--smoke", action="store_true", help="36 runs: each fault once, 12 controls (torch: 24 short runs)"
-    )
-    p.add_argument(
-        "--transfer", action="store_true", help="torch: 132 runs of a model, optimizers, a fault not seen yet"
-    )
-    p.add_argument("--device", default="auto", help="torch: cpu, cuda, or auto")
+    p.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the study")
+    count = {"type": whole_number(1), "metavar": "N"}
+    p.add_argument("--repetitions", **count, help="runs of each fault and severity (default: 8)")
+    p.add_argument("--steps", type=whole_number(1, MAX_STEPS), metavar="N", help="of a run (default: 5000; torch: 720)")
+    p.add_argument("--log-every", **count, help="steps between records (default: 10; torch: 1)")
+    p.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), metavar="NAME", help="architectures")
+    p.add_argument("--faults", nargs="+", default=[], metavar="NAME", help="instead of the matrix; combine with +")
+    p.add_argument("--smoke", action="store_true", help="36 runs instead of 720 (torch: 24 runs of 240 steps)")
+    p.add_argument("--transfer", action="store_true", help="torch: 132 runs of models and optimizers not in the 720")
+    p.add_argument("--device", default="auto", metavar="NAME", help="torch: cpu, cuda, or auto")
     p.add_plugin("faults")
     existing = p.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on with the study in --out")
@@ -54,7 +51,7 @@ def parser() -> Parser:
 
 
 def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
-    """What is to be run, and how."""
+    """Plan of the study, and the backend that runs it."""
     settings = {name: getattr(args, name) for name in ("seed", "repetitions", "steps")}
     settings = {name: value for name, value in settings.items() if value is not None}
     if args.repetitions is not None and not args.smoke:

@@ -1,7 +1,10 @@
-"""One simulated training run and its fault-free twin, as JSONL logs.
+"""Simulate one training run with a fault, and its fault-free twin; write both as JSONL logs.
 
-python simulator.py --architecture llama-3-8b --fault LR_SPIKE --severity medium --seed 0 --out results/simulator
-python simulator.py --list-faults
+    python simulator.py                                    # LR_SPIKE of medium severity on llama-3-8b, 5,000 steps
+    python simulator.py --architecture gpt-4-moe --fault EXPERT_FAILURE --severity high --seed 1
+    python simulator.py --list-faults
+
+Writes to results/simulator/, in under a second. What is modelled and what is assumed: docs/simulator.md.
 """
 
 from __future__ import annotations
@@ -26,13 +29,15 @@ __all__ = ["TrainingSimulator", "main"]
 def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Simulate one training run with a fault, and its fault-free twin.")
-    p.add_argument("--architecture", default="llama-3-8b", help="architecture profile")
-    p.add_argument("--fault", default="LR_SPIKE", help="fault, a combination A+B, or NONE")
+    p.add_argument("--architecture", default="llama-3-8b", metavar="NAME", help="architecture profile")
+    p.add_argument("--fault", default="LR_SPIKE", metavar="NAME", help="fault, combination A+B, or NONE")
     p.add_argument("--severity", default="medium", choices=SEVERITIES, help="severity of the fault")
-    p.add_argument("--fault-step", default="random", help="step of the onset, or random: middle half of the run")
-    p.add_argument("--seed", type=whole_number(0), default=0, help="seed of all the run's noise")
-    p.add_argument("--steps", type=whole_number(1, MAX_STEPS), default=5000, help="training steps")
-    p.add_argument("--log-every", type=whole_number(1), default=10, help="steps between records")
+    p.add_argument(
+        "--fault-step", default="random", metavar="STEP", help="onset; random: in the middle half of the run"
+    )
+    p.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of all noise in the run")
+    p.add_argument("--steps", type=whole_number(1, MAX_STEPS), default=5000, metavar="N", help="training steps")
+    p.add_argument("--log-every", type=whole_number(1), default=10, metavar="STEPS", help="steps between records")
     p.add_argument("--out", type=Path, default=Path("results/simulator"), help="folder for the two logs")
     p.add_plugin("faults")
     p.add_argument("--list-faults", action="store_true", help="list the faults and exit")

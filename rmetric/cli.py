@@ -38,7 +38,8 @@ class _HelpFormatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
-        if not action.option_strings or default in (None, False, [], argparse.SUPPRESS) or "default" in text:
+        untold = default is None or default is False or default in ([], argparse.SUPPRESS)
+        if not action.option_strings or untold or "default" in text:
             return text
         shown = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
         return f"{text} (default: {str(shown).replace('%', '%%')})"
@@ -57,7 +58,9 @@ class Parser(argparse.ArgumentParser):
 
     def add_jobs(self) -> None:
         """``--jobs``: one process a core unless told otherwise."""
-        self.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+        self.add_argument(
+            "--jobs", type=whole_number(1), default=os.cpu_count() or 1, metavar="N", help="number of processes"
+        )
 
     def add_plugin(self, registers: str) -> None:
         """``--plugin``, repeatable; the files are run while the arguments are parsed."""
@@ -76,8 +79,10 @@ class Parser(argparse.ArgumentParser):
             "--logs", type=Path, nargs="+", default=[DEFAULT_LOGS], metavar="STUDY",
             help="folder of .jsonl logs, or .parquet data set; several: side by side",
         )  # fmt: skip
-        self.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
-        self.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
+        self.add_argument(
+            "--bootstrap", type=whole_number(20, 100_000), default=2000, metavar="N", help="bootstrap resamples"
+        )
+        self.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the bootstrap")
         self.add_plugin("detectors")
         self.add_jobs()
 
