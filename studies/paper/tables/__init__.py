@@ -103,6 +103,7 @@ def build_tables(
             found += _of_all(_real(named), REAL_TABLES[number], side_by_side)
         else:
             found += _of_all(named, TABLES[number], same_for_all if number == "1" else side_by_side)
+            found += [headline.short(named)] if number == "headline" else []
     return [table.limited_to(protocol) for table in found]
 
 
