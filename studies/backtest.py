@@ -14,7 +14,7 @@ import hashlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmetric.cli import Parser, script
@@ -34,7 +34,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def missing_numbers(old: Path, new: Path) -> dict[str, Counter[str]]:
-    """Table → the numbers of its CSV file that the new file has less often; tables without such numbers are left out."""
+    """Table → numbers that its new CSV file has less often than the old one; tables that lack none are left out."""
     missing = {path.name: Counter(_numbers(path)) - Counter(_numbers(new / path.name)) for path in old.glob("*.csv")}
     return {name: counts for name, counts in sorted(missing.items()) if counts}
 
@@ -61,8 +61,8 @@ def parser() -> Parser:
 
 
 @script
-def main(argv: list[str] | None = None) -> int:
-    """Print what differs; 1 if anything does."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print what differs; the exit status is 1 if anything does."""
     args = parser().parse_args(argv)
     for tree in (args.old, args.new):
         if not any((tree / args.logs).glob("run_*.jsonl")) or not any((tree / args.tables).glob("*.csv")):
@@ -76,7 +76,8 @@ def main(argv: list[str] | None = None) -> int:
     for name, counts in numbers.items():
         some = ", ".join(f"{text} × {count}" for text, count in counts.most_common(8))
         print(f"  {name}: {counts.total()} missing ({some})")
-    return int(bool(logs or numbers))
+    if logs or numbers:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
