@@ -26,8 +26,10 @@ from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES
 from rmetric.records import SCHEMA_VERSION, TERMINAL_EVENTS, write_atomically
 from rmetric.registry import load_plugin
-from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, write_logs
+from rmetric.simulation import SIMULATION_VERSION, RunLog, RunSpec, Traces, TrainingSimulator, write_logs
+from rmetric.simulation.parameters import SHIPPED as PARAMETERS
 from rmetric.streams import stable_hash
+from rmetric.versions import content_checksums
 
 COMMON_FAULTS = (
     "LR_SPIKE",
@@ -69,10 +71,12 @@ class Backend:
     """For the progress bar."""
     execute: Callable[[Any, Sequence[Any], Path, int, Sequence[Path]], Iterator[list[Finished]]]
     """Called with plan, specs, folder, processes and plugins; writes each log whole and yields what it has written."""
-    writing_parts: tuple[str, ...]
-    """Parts of this package that the bytes of a log depend on."""
+    version: int
+    """Raised when the same plan gives other logs (:mod:`rmetric.versions`)."""
+    fitted_files: tuple[Path, ...]
+    """JSON files of fitted numbers that the logs depend on."""
     libraries: tuple[str, ...]
-    """Packages that they depend on."""
+    """Packages that the logs depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,12 +209,10 @@ SIMULATION = Backend(
     name="simulation",
     verb="simulating",
     execute=simulate_all,
-    writing_parts=(
-        "architectures.py", "detectors/", "evaluation/ground_truth.py", "faults/", "metric.py", "records.py",
-        "signals.py", "simulation/", "streams.py", "study.py",
-    ),
+    version=SIMULATION_VERSION,
+    fitted_files=(PARAMETERS,),
     libraries=("numpy", "scipy", "pandas", "river", "orjson", "joblib"),
-)  # fmt: skip
+)
 """The simulator, for :func:`run_study`."""
 
 
@@ -300,21 +302,12 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
         "plan": json.loads(json.dumps(asdict(plan))),  # type: ignore[call-overload]
         "package_version": __version__,
         "schema_version": SCHEMA_VERSION,
-        "code": _code_digest(backend.writing_parts),
+        "backend_version": backend.version,
+        "backend": backend.name,
+        "fitted": content_checksums(backend.fitted_files),
         "libraries": {name: version(name) for name in backend.libraries},
         "plugins": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in plugins},
     }
-
-
-def _code_digest(parts: tuple[str, ...]) -> str:
-    """Digest of what this package writes logs with, code and parameters: a study is not resumed with other ones."""
-    root = Path(__file__).resolve().parent
-    digest = hashlib.sha256()
-    for path in sorted([*root.rglob("*.py"), *root.rglob("*.json")]):
-        place = path.relative_to(root).as_posix()
-        if place.startswith(parts):
-            digest.update(place.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _prepare(
@@ -359,8 +352,8 @@ def _first_difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
         there = found.get(key)
         if there == value:
             continue
-        if key == "code":
-            return "made by another version of the code"
+        if key == "backend_version":
+            return f"made by version {there or 'unknown'} of the {wanted['backend']}, not {value}"
         if isinstance(value, dict) and isinstance(there, dict):
             for name in {**value, **there}:
                 if value.get(name) != there.get(name):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
 import numpy as np
@@ -45,6 +46,11 @@ class Detector(ABC):
     calibrated_on: ClassVar[str] = ""
     """``backend`` of the runs to whose fit half its threshold was fitted within the budget, by cross-fitting. On these
     it stands: to scores that were fitted to the same runs, another one would be fitted too low."""
+
+    version: ClassVar[int] = 1
+    """Raise it when the same records get other scores: kept scores are then computed anew (:mod:`rmetric.versions`)."""
+    fitted_files: ClassVar[tuple[Path, ...]] = ()
+    """JSON files of fitted numbers that the scores depend on; kept scores are valid for their content alone."""
 
     threshold: float
     """An alert is due above it, in units of the score."""

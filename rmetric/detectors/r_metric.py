@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.metric import RMetric, RValue
 from rmetric.records import Observation, Observations
-from rmetric.robust.metric import READS, RobustRMetric, RobustRValue, RobustSettings
+from rmetric.robust.metric import READS, SHIPPED, RobustRMetric, RobustRValue, RobustSettings
 from rmetric.robust.reference import WARM_UP, WINDOW
 from rmetric.signals import Weights
 
@@ -70,6 +70,7 @@ class RobustRMetricDetector(StreamingDetector):
     title = "R-Metric (robust)"
     reads = READS
     calibrated_on = "torch"
+    fitted_files = (SHIPPED,)
     source = "components: Fatima 2025; estimators and settings: this project, fitted on the fit half of its real study"
 
     threshold: float = field(default_factory=_threshold)

@@ -17,8 +17,9 @@ from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnl
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.protocols import PROTOCOLS, WARNING, Counts, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, difference, resample, score, summarise
+from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.split import Halves, halves
-from rmetric.evaluation.studies import Study, score_study
+from rmetric.evaluation.studies import Study
 from rmetric.evaluation.thresholds import (
     BUDGET_PER_STEP,
     Fitted,
@@ -63,7 +64,7 @@ class Evaluator:
     detectors
         Name → detector; the reference comes first in every answer.
     scores
-        Name → scores of all records, from :func:`rmetric.evaluation.studies.score_study`.
+        Name → scores of all records, from :func:`rmetric.evaluation.scoring.score_study`.
     signals_3N
         Normalised λ, σ² and ΔL, shape (3, records).
     draws

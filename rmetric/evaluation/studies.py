@@ -1,42 +1,30 @@
-"""Studies in memory: logs or data sets read in parallel, and every detector's scores of them, kept in a cache."""
+"""Studies in memory: logs or data sets, read in parallel."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import sys
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-import rmetric
 from rmetric.cli import find_logs, split_part
-from rmetric.detectors import DETECTORS, Detector
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
-from rmetric.records import Observations, Run, held, read_run, to_log_precision, write_atomically
-from rmetric.registry import load_plugin
+from rmetric.records import Observations, Run, held, read_run, to_log_precision
 from rmetric.signals import ValidationDrift
 
 T = TypeVar("T")
 R = TypeVar("R")
-Recipe = tuple[str, dict[str, Any]]
-"""Registered name and settings of a detector: what a process needs to make one of a plugin that it has yet to load."""
 BATCHES_A_JOB = 8
 """Batches are small enough to keep all processes busy to the end."""
-SCORING_CODE = ("*.py", "detectors/*.py", "robust/*", "training/forecaster.py", "evaluation/loading.py")
-"""Files of this package that a score may depend on, fitted settings included: rather too many than too few, for a score
-that is older than its code would be wrong without a word."""
 
 
 @dataclass
@@ -118,59 +106,6 @@ def _load_data_set(name: Path, file: Path, part: str) -> Study:
     return Study(name, runs, checksums=[f"{checksum(file)} {part}"])
 
 
-def score_study(
-    study: Study,
-    detectors: Mapping[str, Detector],
-    *,
-    cache: str | Path | None = None,
-    jobs: int | None = None,
-    plugins: Sequence[str | Path] = (),
-) -> dict[str, NDArray[np.float64]]:
-    """Scores of all records of all runs by each detector.
-
-    Parameters
-    ----------
-    study
-        The logs.
-    detectors
-        Name → detector.
-    cache
-        Folder that keeps one ``.npz`` a detector for the next script. Scores are taken from there when neither the logs
-        nor the detector's settings or code have changed since.
-    jobs
-        Processes; as many as there are cores if left out.
-    plugins
-        Files that define some of the detectors, so that the processes can load them.
-
-    Returns
-    -------
-    dict
-        Name → shape (records,), the runs one after the other; :func:`by_run` splits it.
-    """
-    scores: dict[str, NDArray[np.float64]] = {}
-    keys = {name: _key(study, detector) for name, detector in detectors.items()}
-    files = {name: Path(cache) / f"scores_{name}.npz" for name in detectors} if cache is not None else {}
-    for name, file in files.items():
-        known = _cached(file, keys[name], sum(len(run.observations) for run in study.runs))
-        if known is not None:
-            scores[name] = known
-    missing = {name: detector for name, detector in detectors.items() if name not in scores}
-    if missing:
-        recipes = {name: _recipe(detector) for name, detector in missing.items()}
-        tasks = [(recipes, run.observations, tuple(map(str, plugins))) for run in study.runs]
-        rows = list(in_parallel(_score, tasks, jobs, f"scoring with {len(missing)} detectors", "run"))
-        for name in missing:
-            scores[name] = np.concatenate([*(row[name] for row in rows), np.empty(0)])
-            if name in files:
-                _keep(files[name], keys[name], scores[name])
-    return {name: scores[name] for name in detectors}
-
-
-def by_run(study: Study, scores: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Scores of :func:`score_study` as one array a run."""
-    return np.split(scores, np.cumsum([len(run.observations) for run in study.runs])[:-1]) if study.runs else []
-
-
 def in_parallel(
     work: Callable[[T], R], items: Sequence[T], jobs: int | None, description: str, unit: str
 ) -> Iterator[R]:
@@ -216,56 +151,6 @@ def with_drift(observations: Observations) -> Observations:
     drift = np.full(len(observations), np.nan)
     drift[at] = to_log_precision([estimator.update(loss) for loss in observations["validation_loss"][at].tolist()])
     return Observations(observations.step, {**observations.columns, "delta_l": held(drift)}, observations.evaluated)
-
-
-def _recipe(detector: Detector) -> Recipe:
-    return detector.name, {item.name: getattr(detector, item.name) for item in fields(detector) if item.init}
-
-
-def _score(task: tuple[Mapping[str, Recipe], Observations, tuple[str, ...]]) -> dict[str, NDArray[np.float64]]:
-    recipes, observations, plugins = task
-    for plugin in plugins:
-        load_plugin(plugin)
-    return {
-        name: DETECTORS[registered](**settings).score_run(observations)
-        for name, (registered, settings) in recipes.items()
-    }
-
-
-def _key(study: Study, detector: Detector) -> str:
-    """Changes when a log, the detector's settings, the package's version or any code that makes the score changes."""
-    digest = hashlib.sha256()
-    for text in (rmetric.__version__, type(detector).__qualname__, repr(detector), *study.checksums):
-        digest.update(text.encode() + b"\0")
-    package = Path(rmetric.__path__[0])
-    sources = {path for pattern in SCORING_CODE for path in package.glob(pattern) if path.is_file()}
-    for source in sorted(sources | _sources_of(detector)):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources_of(detector: Detector) -> set[Path]:
-    """Files of a detector's classes: a user's own lies anywhere."""
-    names = {kind.__module__ for kind in type(detector).__mro__} - {"builtins", "abc"}
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return {Path(file) for file in files if file}
-
-
-def _cached(file: Path, key: str, size: int) -> NDArray[np.float64] | None:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            if str(archive["key"]) == key and archive["scores"].shape == (size,):
-                return archive["scores"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # absent or damaged: it is computed anew
-    return None
-
-
-def _keep(file: Path, key: str, scores: NDArray[np.float64]) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, key=np.array(key), scores=scores)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, buffer.getvalue())
 
 
 SIMULATED, REAL = "simulated", "real"

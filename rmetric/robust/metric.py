@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +21,8 @@ from rmetric.robust.reference import WARM_UP, WINDOW, Tail
 from rmetric.signals import Weights
 
 VERSION = 2
+SHIPPED = Path(__file__).with_name("settings.json")
+"""Settings that come with this package."""
 
 
 class RobustSettings(NamedTuple):
@@ -70,7 +71,7 @@ class RobustSettings(NamedTuple):
 
 @cache
 def _shipped() -> RobustSettings:
-    return RobustSettings.of(resources.files("rmetric.robust").joinpath("settings.json").read_text(encoding="utf-8"))
+    return RobustSettings.of(SHIPPED.read_text(encoding="utf-8"))
 
 
 COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from rmetric.faults.processes import FACTORS, SHAPES, Response
 from rmetric.simulation.healthy import HealthyParameters
 
 VERSION = 3
-NAME = "parameters.json"
+SHIPPED = Path(__file__).with_name("parameters.json")
+"""Parameters that come with this package."""
 Responses = Mapping[str, Mapping[str, Response]]
 """Fault → severity → response."""
 SIGNED = ("worker_tail", "mix_shift_size", "mix_shift_held_out")
@@ -107,8 +107,7 @@ def _check(name: str, value: Any) -> None:
 
 @cache
 def _shipped() -> SimulationParameters:
-    text = resources.files("rmetric.simulation").joinpath(NAME).read_text(encoding="utf-8")
-    parameters = SimulationParameters.of(text)
+    parameters = SimulationParameters.of(SHIPPED.read_text(encoding="utf-8"))
     if unknown := {*parameters.responses} - {name for name, _ in FAULTS.items()}:
-        raise ValueError(f"{NAME} has responses of unknown faults: {', '.join(sorted(unknown))}")
+        raise ValueError(f"{SHIPPED.name} has responses of unknown faults: {', '.join(sorted(unknown))}")
     return parameters

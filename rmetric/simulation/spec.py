@@ -8,6 +8,9 @@ from rmetric.architectures import ARCHITECTURES, Architecture
 from rmetric.errors import UserError
 from rmetric.faults import NO_FAULT, Fault, check_fault_fits, file_name_part, make_fault
 
+SIMULATION_VERSION = 1
+"""Raise it when the same run is simulated or logged otherwise: studies that were begun before are then not resumed
+(:mod:`rmetric.versions`)."""
 MAX_STEPS = 1_000_000
 """Longest run that can be simulated: a batch of 60 holds some 100 numbers a step and run in memory."""
 

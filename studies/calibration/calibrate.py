@@ -26,13 +26,12 @@ from rmetric.faults import SEVERITIES
 from rmetric.faults.processes import Response
 from rmetric.records import write_atomically
 from rmetric.simulation.healthy import HealthyParameters
-from rmetric.simulation.parameters import NAME, VERSION, SimulationParameters
+from rmetric.simulation.parameters import SHIPPED, VERSION, SimulationParameters
 from studies.calibration.assumptions import HEALTHY, UNSEEN, Assumption, elsewhere
 from studies.calibration.noise import fit_noise
 from studies.calibration.real_runs import Estimate, pairs
 from studies.calibration.responses import Cell, cells_of, fit_response, fit_shared
 
-SHIPPED = Path(rmetric.__path__[0]) / "simulation" / NAME
 DIGITS = 4
 LIBRARIES = ("numpy", "scipy")
 UNITS = {

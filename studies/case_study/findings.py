@@ -17,7 +17,8 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import ABSORBED, HEALTHY, PROTOCOLS, WARNING, Protocol
 from rmetric.evaluation.scores import Score
-from rmetric.evaluation.studies import Study, by_run, with_drift
+from rmetric.evaluation.scoring import by_run
+from rmetric.evaluation.studies import Study, with_drift
 from rmetric.faults import NO_FAULT
 from rmetric.metric import RValue
 from rmetric.records import MEASUREMENTS, VERDICTS, Run, read_run

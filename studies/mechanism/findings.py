@@ -16,7 +16,8 @@ from rmetric.episodes import episodes
 from rmetric.evaluation.ground_truth import judge
 from rmetric.evaluation.protocols import HEALTHY, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, percentile_interval, poisson_upper
-from rmetric.evaluation.studies import Study, by_run, score_study
+from rmetric.evaluation.scoring import by_run, score_study
+from rmetric.evaluation.studies import Study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP
 from rmetric.faults import NO_FAULT
 from rmetric.records import Run

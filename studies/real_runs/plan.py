@@ -17,6 +17,9 @@ from studies.real_runs.disturbances import DISTURBANCES
 from studies.runner import COMMON_FAULTS, CONTROLS_PER_REPETITION
 
 S = TypeVar("S", bound="RealSpec")
+TRAINING_VERSION = 1
+"""Raise it when the same plan trains, measures or logs otherwise: studies that were begun before are then not resumed
+(:mod:`rmetric.versions`)."""
 STAND_INS = {"llama-3-8b": "tiny-llama", "mistral-7b": "tiny-mistral", "gpt-4-moe": "tiny-moe"}
 """Architecture of the study → the tiny model of that kind."""
 SETTINGS: Mapping[tuple[str, str], str] = {

@@ -38,7 +38,7 @@ from rmetric.twins.forks import (
 from studies.case_study.run import device_of
 from studies.processes import in_fresh_processes
 from studies.real_runs.disturbances import DISTURBANCES, described
-from studies.real_runs.plan import RealSpec, RealStudyPlan, groups_of
+from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan, groups_of
 from studies.runner import Backend, Finished
 
 OPTIMIZERS: dict[str, tuple[Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], float]] = {
@@ -250,10 +250,8 @@ TORCH = Backend(
     name="torch",
     verb="training",
     execute=train_all,
-    writing_parts=(
-        "detectors/", "evaluation/ground_truth.py", "faults/", "metric.py", "records.py", "signals.py", "streams.py",
-        "study.py", "training/",
-    ),
+    version=TRAINING_VERSION,
+    fitted_files=(),
     libraries=("numpy", "torch", "transformers", "orjson"),
-)  # fmt: skip
+)
 """Real training, for :func:`studies.runner.run_study`."""

@@ -13,7 +13,8 @@ from rmetric.detectors import DETECTORS, Detector, make_detector
 from rmetric.episodes import episodes
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
 from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline, group_key
-from rmetric.evaluation.studies import Study, by_run, in_parallel, score_study
+from rmetric.evaluation.scoring import by_run, score_study
+from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.records import Run
 from rmetric.risk.features import FEATURES, features_of
 from rmetric.risk.scorers import disturbance_step, family_of

@@ -30,7 +30,7 @@ from rmetric.evaluation.studies import Study, in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, threshold_within_budget
 from rmetric.records import write_atomically
 from rmetric.robust.context import Habit
-from rmetric.robust.metric import AGREEMENT, COMPONENTS, STATISTICS, VERSION, Statistics
+from rmetric.robust.metric import AGREEMENT, COMPONENTS, SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.reference import EVERYDAY_PER_STEP, Tail
 from rmetric.signals import Weights
 
@@ -44,7 +44,6 @@ FOLDS = 4
 largest value that there was of any statistic: a threshold set there gave nine false alarms in as many fresh steps."""
 WEIGHT_STEPS = (0.6, 0.7, 0.8, 0.9, 1.0)
 NOTHING_TO_FIT = "no run of the fit half failed, or no threshold keeps the budget"
-SHIPPED = Path(rmetric.__path__[0]) / "robust" / "settings.json"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from rmetric.dataset.read import read_runs, read_stored
 from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
-from rmetric.evaluation.studies import load_study, score_study
+from rmetric.evaluation.scoring import score_study
+from rmetric.evaluation.studies import load_study
 from rmetric.records import Run, read_run
 from rmetric.replay import replay_log
 from rmetric.signals import event_worker

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rmetric.detectors import GradientNorm, LossSpike, make_detector
+from rmetric.detectors import DETECTORS, GradientNorm, LossSpike, make_detector
 from rmetric.errors import UserError
-from rmetric.evaluation import studies as loading
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.studies import by_run, load_study, score_study
+from rmetric.evaluation.scoring import by_run, score_study
+from rmetric.evaluation.studies import load_study
 from rmetric.replay import replay_log
+from rmetric.versions import foreign_code
 from tests.evaluation.builders import build_log
 
 
@@ -73,8 +76,14 @@ def test_no_logs_is_an_error_of_one_line(tmp_path):
 def test_scores_are_kept_until_a_log_or_a_setting_changes(logs, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     calls = []
-    honest = loading._score
-    monkeypatch.setattr(loading, "_score", lambda task: calls.append(sorted(task[0])) or honest(task))
+    for kind in (GradientNorm, LossSpike):
+        honest = kind.score_run
+
+        def counting(self, observations, honest=honest):
+            calls.append(self.name)
+            return honest(self, observations)
+
+        monkeypatch.setattr(kind, "score_run", counting)
     detectors = {"grad_norm": GradientNorm()}
 
     def score(found=detectors):
@@ -91,9 +100,21 @@ def test_scores_are_kept_until_a_log_or_a_setting_changes(logs, tmp_path, monkey
     (cache / "scores_grad_norm.npz").write_bytes(b"not an archive")
     assert score()[1] == 12
     assert score({**detectors, "loss_spike": LossSpike()})[1] == 12
-    assert calls[0] == ["loss_spike"]
+    assert set(calls) == {"loss_spike"}
     log = next(iter(logs.glob("*.jsonl")))
     log.write_text(log.read_text(encoding="utf-8").replace('"grad_norm": 1.0', '"grad_norm": 2.0'), encoding="utf-8")
+    assert score()[1] == 12
+
+    assert score()[1] == 0
+    monkeypatch.setattr(GradientNorm, "version", 2)
+    assert score()[1] == 12
+    fitted = tmp_path / "fitted.json"
+    fitted.write_text('{"scale": 1.0}', encoding="utf-8")
+    monkeypatch.setattr(GradientNorm, "fitted_files", (fitted,))
+    assert (score()[1], score()[1]) == (12, 0)
+    fitted.write_text('{\n "scale": 1.0\n}', encoding="utf-8")
+    assert score()[1] == 0
+    fitted.write_text('{"scale": 2.0}', encoding="utf-8")
     assert score()[1] == 12
 
 
@@ -116,7 +137,6 @@ def test_a_detector_of_a_plugin_is_scored_in_other_processes(logs, tmp_path):
         "    def score_run(self, observations):\n        return np.ones(len(observations))\n",
         encoding="utf-8",
     )
-    from rmetric.detectors import DETECTORS
     from rmetric.registry import load_plugin
 
     load_plugin(plugin)
@@ -130,6 +150,31 @@ def test_a_detector_of_a_plugin_is_scored_in_other_processes(logs, tmp_path):
         assert evaluator.counts("always_on", "paper").tp.sum() == 4
     finally:
         DETECTORS.discard("always_on")
+
+
+def test_the_text_of_a_plugin_counts_and_ours_does_not(logs, tmp_path, clean_registries):
+    plugin = tmp_path / "constant.py"
+    text = (
+        "from dataclasses import dataclass\nimport numpy as np\n"
+        "from rmetric.detectors import Detector, register_detector\n"
+        "@register_detector('constant')\n@dataclass(kw_only=True)\nclass Constant(Detector):\n"
+        "    threshold: float = 0.5\n"
+        "    def score_run(self, observations):\n        return np.full(len(observations), {})\n"
+    )
+
+    def score(value):
+        plugin.write_text(text.format(value), encoding="utf-8")
+        sys.modules.pop("constant", None)
+        DETECTORS.discard("constant")
+        spec = importlib.util.spec_from_file_location("constant", plugin)
+        sys.modules["constant"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["constant"])
+        study = load_study(logs, jobs=1)
+        return score_study(study, {"constant": make_detector("constant")}, cache=tmp_path, jobs=1)["constant"][0]
+
+    assert [score(1.0), score(2.0)] == [1.0, 2.0]
+    assert foreign_code(type(make_detector("constant")))
+    assert not any(foreign_code(type(make_detector(name))) for name in ("r_metric", "isolation_forest", "qk_entropy"))
 
 
 def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,13 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.simulation import SimulationParameters, TrainingSimulator
-from rmetric.simulation.parameters import NAME
+from rmetric.simulation.parameters import SHIPPED
 from studies.calibration.assumptions import elsewhere
 
 
 @pytest.fixture
 def content() -> dict:
-    return json.loads(resources.files("rmetric.simulation").joinpath(NAME).read_text(encoding="utf-8"))
+    return json.loads(SHIPPED.read_text(encoding="utf-8"))
 
 
 def test_the_shipped_ones_are_what_the_simulator_uses() -> None:

@@ -147,12 +147,29 @@ def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> N
         run_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
 
 
-def test_resume_refuses_a_study_of_other_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "found", "said"),
+    [
+        ("backend_version", 7, "made by version 7 of the simulation, not 1"),
+        ("fitted", {"parameters.json": "0" * 16}, "its parameters.json is 0000000000000000, not "),
+    ],
+)
+def test_resume_refuses_a_study_of_another_version(key: str, found: object, said: str, tmp_path: Path) -> None:
     run_study(TINY, tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
+    manifest["study"][key] = found
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=said):
+        run_study(TINY, tmp_path, resume=True)
+
+
+def test_resume_refuses_a_study_from_before_there_were_versions(tmp_path: Path) -> None:
+    run_study(TINY, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    del manifest["study"]["backend_version"], manifest["study"]["backend"], manifest["study"]["fitted"]
     manifest["study"]["code"] = "0" * 16
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="made by another version of the code"):
+    with pytest.raises(UserError, match="made by version unknown of the simulation, not 1"):
         run_study(TINY, tmp_path, resume=True)
 
 
