@@ -1,12 +1,17 @@
-"""What the documents say is run: the finding on power laws, the README's example of a fault, and its commands."""
+"""Documents are true: links, paths, names and options exist; examples, commands and headline numbers are run."""
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import importlib
+import importlib.util
+import inspect
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,25 +19,151 @@ import pytest
 from rmetric.detectors import DETECTORS
 
 ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE_DOCS = ("README.md", "CHANGELOG.md", "data/README.md", "logs_FULL_METRIC/README.md")
+DOCUMENTS = sorted([*(ROOT / name for name in OUTSIDE_DOCS), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+FINDINGS = ROOT / "docs" / "FINDINGS.md"
+PATH = re.compile(r"(?<![\w/.-])((?:rmetric|studies|benchmarks|tests|docs|data|logs_FULL_METRIC)/[\w./-]*\w)")
 NOT_IN_THE_HEADLINE = {
     "isolation_forest", "isolation_forest_causal", "ecod", "lstm_forecaster", "half_space_trees",
 }  # fmt: skip
 """Slow detectors, none of which is the best baseline."""
 
-
-def test_the_findings_hold() -> None:
-    failures, tried = doctest.testfile(str(ROOT / "docs" / "FINDINGS.md"), module_relative=False)
-    assert tried >= 7
-    assert failures == 0
+document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
-def commands(section: str) -> list[str]:
-    """Commands of the fenced blocks under a heading of the README, without their comments."""
-    text = README.split(f"## {section}\n")[1].split("\n## ")[0]
+# --- cheap: what a document names is there
+
+
+@document
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of the headings of a document, as on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@document
+def test_paths_exist(path: Path) -> None:
+    for name in PATH.findall(path.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists() or (path.parent / name).exists() or made_by_a_study(name), name
+
+
+def made_by_a_study(path: str) -> bool:
+    """Whether git ignores the path: results that a command writes."""
+    asked = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
+    return asked.returncode == 0
+
+
+@document
+def test_dotted_names_exist(path: Path) -> None:
+    for name in re.findall(r"`((?:rmetric|studies)(?:\.\w+)+)[`(]", path.read_text(encoding="utf-8")):
+        assert is_importable(name), name
+
+
+@document
+def test_imports_in_examples_work(path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+    lines = [line.removeprefix(">>> ").strip() for block in blocks for line in block.splitlines()]
+    for line in lines:
+        if found := re.fullmatch(r"from ((?:rmetric|studies)[\w.]*) import ([\w, ]+)", line):
+            for name in found[2].split(","):
+                assert is_importable(f"{found[1]}.{name.strip()}"), line
+
+
+def is_importable(dotted: str) -> bool:
+    """Whether a dotted name is a module or can be reached from one; true where a module needs torch and has none."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        with contextlib.suppress(ModuleNotFoundError):
+            if importlib.util.find_spec(name) is None:
+                continue
+            try:
+                thing = importlib.import_module(name)
+            except ImportError as error:
+                if (error.name or "").partition(".")[0] in ("rmetric", "studies"):
+                    raise
+                return True
+            try:
+                for part in parts[length:]:
+                    thing = inspect.getattr_static(thing, part) if inspect.isclass(thing) else getattr(thing, part)
+            except AttributeError:
+                return False
+            return True
+    return False
+
+
+def typed_commands(text: str) -> Iterator[str]:
+    """Lines of a document's code blocks, indented blocks and code spans that begin with python, make or pip."""
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        for span in [line.split(" #")[0], *re.findall(r"`([^`]+)`", line)]:
+            if re.match(r"\s*(python|make) \S", span):
+                yield span.strip()
+
+
+@document
+def test_commands_name_scripts_modules_targets_and_options_that_exist(path: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)) | {"reproduce", "smoke"}
+    for command in typed_commands(path.read_text(encoding="utf-8")):
+        words = shlex.split(command.replace("…", ""))
+        if words[0] == "make":
+            if not words[1].startswith("PYTHON"):
+                assert words[1] in targets, command
+        elif words[1] == "-m":
+            if words[2].startswith(("rmetric", "studies")):
+                assert importlib.util.find_spec(words[2]), command
+        elif (ROOT / words[1]).is_file():
+            source = options_of(words[1], words)
+            for option in (word.split("=")[0] for word in words if word.startswith("--")):
+                assert f'"{option}"' in source, command
+        else:
+            assert words[1] not in ("", "-") and not words[1].endswith(".py"), command
+
+
+def options_of(script: str, words: list[str]) -> str:
+    """Source text that declares the options of a script: its own, the shared ones and those of its suite."""
+    files = [ROOT / script, ROOT / "rmetric" / "cli.py"]
+    if script.startswith("benchmarks/"):
+        files += (ROOT / "benchmarks").glob("*.py")
+    if script == "run_case_study.py":
+        suite = words[words.index("--suite") + 1] if "--suite" in words else "case_study"
+        files += [ROOT / "studies" / suite.rstrip(",") / "cli.py", ROOT / "studies/case_study/plan.py"]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def test_make_knows_the_readme_s_targets() -> None:
+    targets = set(re.findall(r"`make ([\w-]+)`", README))
+    assert {"reproduce", "smoke", "case-study", "real-study", "test", "test-fast", "check"} <= targets
+    for target in targets:
+        assert subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True).returncode == 0
+
+
+# --- examples and commands, run as they stand
+
+
+def commands(text: str, section: str) -> list[str]:
+    """Commands of the fenced blocks under a heading of a document, without their comments."""
+    text = text.split(f"## {section}\n")[1].split("\n## ")[0]
     blocks = [block for language, block in re.findall(r"```(\w*)\n(.*?)```", text, re.S) if not language]
     lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line]
+
+
+def example(text: str, marker: str) -> str:
+    """The Python block of a document that contains ``marker``."""
+    (found,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if marker in block]
+    return found
 
 
 def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -44,17 +175,22 @@ def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder in which the README's commands can be typed: scripts and sample, results apart."""
-    for name in ["rmetric", "logs_FULL_METRIC/sample", *(path.name for path in ROOT.glob("*.py"))]:
+    for name in ["rmetric", "studies", "logs_FULL_METRIC/sample", *(path.name for path in ROOT.glob("*.py"))]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
-def test_the_readme_s_fault_runs_through_the_whole_pipeline(checkout: Path) -> None:
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "register_fault" in block]
-    (checkout / "nic_flap.py").write_text(example, encoding="utf-8")
-    typed = commands("Add a fault")
-    assert len(typed) == 5
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "section", "number"), [(README, "Add a fault or a detector", 3), (EXTENDING, "A fault", 5)]
+)
+def test_the_example_of_a_fault_runs_through_the_whole_pipeline(
+    text: str, section: str, number: int, checkout: Path
+) -> None:
+    (checkout / "nic_flap.py").write_text(example(text, "register_fault"), encoding="utf-8")
+    typed = commands(text, section)
+    assert len(typed) == number
     for command in typed:
         if command.startswith("python run_case_study.py"):
             pytest.importorskip("torch", reason="needs the extra 'live'")
@@ -66,6 +202,17 @@ def test_the_readme_s_fault_runs_through_the_whole_pipeline(checkout: Path) -> N
     assert re.search(r"NIC_FLAP +\| high +\| +2 \|", table)
 
 
+@pytest.mark.slow
+def test_the_example_of_a_detector_stands_in_a_table(checkout: Path) -> None:
+    (checkout / "loss_above_lowest.py").write_text(example(EXTENDING, "register_detector"), encoding="utf-8")
+    (typed,) = commands(EXTENDING, "A detector")
+    ended = run(typed, checkout)
+    assert ended.returncode == 0, ended.stderr
+    table = (checkout / "results/tables_mine/table_3_detectors.md").read_text(encoding="utf-8")
+    assert "loss above its lowest" in table
+
+
+@pytest.mark.slow
 def test_the_readme_s_replay_commands(checkout: Path) -> None:
     sample = next((ROOT / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))
     (checkout / "my_run.jsonl").write_bytes(sample.read_bytes())
@@ -73,15 +220,16 @@ def test_the_readme_s_replay_commands(checkout: Path) -> None:
     state = '{"log_history": [{"step": 1, "loss": 2.0}, {"step": 2, "loss": NaN}, {"step": 2, "eval_loss": 2.5}]}'
     (checkout / "output_dir" / "trainer_state.json").write_text(state)
     (checkout / "metrics.csv").write_text("iteration,loss\n1,2.0\n2,1.9\n3,1.8\n")
-    typed = commands("Replay your own log")
+    typed = commands(README, "Replay a log")
     assert len(typed) == 3
     for command in typed:
         ended = run(command, checkout)
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"
 
 
+@pytest.mark.slow
 def test_the_authors_steps_work_in_order(checkout: Path) -> None:
-    typed = [command for command in commands("Three commands") if command.startswith("python ")]
+    typed = [command for command in commands(README, "Reproduce") if command.startswith("python ")]
     assert [command.split()[1] for command in typed] == [
         "run_modern_experiments.py",
         "generate_paper_tables.py",
@@ -99,13 +247,17 @@ def test_the_authors_steps_work_in_order(checkout: Path) -> None:
     assert len(list((checkout / "results" / "replay").glob("*.summary.json"))) == 36
 
 
-def test_make_knows_the_readme_s_targets() -> None:
-    targets = [command.split()[1] for command in commands("Three commands") if command.startswith("make ")]
-    assert targets == ["reproduce", "case-study", "test"]
-    for target in [*targets, "smoke", "check"]:
-        assert subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True).returncode == 0
+# --- numbers
 
 
+@pytest.mark.slow
+def test_the_findings_hold() -> None:
+    failures, tried = doctest.testfile(str(FINDINGS), module_relative=False)
+    assert tried >= 7
+    assert failures == 0
+
+
+@pytest.mark.slow
 def test_the_readme_s_headline_is_what_the_full_study_gives(tmp_path: Path) -> None:
     """The 720 runs, the real ones beside them as in ``make reproduce``, and the detectors that are quick to score."""
     detectors = [name for name in DETECTORS if name not in NOT_IN_THE_HEADLINE]
@@ -120,5 +272,5 @@ def test_the_readme_s_headline_is_what_the_full_study_gives(tmp_path: Path) -> N
     (shown,) = re.findall(r"<!-- headline.*?-->\n(.*?)\n<!-- /headline -->", README, re.S)
     assert shown in headline
     for said in ("254 failing runs", "F1 0.524", "F1 of 0.973", "0.986 [0.968, 1.000]"):
-        assert said in README
+        assert said in " ".join(README.split())
     assert "254 failed, 318 recovered, 144 clean" in headline
