@@ -65,6 +65,10 @@ class Registry(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def sort(self, key: Callable[[str, T], str]) -> None:
+        """Order the names by a key of name and thing; equal keys keep the order of registration."""
+        self._items = dict(sorted(self._items.items(), key=lambda item: key(*item)))
+
     def discard(self, name: str) -> None:
         """Forget a name; for tests and interactive work."""
         self._items.pop(name, None)

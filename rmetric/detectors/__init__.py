@@ -1,5 +1,6 @@
-"""Detectors: one file each, one contract, found by name in :data:`DETECTORS`.
+"""Detectors: one contract, found by name in :data:`DETECTORS`, grouped in files by kind.
 
+The built-in ones are in alphabetical order, which is that of the tables; those of plug-ins follow as they are loaded.
 Two need an optional package and are known only where it is installed: ``ecod`` (pyod), ``lstm_forecaster`` (torch).
 """
 
@@ -15,21 +16,26 @@ from rmetric.detectors.base import (
     register_detector,
 )
 from rmetric.detectors.change_points import Adwin, MadCusum, PageHinkleyTest
-from rmetric.detectors.isolation_forest import CausalIsolationForest, WholeRunIsolationForest
 from rmetric.detectors.lstm_forecaster import LstmForecaster
 from rmetric.detectors.mechanism import (
-    Alarming,
     Alignment,
     AttentionEntropy,
+    DeviationRule,
+    Direction,
     OwnPastDetector,
     QkEntropy,
     QkSpectralNorm,
     QueryKeyNorms,
     RouterCollapse,
     UpdateMax,
-    Usual,
 )
-from rmetric.detectors.novelty import Ecod, HalfSpaceTreesDetector, OneClassSvm
+from rmetric.detectors.novelty import (
+    CausalIsolationForest,
+    Ecod,
+    HalfSpaceTreesDetector,
+    OneClassSvm,
+    WholeRunIsolationForest,
+)
 from rmetric.detectors.numerics import Numerics
 from rmetric.detectors.paper_baselines import (
     DeltaLOnly,
@@ -40,20 +46,21 @@ from rmetric.detectors.paper_baselines import (
     ValidationSlope,
 )
 from rmetric.detectors.r_metric import RMetricDetector, RobustRMetricDetector
-from rmetric.detectors.robust_z import RobustZ
-from rmetric.detectors.spike_rules import LightningSpike, OlmoSpike, UpdateRmsThreshold, ZClip
+from rmetric.detectors.spike_rules import LightningSpike, OlmoSpike, RobustZ, UpdateRmsThreshold, ZClip
 
+DETECTORS.sort(key=lambda name, detector: detector.group or name)
 load_detector_entry_points()
 
 __all__ = [
     "DETECTORS",
     "Adwin",
-    "Alarming",
     "Alignment",
     "AttentionEntropy",
     "CausalIsolationForest",
     "DeltaLOnly",
     "Detector",
+    "DeviationRule",
+    "Direction",
     "Ecod",
     "GradientNorm",
     "HalfSpaceTreesDetector",
@@ -79,7 +86,6 @@ __all__ = [
     "StreamingDetector",
     "UpdateMax",
     "UpdateRmsThreshold",
-    "Usual",
     "ValidationSlope",
     "WholeRunIsolationForest",
     "ZClip",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from rmetric.records import Observation, Observations
 from rmetric.registry import Registry, load_entry_points
 
 DETECTORS: Registry[type[Detector]] = Registry("detector")
+LARGEST = 1e150
+"""Values enter sums and squares clipped to ± this: a larger one would overflow them, for good."""
 D = TypeVar("D", bound="type[Detector]")
 
 
@@ -39,6 +42,9 @@ class Detector(ABC):
     online: ClassVar[bool] = False
     """Whether a run consults it at every record, so that its alerts stand in the log (a streaming, cheap one)."""
     source: ClassVar[str] = ""
+    """Where it is described."""
+    group: ClassVar[str] = ""
+    """Sorts it among the built-in detectors in place of its name, so that detectors of one kind stand together."""
     extra: ClassVar[str] = ""
     """Extra of this package that it needs. Where that is installed the detector stands in the tables, but it is never
     the baseline of the headline, which is to be the same everywhere."""
@@ -131,6 +137,11 @@ def online_detectors() -> dict[str, StreamingDetector]:
         for name, detector in DETECTORS.items()
         if detector.online
     }
+
+
+def clipped(value: float, limit: float = LARGEST) -> float:
+    """The value, no further from 0 than ``limit``; NaN stays NaN."""
+    return value if math.isnan(value) else min(max(value, -limit), limit)
 
 
 def first_alert(steps: NDArray[np.int64], scores: NDArray[np.float64], threshold: float) -> int | None:

@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmetric.detectors.base import OneMeasurementDetector, register_detector
-from rmetric.detectors.novelty import CEILING, clipped
+from rmetric.detectors.base import OneMeasurementDetector, clipped, register_detector
+from rmetric.detectors.features import CEILING
 from rmetric.robust.reference import RobustReference
 
 if TYPE_CHECKING:
     from river.drift import ADWIN, PageHinkley
+
+FLOOR_NATS = 1e-6
+"""Smallest scale of the CUSUM: a loss that stands still is not to be divided by 0."""
 
 
 @register_detector("adwin")
@@ -54,12 +57,6 @@ class Adwin(OneMeasurementDetector):
         if not adwin.drift_detected:
             return 0.0
         return adwin.estimation - (total - adwin.total) / (width - adwin.width)
-
-
-LARGEST_LOSS = 1e150
-"""Losses are clipped to ± this, so that a difference of two stays finite."""
-FLOOR_NATS = 1e-6
-"""Smallest scale: a loss that stands still is not to be divided by 0."""
 
 
 @register_detector("mad_cusum")
@@ -112,7 +109,7 @@ class MadCusum(OneMeasurementDetector):
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):
             return loss
-        loss = clipped(loss, LARGEST_LOSS)
+        loss = clipped(loss)
         if math.isnan(self._mean):
             self._mean = self._mean_of_mean = loss
             return math.nan

@@ -6,19 +6,28 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from rmetric.detectors.base import StreamingDetector, register_detector
-from rmetric.detectors.novelty import CEILING, Reference, clipped
+from rmetric.detectors.base import StreamingDetector, clipped, register_detector
+from rmetric.detectors.features import CEILING, StartOfRun
 from rmetric.records import Observation, Observations
+from rmetric.robust.reference import NORMAL
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 LARGEST_INPUT = 10.0
-"""What the network reads, and what enters the moving means, is limited to ± so many scales."""
+"""Limit, in scales, of what the network reads and of what enters the moving means."""
+SEED = 0
+WINDOW_RECORDS, STRIDE_RECORDS = 16, 4
+"""Length of a training window, and distance from the start of one to the next."""
+LEARNING_RATE = 0.02
+SMALLEST_SCALE = 1e-6
+SMALLEST_ERROR = 0.1
+"""In scales: a network that overfits its reference is not to call everything else an anomaly."""
 
 
 class Forecaster(NamedTuple):
@@ -80,17 +89,16 @@ class LstmForecaster(StreamingDetector):
     hidden_units: int = 8
     epochs: int = 40
     """Passes over the reference."""
-    _reference: Reference = field(init=False, repr=False)
+    _reference: StartOfRun = field(init=False, repr=False)
     _means: list[float] = field(init=False, repr=False, default_factory=lambda: [math.nan, math.nan])
     _hidden: NDArray[np.float64] = field(init=False, repr=False)
     _cell: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._reference = Reference(self._fit)
+        self._reference = StartOfRun(self._fit)
         self._hidden, self._cell = np.zeros(self.hidden_units), np.zeros(self.hidden_units)
 
     def _fit(self, deviations: NDArray[np.float64]) -> Forecaster:
-
         return fit_forecaster(deviations, hidden_units=self.hidden_units, epochs=self.epochs)
 
     def update(self, observation: Observation) -> float:
@@ -145,15 +153,6 @@ class LstmForecaster(StreamingDetector):
                 self._advance(reference.model, np.array(row) / reference.model.scale)
 
 
-SEED = 0
-LENGTH, STRIDE = 16, 4
-"""Records of a training window, and from the start of one to the next."""
-LEARNING_RATE = 0.02
-SMALLEST_SCALE = 1e-6
-SMALLEST_ERROR = 0.1
-"""In scales: a network that has learned its reference by heart is not to call everything else an anomaly."""
-
-
 def fit_forecaster(deviations: NDArray[np.float64], *, hidden_units: int, epochs: int) -> Forecaster:
     """An LSTM that forecasts the next row from the rows before it, by least squares.
 
@@ -169,12 +168,15 @@ def fit_forecaster(deviations: NDArray[np.float64], *, hidden_units: int, epochs
     Forecaster
         The same for the same rows. Neither torch's random state nor its number of threads is changed.
     """
-    scale = np.maximum(1.4826 * np.median(np.abs(deviations), axis=0), SMALLEST_SCALE)
+    from torch import float32, nn  # a second to import; most runs do not need it
+
+    scale = np.maximum(NORMAL * np.median(np.abs(deviations), axis=0), SMALLEST_SCALE)
     scaled = np.clip(deviations / scale, -LARGEST_INPUT, LARGEST_INPUT)
-    with _undisturbed():
-        network = _Network(hidden_units)
-        _train(network, _windows(scaled), epochs)
-        weights = [_array(item) for item in (*network.lstm.parameters(), *network.readout.parameters())]
+    with _torch_state_kept():
+        lstm = nn.LSTM(2, hidden_units, batch_first=True, device="cpu", dtype=float32)
+        linear = nn.Linear(hidden_units, 2, device="cpu", dtype=float32)
+        _train(lstm, linear, _windows(scaled), epochs)
+        weights = [weight.detach().numpy().astype(np.float64) for weight in (*lstm.parameters(), *linear.parameters())]
     of_input, of_hidden, bias_input, bias_hidden, readout, bias = weights
     forecaster = Forecaster(
         scale=scale,
@@ -185,19 +187,11 @@ def fit_forecaster(deviations: NDArray[np.float64], *, hidden_units: int, epochs
     return forecaster._replace(error=_errors(forecaster, scaled))
 
 
-class _Network(nn.Module):
-    def __init__(self, hidden_units: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(2, hidden_units, batch_first=True, device="cpu", dtype=torch.float32)
-        self.readout = nn.Linear(hidden_units, 2, device="cpu", dtype=torch.float32)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        return self.readout(self.lstm(windows)[0])
-
-
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _torch_state_kept() -> Iterator[None]:
     """Seeded, on one thread, with gradients; afterwards all is as it was. The detector may watch a torch training."""
+    import torch
+
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(SEED)
@@ -210,19 +204,23 @@ def _undisturbed() -> Iterator[None]:
 
 def _windows(scaled: NDArray[np.float64]) -> Tensor:
     """Shape (windows, up to 16 + 1, 2)."""
-    length = min(LENGTH + 1, len(scaled))
-    starts = range(0, len(scaled) - length + 1, STRIDE)
+    import torch
+
+    length = min(WINDOW_RECORDS + 1, len(scaled))
+    starts = range(0, len(scaled) - length + 1, STRIDE_RECORDS)
     return torch.tensor(np.stack([scaled[i : i + length] for i in starts]), dtype=torch.float32, device="cpu")
 
 
-def _train(network: _Network, windows: Tensor, epochs: int) -> None:
+def _train(lstm: nn.LSTM, linear: nn.Linear, windows: Tensor, epochs: int) -> None:
+    from torch import nn, optim
+
     inputs, targets = windows[:, :-1], windows[:, 1:]
     if not inputs.numel():
         return
-    optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+    optimizer = optim.Adam([*lstm.parameters(), *linear.parameters()], lr=LEARNING_RATE)
     for _ in range(epochs):
         optimizer.zero_grad()
-        nn.functional.mse_loss(network(inputs), targets).backward()
+        nn.functional.mse_loss(linear(lstm(inputs)[0]), targets).backward()
         optimizer.step()
 
 
@@ -234,7 +232,3 @@ def _errors(forecaster: Forecaster, scaled: NDArray[np.float64]) -> NDArray[np.f
         errors.append(row - forecaster.forecast(hidden))
         hidden, cell = forecaster.step(row, hidden, cell)
     return np.maximum(np.sqrt(np.mean(np.square(errors), axis=0)), SMALLEST_ERROR)
-
-
-def _array(tensor: Tensor) -> NDArray[np.float64]:
-    return tensor.detach().numpy().astype(np.float64)

@@ -11,29 +11,25 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import StreamingDetector, register_detector
-from rmetric.detectors.novelty import clipped
+from rmetric.detectors.base import StreamingDetector, clipped, register_detector
 from rmetric.records import Observation, Observations
 from rmetric.robust.reference import RobustReference, logarithm
 
-LARGEST = 1e150
-"""Values are limited to ± this, so that a difference of two stays finite."""
 
+class Direction(Enum):
+    """Direction in which a measurement moves when its mechanism fails."""
 
-class Alarming(Enum):
-    """Which way a measurement moves when its mechanism fails."""
-
-    RISES = "rises"
-    FALLS = "falls"
-    MOVES = "moves"
-    """Either way: the source names the measurement and no direction."""
+    UP = "up"
+    DOWN = "down"
+    EITHER = "either"
+    """The source names the measurement and no direction."""
 
 
 @dataclass(frozen=True)
-class Usual:
-    """How one measurement is compared with its own past."""
+class DeviationRule:
+    """Comparison of one measurement with its own past."""
 
-    alarming: Alarming
+    alarming: Direction
     floor: float
     """Smallest scale of a deviation, in units of the measurement, or of its natural logarithm where that is taken."""
     logarithmic: bool = False
@@ -53,12 +49,12 @@ class OwnPastDetector(StreamingDetector):
     scores ``+inf`` and does not enter.
     """
 
-    watched: ClassVar[Mapping[str, Usual]] = {}
-    """By log name; :attr:`reads` is the names."""
+    watched: ClassVar[Mapping[str, DeviationRule]] = {}
+    """Log name → rule; :attr:`reads` holds the names."""
 
     threshold: float = 3.0
-    """In scales. Healthy tiny models, with other seeds than those of any table, deviated by 1 to 2.6 at most; detectors
-    whose measurements leap more have a higher threshold."""
+    """In scales. Largest deviations of healthy tiny models, with other seeds than those of any table: 1 to 2.6;
+    detectors whose measurements leap more have a higher threshold."""
     window: int = 64
     """Measured values that are remembered."""
     warm_up: int = 16
@@ -68,8 +64,8 @@ class OwnPastDetector(StreamingDetector):
 
     def __post_init__(self) -> None:
         self._past = {
-            name: RobustReference(window=self.window, warm_up=self.warm_up, floor=usual.floor, clip=self.threshold)
-            for name, usual in self.watched.items()
+            name: RobustReference(window=self.window, warm_up=self.warm_up, floor=rule.floor, clip=self.threshold)
+            for name, rule in self.watched.items()
         }
 
     @property
@@ -99,11 +95,11 @@ class OwnPastDetector(StreamingDetector):
         """How alarming the next value of a measurement is; NaN where it was not measured, and during the warm-up."""
         if not math.isfinite(value):
             return value
-        usual = self.watched[name]
-        z = self._past[name].update(logarithm(value) if usual.logarithmic else clipped(value, LARGEST))
-        if usual.alarming is Alarming.MOVES:
+        rule = self.watched[name]
+        z = self._past[name].update(logarithm(value) if rule.logarithmic else clipped(value))
+        if rule.alarming is Direction.EITHER:
             return abs(z)
-        return z if usual.alarming is Alarming.RISES else -z
+        return z if rule.alarming is Direction.UP else -z
 
 
 @register_detector("alignment")
@@ -120,14 +116,14 @@ class Alignment(OwnPastDetector):
 
     title = "alignment"
     watched = {  # noqa: RUF012
-        "update_alignment": Usual(Alarming.MOVES, floor=0.05),
-        "gradient_alignment": Usual(Alarming.MOVES, floor=0.1),
+        "update_alignment": DeviationRule(Direction.EITHER, floor=0.05),
+        "gradient_alignment": DeviationRule(Direction.EITHER, floor=0.1),
     }
     reads = tuple(watched)
     source = "Kao, Observability and Fault Tolerance for LLM training (the signal)"
 
     threshold: float = 6.0
-    """Of healthy tiny models the largest deviations lay between 1.8 and 5.7."""
+    """Largest deviations of healthy tiny models: 1.8 and 5.7."""
 
 
 @register_detector("attention_entropy")
@@ -140,12 +136,12 @@ class AttentionEntropy(OwnPastDetector):
     """
 
     title = "attention entropy"
-    watched = {"attention_entropy": Usual(Alarming.MOVES, floor=0.2, logarithmic=True)}  # noqa: RUF012
+    watched = {"attention_entropy": DeviationRule(Direction.EITHER, floor=0.2, logarithmic=True)}  # noqa: RUF012
     reads = tuple(watched)
     source = "Kao, Observability and Fault Tolerance for LLM training (the signal)"
 
     threshold: float = 5.0
-    """Of healthy tiny models the largest deviations lay between 1.8 and 3.8."""
+    """Largest deviations of healthy tiny models: 1.8 and 3.8."""
 
 
 @register_detector("qk_entropy")
@@ -161,7 +157,7 @@ class QkEntropy(OwnPastDetector):
     """
 
     title = "QK update entropy"
-    watched = {"qk_entropy": Usual(Alarming.FALLS, floor=0.2, logarithmic=True)}  # noqa: RUF012
+    watched = {"qk_entropy": DeviationRule(Direction.DOWN, floor=0.2, logarithmic=True)}  # noqa: RUF012
     reads = tuple(watched)
     source = "Huang et al. 2026, arXiv 2606.28116 (low-precision attention)"
 
@@ -176,7 +172,7 @@ class QkSpectralNorm(OwnPastDetector):
     """
 
     title = "QK update norm"
-    watched = {"qk_spectral_norm": Usual(Alarming.RISES, floor=0.1, logarithmic=True)}  # noqa: RUF012
+    watched = {"qk_spectral_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True)}  # noqa: RUF012
     reads = tuple(watched)
     source = "Qiu, Yao 2025, arXiv 2510.04212; Huang et al. 2026, arXiv 2606.28116"
 
@@ -192,8 +188,8 @@ class QueryKeyNorms(OwnPastDetector):
 
     title = "query and key norms"
     watched = {  # noqa: RUF012
-        "query_norm": Usual(Alarming.RISES, floor=0.1, logarithmic=True),
-        "key_norm": Usual(Alarming.RISES, floor=0.1, logarithmic=True),
+        "query_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True),
+        "key_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True),
     }
     reads = tuple(watched)
     source = "Kao, Observability and Fault Tolerance for LLM training (the signal, and QK normalisation)"
@@ -214,17 +210,17 @@ class RouterCollapse(OwnPastDetector):
 
     title = "router collapse"
     watched = {  # noqa: RUF012
-        "router_similarity": Usual(Alarming.RISES, floor=0.02),
-        "router_conditioning": Usual(Alarming.RISES, floor=0.1, logarithmic=True),
-        "routing_entropy": Usual(Alarming.FALLS, floor=0.01),
-        "expert_load_max": Usual(Alarming.RISES, floor=0.05),
-        "expert_load_min": Usual(Alarming.FALLS, floor=0.05),
+        "router_similarity": DeviationRule(Direction.UP, floor=0.02),
+        "router_conditioning": DeviationRule(Direction.UP, floor=0.1, logarithmic=True),
+        "routing_entropy": DeviationRule(Direction.DOWN, floor=0.01),
+        "expert_load_max": DeviationRule(Direction.UP, floor=0.05),
+        "expert_load_min": DeviationRule(Direction.DOWN, floor=0.05),
     }
     reads = tuple(watched)
     source = "Huang et al. 2026, arXiv 2606.28116 (mixture-of-experts routers)"
 
     threshold: float = 6.0
-    """Of healthy tiny models the largest deviations in the first 150 steps were 4.2 and 4.4."""
+    """Largest deviations of healthy tiny models in the first 150 steps: 4.2 and 4.4."""
 
 
 @register_detector("update_max")
@@ -240,6 +236,6 @@ class UpdateMax(OwnPastDetector):
     """
 
     title = "largest update"
-    watched = {"update_max": Usual(Alarming.RISES, floor=0.1, logarithmic=True)}  # noqa: RUF012
+    watched = {"update_max": DeviationRule(Direction.UP, floor=0.1, logarithmic=True)}  # noqa: RUF012
     reads = tuple(watched)
     source = "Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726 (the size of an update)"

@@ -1,183 +1,100 @@
-"""Novelty detectors fitted to the start of a run: ECOD, half-space trees, one-class SVM, and their features."""
+"""Novelty detectors: isolation forest, ECOD, half-space trees and one-class SVM on the features of a run.
+
+All but two are fitted once, to the start of the run. The isolation forest of the paper's baseline is fitted to the
+whole run, its future included; half-space trees learn as the run goes on.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import Detector, StreamingDetector, register_detector
+from rmetric.detectors.features import CEILING, READS, FittedToStart, RunFeatures
 from rmetric.records import Observation, Observations
 
 if TYPE_CHECKING:
     from pyod.models.ecod import ECOD
+    from sklearn.ensemble import IsolationForest
     from sklearn.pipeline import Pipeline
 
-
-READS = ("training_loss", "sigma_sq", "delta_l")
-CEILING = 1e6
-"""Values are clipped to ± this: scikit-learn computes in single precision, and this is far outside any loss."""
-
-
-class RunFeatures:
-    """Three features of a record, all free of the run's trend.
-
-    Relative change of the training loss from the record before, ΔL relative to the loss, and log of σ². ΔL and σ² that
-    were not measured count as the latest known.
-    """
-
-    def __init__(self) -> None:
-        self._loss, self._delta_l, self._sigma_sq = math.nan, 0.0, 0.0
-
-    def update(self, observation: Observation) -> list[float]:
-        """Features of the next record: NaN among them if they cannot be known, ``[inf]`` if an input is not finite."""
-        loss, sigma_sq, delta_l = (observation[name] for name in READS)
-        previous = self._loss
-        if not math.isnan(loss):
-            self._loss = loss
-        if math.isfinite(sigma_sq):
-            self._sigma_sq = sigma_sq
-        if math.isfinite(delta_l):
-            self._delta_l = delta_l
-        if math.isinf(loss) or math.isinf(sigma_sq) or math.isinf(delta_l):
-            return [math.inf]
-        if math.isinf(previous):
-            previous = math.nan
-        scale = max(abs(loss), 1e-12)
-        return [
-            clipped((loss - previous) / scale),
-            clipped(self._delta_l / scale),
-            math.log(max(self._sigma_sq, 1e-12)),
-        ]
+ECOD_BLOCK = 1024
+"""Records that ECOD judges at once, so that memory stays small."""
+TREES_SEED = 42
+"""Seed of the half-space trees: every run gets the same."""
+SMALLEST_KERNEL = 1e-300
+"""The kernel of a far outlier is 0 in double precision; its logarithm is to be finite."""
 
 
-def clipped(value: float, ceiling: float = CEILING) -> float:
-    """The value, no further from 0 than ``ceiling``; NaN stays NaN."""
-    return value if math.isnan(value) else min(max(value, -ceiling), ceiling)
-
-
-class Reference:
-    """Rows at the start of a run, and the model that is fitted to them once.
-
-    It knows its own state as bytes (see :mod:`rmetric.state`): the rows. A restored one fits its model again, so that a
-    checkpoint holds no object of another library. ``fit`` must therefore give the same model for the same rows.
-    """
-
-    __slots__ = ("_fit", "model", "rows", "seen")
-
-    def __init__(self, fit: Callable[[NDArray[np.float64]], Any]) -> None:
-        self._fit = fit
-        self.model: Any = None
-        self.rows: list[list[float]] = []
-        self.seen = 0
-        """Rows that were offered, those of the warm-up included."""
-
-    def fit(self) -> None:
-        """Fit the model to the rows."""
-        self.model = self._fit(np.array(self.rows))
-
-    def __getstate__(self) -> bytes:
-        head = [float(self.model is not None), float(self.seen), float(len(self.rows))]
-        return np.append(head, np.ravel(self.rows)).tobytes()
-
-    def __setstate__(self, state: bytes) -> None:
-        values = np.frombuffer(state)
-        fitted, seen, rows = values[:3].tolist()
-        self.seen = int(seen)
-        self.rows = values[3:].reshape(int(rows), -1).tolist() if rows else []
-        self.model = None
-        if fitted:
-            self.fit()
-
-
+@register_detector("isolation_forest")
 @dataclass(kw_only=True)
-class FittedToStart(StreamingDetector):
-    """A detector whose model is fitted once, to :class:`RunFeatures` of the first part of the run, and then applied.
+class WholeRunIsolationForest(Detector):
+    """Isolation Forest fitted to all validation losses of the run that it then judges, the future included.
 
-    NaN until the reference is complete. A non-finite input scores :attr:`highest` and does not enter the reference.
-    Steps and records limit the warm-up and the reference, whichever comes first: a log has a record every step, or
-    every hundredth.
+    The score is scikit-learn's anomaly score, in (0, 1], held between evaluations. A non-finite loss scores 1, the
+    highest score there is, and the forest is not fitted to it. Not causal: no operator could have had it. It is here
+    because the paper compares with it.
+
+    **Deviation:** the authors' ``contamination`` is not published; scikit-learn's default threshold 0.5 is used.
     """
 
-    reads = READS
-    highest: ClassVar[float] = math.inf
-    """Score of a record with an input that is not finite."""
+    title = "Isolation Forest (whole run)"
+    reads = ("validation_loss",)
+    causal = False
+    source = "Liu, Ting, Zhou 2008; applied as in Fatima 2025 (baseline)"
 
-    skipped_steps: int = 250
-    """Steps of warm-up that are no part of the reference."""
-    skipped_records: int = 50
-    """Records of warm-up that are no part of the reference."""
-    reference_steps: int = 1000
-    """The model is fitted to the records up to this step."""
-    reference_records: int = 150
-    """The model is fitted to the first records, so many with the warm-up."""
-    min_records: int = 8
-    """Records that the reference must have; fitting waits for them."""
-    _features: RunFeatures = field(init=False, repr=False)
-    _reference: Reference = field(init=False, repr=False)
+    threshold: float = 0.5
+    trees: int = 100
 
-    def __post_init__(self) -> None:
-        self._features = RunFeatures()
-        self._reference = Reference(self._fit)
-
-    @abstractmethod
-    def _fit(self, samples: NDArray[np.float64]) -> Any:
-        """The model of the reference, shape (records, 3); the same for the same samples."""
-
-    @abstractmethod
-    def _judge(self, model: Any, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Score of each sample, whatever the others are."""
-
-    def update(self, observation: Observation) -> float:
-        features = self._features.update(observation)
-        if not all(map(math.isfinite, features)):
-            return self._without_features(features)
-        if self._reference.model is not None:
-            return float(self._judge(self._reference.model, np.array([features]))[0])
-        self._collect(observation.step, features)
-        return math.nan
-
-    def extend(self, observations: Observations) -> NDArray[np.float64]:
-        scores = np.full(len(observations), np.nan)
-        pending: list[int] = []
-        rows: list[list[float]] = []
-        for index, observation in enumerate(observations):
-            features = self._features.update(observation)
-            if not all(map(math.isfinite, features)):
-                scores[index] = self._without_features(features)
-            elif self._reference.model is None:
-                self._collect(observation.step, features)
-            else:
-                pending.append(index)
-                rows.append(features)
-        if rows:
-            scores[pending] = self._judge(self._reference.model, np.array(rows))
-        return scores
-
-    def _without_features(self, features: list[float]) -> float:
-        return self.highest if any(map(math.isinf, features)) else math.nan
-
-    def _collect(self, step: int, features: list[float]) -> None:
-        reference = self._reference
-        reference.seen += 1
-        if step > self.skipped_steps or reference.seen > self.skipped_records:
-            reference.rows.append(features)
-        complete = step >= self.reference_steps or reference.seen >= self.reference_records
-        if complete and len(reference.rows) >= self.min_records:
-            reference.fit()
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        assert observations.evaluated is not None
+        losses = observations["validation_loss"]
+        evaluated = observations.evaluated & ~np.isnan(losses)
+        losses = losses[evaluated]
+        anomaly = np.where(np.isinf(losses), 1.0, np.nan)
+        usual = np.isfinite(losses)
+        if usual.sum() >= 2:
+            samples = np.clip(losses[usual], -CEILING, CEILING)[:, None]
+            anomaly[usual] = -_fitted(samples, self.trees).score_samples(samples)
+        return np.append(np.nan, anomaly)[np.cumsum(evaluated)]
 
 
-BLOCK = 1024
-"""Records that are judged at once, so that memory stays small."""
+@register_detector("isolation_forest_causal")
+@dataclass(kw_only=True)
+class CausalIsolationForest(FittedToStart):
+    """Isolation Forest fitted once, to the first part of the run, and applied to what follows.
+
+    The score is scikit-learn's anomaly score of :class:`~rmetric.detectors.features.RunFeatures`, in (0, 1]. A
+    non-finite input scores 1, the highest score there is.
+    """
+
+    title = "Isolation Forest (causal)"
+    source = "Liu, Ting, Zhou 2008"
+    highest = 1.0
+
+    threshold: float = 0.7
+    trees: int = 25
+
+    def _fit(self, samples: NDArray[np.float64]) -> IsolationForest:
+        return _fitted(samples, self.trees)
+
+    def _judge(self, model: IsolationForest, samples: NDArray[np.float64]) -> NDArray[np.float64]:
+        return -model.score_samples(samples)
+
+
+def _fitted(samples: NDArray[np.float64], trees: int) -> IsolationForest:
+    from sklearn.ensemble import IsolationForest  # a quarter of a second to import, and most runs do not need it
+
+    return IsolationForest(n_estimators=trees, random_state=0).fit(samples)
 
 
 @register_detector("ecod", needs="pyod")
@@ -185,7 +102,7 @@ BLOCK = 1024
 class Ecod(FittedToStart):
     """PyOD's ECOD of the run's first records, applied to what follows one record at a time.
 
-    The sum over features (:class:`~rmetric.detectors.novelty.RunFeatures`) of −ln of the tail probability, in
+    The sum over features (:class:`~rmetric.detectors.features.RunFeatures`) of −ln of the tail probability, in
     units of PyOD's own threshold for its default contamination of 0.1. A non-finite input scores ``+inf``.
 
     **Deviation:** ECOD ranks a record among the reference *and all records that it is asked about together*, so that a
@@ -208,7 +125,9 @@ class Ecod(FittedToStart):
     def _judge(self, model: ECOD, samples: NDArray[np.float64]) -> NDArray[np.float64]:
         reference = model.X_train
         try:
-            scores = [self._tails(model, reference, samples[i : i + BLOCK]) for i in range(0, len(samples), BLOCK)]
+            scores = [
+                self._tails(model, reference, samples[i : i + ECOD_BLOCK]) for i in range(0, len(samples), ECOD_BLOCK)
+            ]
         finally:
             model.X_train = reference
         return np.concatenate(scores) / max(model.threshold_, 1e-12)
@@ -229,10 +148,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-SEED = 42
-"""Of the trees: every run gets the same."""
-
-
 class ScaledTrees:
     """river's recipe: features scaled to [0, 1] by all that was seen, then half-space trees.
 
@@ -248,7 +163,7 @@ class ScaledTrees:
 
         self._window = window
         self._scaler = MinMaxScaler()
-        self._trees = HalfSpaceTrees(n_trees=trees, height=height, window_size=window, seed=SEED)
+        self._trees = HalfSpaceTrees(n_trees=trees, height=height, window_size=window, seed=TREES_SEED)
         self._rows: deque[list[float]] = deque(maxlen=2 * window)
         self._learned = 0
         self._lowest: list[float] = []
@@ -300,7 +215,7 @@ def _named(features: list[float]) -> dict[str, float]:
 @register_detector("half_space_trees")
 @dataclass(kw_only=True)
 class HalfSpaceTreesDetector(StreamingDetector):
-    """river's half-space trees on :class:`~rmetric.detectors.novelty.RunFeatures`, learning as the run goes on.
+    """river's half-space trees on :class:`~rmetric.detectors.features.RunFeatures`, learning as the run goes on.
 
     The score is river's, in [0, 1]; NaN until the first window is full. A non-finite input scores ``+inf``. A record
     that is an anomaly is not learned (as river's own filters have it), so that an outlier does not raise its own bar.
@@ -336,10 +251,6 @@ class HalfSpaceTreesDetector(StreamingDetector):
         return score
 
 
-SMALLEST = 1e-300
-"""The kernel of a far outlier is 0 in double precision; its logarithm is to be finite."""
-
-
 @register_detector("one_class_svm")
 @dataclass(kw_only=True)
 class OneClassSvm(FittedToStart):
@@ -348,7 +259,7 @@ class OneClassSvm(FittedToStart):
     .. math:: s = \\ln \\rho - \\ln \\sum_i \\alpha_i k(x_i, x)
 
     where k is the radial basis function with scikit-learn's default width and ρ the offset of the fitted boundary: 0 on
-    the boundary, positive outside. Features (:class:`~rmetric.detectors.novelty.RunFeatures`) are scaled by their
+    the boundary, positive outside. Features (:class:`~rmetric.detectors.features.RunFeatures`) are scaled by their
     median and interquartile range. A non-finite input scores ``+inf``.
 
     **Deviation:** scikit-learn's decision function is the difference of the two, which is the same boundary, but in
@@ -371,5 +282,5 @@ class OneClassSvm(FittedToStart):
         return make_pipeline(RobustScaler(), OneClassSVM(nu=self.nu)).fit(samples)
 
     def _judge(self, model: Pipeline, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        inside = np.maximum(model.score_samples(samples), SMALLEST)
-        return np.log(np.maximum(model[-1].offset_, SMALLEST)) - np.log(inside)
+        inside = np.maximum(model.score_samples(samples), SMALLEST_KERNEL)
+        return np.log(np.maximum(model[-1].offset_, SMALLEST_KERNEL)) - np.log(inside)

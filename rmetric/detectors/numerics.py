@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.records import Observation
-
-LEARNED_NATS = 0.1
-"""A model that has come this far below ln(vocabulary) does not return to it by itself."""
+from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
 
 @register_detector("numerics")
@@ -33,17 +31,18 @@ class Numerics(StreamingDetector):
     source = "this project; signs 1, 3 and 4 as measured on real runs with flipped bits"
 
     threshold: float = 0.0
-    tolerance_nats: float = 2e-5
+    tolerance_nats: float = UNIFORM_NATS
     """How near to ln(vocabulary) counts as equal: the rounding of a mean of logarithms in single precision."""
-    _lowest_gap: float = field(init=False, repr=False, default=math.inf)
+    _uniform: UniformAnswer = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._uniform = UniformAnswer(self.tolerance_nats)
 
     def update(self, observation: Observation) -> float:
-        loss, norm, gap = observation["training_loss"], observation["grad_norm"], observation["uniform_gap"]
+        loss, norm = observation["training_loss"], observation["grad_norm"]
         if math.isnan(loss) and math.isnan(norm) and math.isnan(observation["non_finite_count"]):
             return math.nan
         if any(math.isinf(observation[name]) for name in self.reads):
             return math.inf
-        uniform = abs(gap) <= self.tolerance_nats and self._lowest_gap < -LEARNED_NATS
-        if gap < self._lowest_gap:
-            self._lowest_gap = gap
+        uniform = self._uniform.update(observation["uniform_gap"])
         return float((observation["non_finite_count"] > 0) + (norm == 0.0) + uniform)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river.stats import EWMean, EWVar
 
-from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, clipped, register_detector
 from rmetric.metric import SlidingRange
 from rmetric.records import Observation, Observations
 
@@ -31,10 +31,6 @@ class GradientNorm(StreamingDetector):
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         return observations["grad_norm"].copy()
-
-
-LARGEST_LOSS = 1e150
-"""Losses enter the statistics clipped to ± this: the square of a larger one overflows and would blind them for good."""
 
 
 @register_detector("loss_spike")
@@ -82,8 +78,7 @@ class LossSpike(OneMeasurementDetector):
                     loss = mean + self.threshold * deviation
             else:
                 score = 0.0 if loss <= mean else math.inf
-        if not -LARGEST_LOSS <= loss <= LARGEST_LOSS:
-            loss = math.copysign(LARGEST_LOSS, loss)
+        loss = clipped(loss)
         self._mean.update(loss)
         self._variance.update(loss)
         return score
@@ -97,6 +92,7 @@ class SingleSignal(StreamingDetector):
     """
 
     source = "Fatima 2025 (baseline)"
+    group = "single_signal"
 
     threshold: float = 0.57
     window: int = 1000

@@ -1,4 +1,4 @@
-"""Spike rules of training frameworks and papers: Lightning, OLMo, ZClip, and a threshold on the update RMS."""
+"""Spike rules: a value far above the last ones, as Lightning, OLMo, ZClip, papers and this project judge it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, register_detector
-from rmetric.detectors.novelty import clipped
+from rmetric.detectors.base import LARGEST, OneMeasurementDetector, StreamingDetector, clipped, register_detector
 from rmetric.records import Observation, Observations
+from rmetric.robust.reference import RobustReference, logarithm
 
-LARGEST_LOSS = 1e150
-"""Losses are clipped to ± this, so that a sum of ten stays finite."""
+OLMO_STANDS_STILL = 1e-10
+"""Below this standard deviation OLMo's rule says nothing."""
+OLMO_BLOCK = 4096
+"""Values that are judged at once, so that memory stays small."""
+ZCLIP_EPSILON = 1e-6
+"""ZClip's own guard against a deviation of 0."""
+LOSS_FLOOR_NATS, UPDATE_FLOOR = 0.02, 0.05
+GRADIENT_FLOOR = 0.25
+"""Smallest scales of the robust z-score: of the loss, and of the logarithms of update and gradient.
+
+Gradient norms have a heavy upper tail: healthy tiny models jump by a factor of five without harm. With this floor a
+norm has to rise by a factor of twelve (e^(10 · 0.25)) before it alarms, however calm it was."""
 
 
 @register_detector("lightning_spike")
@@ -52,7 +62,7 @@ class LightningSpike(OneMeasurementDetector):
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):
             return loss
-        loss = clipped(loss, LARGEST_LOSS)
+        loss = clipped(loss)
         score = math.nan
         if self._seen >= self.warm_up and self._recent:
             score = self._distance(loss)
@@ -69,14 +79,6 @@ class LightningSpike(OneMeasurementDetector):
         return abs(loss - mean) / abs(mean) if mean else math.inf
 
 
-LARGEST = 1e150
-"""Values are clipped to ± this: the square of a larger one overflows."""
-STANDING_STILL = 1e-10
-"""Below this standard deviation the rule says nothing."""
-BLOCK = 4096
-"""Values that are judged at once, so that memory stays small."""
-
-
 class SpikeWindow:
     """The last ``window`` finite values of one signal; each value is judged before it enters."""
 
@@ -87,8 +89,8 @@ class SpikeWindow:
     def extend(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Standard deviations above the mean of the window, shape (n,); NaN until the window is full."""
         scores = values.copy()
-        for start in range(0, len(values), BLOCK):
-            block = scores[start : start + BLOCK]
+        for start in range(0, len(values), OLMO_BLOCK):
+            block = scores[start : start + OLMO_BLOCK]
             usable = np.isfinite(block)
             block[usable] = self._judge(np.clip(block[usable], -LARGEST, LARGEST))
         return scores
@@ -103,7 +105,7 @@ class SpikeWindow:
             windows = np.ascontiguousarray(sliding_window_view(joined[:-1], self.window))
             mean, deviation = windows.mean(axis=1), windows.std(axis=1)
             scores[-judged:] = np.divide(
-                joined[self.window :] - mean, deviation, out=np.zeros(judged), where=deviation >= STANDING_STILL
+                joined[self.window :] - mean, deviation, out=np.zeros(judged), where=deviation >= OLMO_STANDS_STILL
             )
         return scores
 
@@ -144,8 +146,43 @@ class OlmoSpike(StreamingDetector):
         return np.fmax(self._loss.extend(loss), self._gradient.extend(norm))
 
 
-UPDATE_RMS_THRESHOLD_LARGEST = 1e150
-"""Sizes are limited to it, so that the sum of a window stays finite."""
+@register_detector("robust_z")
+@dataclass(kw_only=True)
+class RobustZ(StreamingDetector):
+    """Largest robust z-score of the training loss, the logarithm of the gradient norm and that of the update's RMS.
+
+    Each is compared with the median and the MAD of the run's own last records, which a few outliers cannot move. The
+    window of a ramp (warm-up) has a large MAD, so a schedule does not alarm.
+    """
+
+    title = "robust z-score"
+    reads = ("training_loss", "grad_norm", "update_rms")
+    source = "Iglewicz, Hoaglin 1993 (median and MAD); window and threshold: this project, on healthy tiny models"
+
+    threshold: float = 10.0
+    window: int = 64
+    """Records that are remembered."""
+    warm_up: int = 32
+    """Records before the first score."""
+    _loss: RobustReference = field(init=False, repr=False)
+    _gradient: RobustReference = field(init=False, repr=False)
+    _update: RobustReference = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._loss, self._update = self._reference(floor=LOSS_FLOOR_NATS), self._reference(floor=UPDATE_FLOOR)
+        self._gradient = self._reference(floor=GRADIENT_FLOOR)
+
+    def _reference(self, floor: float) -> RobustReference:
+        return RobustReference(window=self.window, warm_up=self.warm_up, floor=floor, clip=self.threshold)
+
+    def update(self, observation: Observation) -> float:
+        scores = (
+            self._loss.update(observation["training_loss"]),
+            self._gradient.update(logarithm(observation["grad_norm"])),
+            self._update.update(logarithm(observation["update_rms"])),
+        )
+        known = [score for score in scores if not math.isnan(score)]
+        return max(known) if known else math.nan
 
 
 @register_detector("update_rms_threshold")
@@ -179,7 +216,7 @@ class UpdateRmsThreshold(OneMeasurementDetector):
     def _next(self, size: float) -> float:
         if not math.isfinite(size):
             return size
-        size = min(max(size, 0.0), UPDATE_RMS_THRESHOLD_LARGEST)
+        size = min(max(size, 0.0), LARGEST)
         score = math.nan
         if self._recent and len(self._recent) >= self.warm_up:
             score, size = self._judged(size, sum(self._recent) / len(self._recent))
@@ -191,12 +228,6 @@ class UpdateRmsThreshold(OneMeasurementDetector):
         if mean == 0.0:
             return (math.inf if size else 0.0), size
         return size / mean, min(size, self.threshold * mean)
-
-
-LARGEST_NORM = 1e150
-"""Norms are clipped to it: the square of a larger one overflows and would blind the statistics for good."""
-EPSILON = 1e-6
-"""ZClip's own guard against a deviation of 0."""
 
 
 @register_detector("zclip")
@@ -229,12 +260,12 @@ class ZClip(OneMeasurementDetector):
     def _next(self, norm: float) -> float:
         if not math.isfinite(norm):
             return norm
-        norm = clipped(norm, LARGEST_NORM)
+        norm = clipped(norm)
         if math.isnan(self._mean):
             self._start(norm)
             return math.nan
         deviation = math.sqrt(self._variance)
-        score = (norm - self._mean) / (deviation + EPSILON)
+        score = (norm - self._mean) / (deviation + ZCLIP_EPSILON)
         if score > self.threshold:
             norm = self._mean + self.threshold * deviation / (score / self.threshold)
         self._mean = self.alpha * self._mean + (1.0 - self.alpha) * norm

@@ -1,4 +1,4 @@
-"""What all components ask about a run: its learning curve, its learning-rate schedule, its base rate of surprises."""
+"""Context of a record that all components share: schedule and learning curve of the run so far."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections import deque
 from typing import NamedTuple
 
 from rmetric.records import Observation
-from rmetric.robust.reference import CLIP, EVERYDAY_PER_STEP, RobustReference, SortedWindow
+from rmetric.robust.reference import CLIP, RobustReference, SortedWindow
 
 RAISED = 1.1
-"""Over the usual one."""
+"""Factor over the usual learning rate from which one is raised."""
+LARGEST_NATS = 1e6
+"""Beyond any loss; keeps differences finite."""
+LOSS_FLOOR_NATS = 0.005
+"""Smallest scale of a training loss that matters."""
+FIRST_LINE = 32
+"""Losses before the first line is drawn."""
+RANGE = math.log(4.0)
+"""Range of log(step) in one line: with the steep beginning in it, healthy drifts were three times as high."""
 
 
 class Schedule:
-    """Learning rates of a run so far.
+    """The learning-rate schedule of a run so far.
 
     A restart of the schedule makes loss and gradients leave their course for a while, and is meant to. How far it goes
     is judged by the size of the updates; how long it goes on is not summed up while the rate is above the median of the
@@ -35,14 +43,6 @@ class Schedule:
         above = len(self._rates) > 0 and rate > RAISED * self._rates.middle
         self._rates.add(rate)
         return above
-
-
-LARGEST_NATS = 1e6
-"""Beyond any loss; keeps differences finite."""
-FIRST_LINE = 32
-"""Losses before the first line is drawn."""
-RANGE = math.log(4.0)
-"""Of log(step) in one line: with the steep beginning in it, healthy drifts were three times as high."""
 
 
 def bounded(loss: float) -> float:
@@ -128,7 +128,7 @@ class LearningCurve:
 
 
 class _Sums:
-    """What a least-squares line is made of, with places counted from an origin near them: their squares stay exact."""
+    """Sums of a least-squares line, with places counted from an origin near them: their squares stay exact."""
 
     def __init__(self, origin: float) -> None:
         self.origin = origin
@@ -147,70 +147,13 @@ class _Sums:
     def line(self, place: float) -> float:
         """The line at a place; level if it rises."""
         x, y = self.x / self.count, self.y / self.count
-        spread = self.xx / self.count - x * x
-        slope = (self.xy / self.count - x * y) / spread if spread > 0.0 else 0.0
+        variance = self.xx / self.count - x * x
+        slope = (self.xy / self.count - x * y) / variance if variance > 0.0 else 0.0
         return y + min(0.0, slope) * (place - self.origin - x)
 
 
-APART_STEPS = 50
-"""What is no further apart is one episode, as in the strict protocol; and an episode speaks of the run's habit after so
-many steps, so that no fault is its own excuse."""
-
-
-class Habit:
-    """Takes off a statistic's surprise what the run's own past explains; streams.
-
-    The tails say how often healthy runs show as much as that. Another optimizer or machine makes a run livelier than
-    those, and it tells so by how often it has surprised a little. With k such episodes where e were to be expected:
-
-    .. math:: s' = s - \\log_{10} \\max\\Big(1, \\frac{k + 1}{e + 1}\\Big), \\qquad e = 0.01 \\cdot steps
-
-    **Source:** posterior mean of a Poisson rate, in units of the expected one, under its conjugate prior Gamma(1, 1): a
-    run is taken to be like the others until it says otherwise. A calm run earns nothing by it.
-
-    >>> habit = Habit()
-    >>> [round(habit.temper(step, 1.0), 2) for step in (100, 160, 220, 280, 340)]
-    [1.0, 0.74, 0.75, 0.76, 0.76]
-    """
-
-    def __init__(self) -> None:
-        self._since: int | None = None
-        self._last: int | None = None
-        self._fresh: deque[int] = deque()
-        self._episodes = 0
-
-    def temper(self, step: int, surprise: float) -> float:
-        """Surprise of a record, at least 0, less what the run's habit explains; infinite if it is infinite.
-
-        Parameters
-        ----------
-        step
-            Of the record. The first one that is given is where the statistic was first judged.
-        surprise
-            Decades, at least 0; records without any may be left out.
-        """
-        if self._since is None:
-            self._since = step
-        if not surprise:
-            return 0.0
-        if self._last is None or step - self._last > APART_STEPS:
-            self._fresh.append(step)
-        self._last = step
-        known = step - APART_STEPS
-        while self._fresh and self._fresh[0] <= known:
-            self._fresh.popleft()
-            self._episodes += 1
-        expected = EVERYDAY_PER_STEP * max(0, known - self._since)
-        ratio = (self._episodes + 1.0) / (expected + 1.0)
-        return max(0.0, surprise - math.log10(ratio)) if ratio > 1.0 else surprise
-
-
-LOSS_FLOOR_NATS = 0.005
-"""Smallest scale of a training loss that matters."""
-
-
-class Context(NamedTuple):
-    """Of one record; NaN where the loss cannot be judged."""
+class RecordContext(NamedTuple):
+    """Context of one record; NaN where the loss cannot be judged."""
 
     planned: bool
     """Whether the learning rate has just been raised, so that loss and gradients are meant to move."""
@@ -220,15 +163,15 @@ class Context(NamedTuple):
     """How far it lies above that course."""
 
 
-class RunSoFar:
-    """Makes the context of the records of a run, one after the other."""
+class RunContext:
+    """Contexts of the records of a run, one after the other."""
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._schedule = Schedule(window)
         self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
 
-    def update(self, observation: Observation) -> Context:
+    def update(self, observation: Observation) -> RecordContext:
         """The context of the next record."""
         planned = self._schedule.raised(observation["learning_rate"])
         z = self._curve.update(observation.step, bounded(observation["training_loss"]))
-        return Context(planned, z, self._curve.excess)
+        return RecordContext(planned, z, self._curve.excess)

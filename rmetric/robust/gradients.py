@@ -1,23 +1,23 @@
-"""σ² of the robust R-Metric: spread and size of gradients and updates, and numbers that no healthy step has."""
+"""σ² of the robust R-Metric: size and variance of gradients and updates, and numbers that no healthy step has."""
 
 from __future__ import annotations
 
 import math
 
 from rmetric.records import Observation
-from rmetric.robust.context import Context
+from rmetric.robust.context import RecordContext
 from rmetric.robust.reference import CLIP, WARM_UP, Cusum, RobustReference, RobustTrend, logarithm
 
-GRADIENT_FLOOR, SPREAD_FLOOR = 0.02, 0.1
-"""Of logarithms: smallest scale."""
+GRADIENT_FLOOR, VARIANCE_FLOOR = 0.02, 0.1
+"""Smallest scale of the logarithms."""
 GRADIENT_ALLOWANCE = 1.5
 """Shifts of three scales are looked for: gradient norms wander, and with 1 a healthy CUSUM was three times as high."""
 UPDATE_FLOOR = 0.1
-"""As above. An optimizer that averages gradients makes updates so smooth, and so slowly wandering, that their own MAD
-would take every change of the schedule for a shock: it is the factor that counts, in steps of 10 %."""
+"""The same of the update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering, that
+their own MAD would take every change of the schedule for a shock: it is the factor that counts, in steps of 10 %."""
 EXPLAINED_PER_NAT = 0.6
-"""Of the log gradient norm, at most: the bad batches of the fit half (half of their rows are random bytes) raised it by
-0.36 to 0.62 for each nat that they raised the loss."""
+"""Rise of the log gradient norm that a nat of loss explains, at most: the bad batches of the fit half (half of their
+rows are random bytes) raised it by 0.36 to 0.62 for each nat that they raised the loss."""
 
 
 class GradientEvidence:
@@ -53,17 +53,17 @@ class GradientEvidence:
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, clip=CLIP)
         self._norm_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
         self._update = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
-        self._spread = RobustTrend(window=window, warm_up=warm_up, floor=SPREAD_FLOOR, clip=CLIP)
-        self._spread_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
+        self._variance = RobustTrend(window=window, warm_up=warm_up, floor=VARIANCE_FLOOR, clip=CLIP)
+        self._variance_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
         self._norms = self._updates = 0
         self._rate = math.nan
 
-    def update(self, observation: Observation, context: Context) -> tuple[float, ...]:
+    def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
         """The statistics of the next record."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
         norm_z = self._norm.update(logarithm(norm))
-        spread_z = self._spread.update(logarithm(observation["sigma_sq"]))
+        variance_z = self._variance.update(logarithm(observation["sigma_sq"]))
         factor, update_jump = self._norm.excess, self._update_jump(update, observation["learning_rate"])
         if norm == 0.0 and self._norms >= WARM_UP:
             factor = math.inf
@@ -77,7 +77,7 @@ class GradientEvidence:
             _unexplained(context.loss_excess_nats, self._norm.excess),
             self._norm_drift.update(norm_z, planned=context.planned),
             update_jump,
-            self._spread_drift.update(spread_z, planned=context.planned),
+            self._variance_drift.update(variance_z, planned=context.planned),
         )
 
     def _update_jump(self, update: float, rate: float) -> float:
@@ -90,6 +90,6 @@ class GradientEvidence:
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:
-    """Of the excess of both; NaN where one of them cannot be judged."""
+    """The smaller excess, that of the norm without what the loss explains; NaN where one cannot be judged."""
     known = math.isfinite(loss_nats) and math.isfinite(log_norm)
     return min(loss_nats, log_norm - EXPLAINED_PER_NAT * loss_nats) if known else math.nan

@@ -7,7 +7,7 @@ from collections import deque
 from statistics import median
 
 from rmetric.records import Observation
-from rmetric.robust.context import Context
+from rmetric.robust.context import RecordContext
 from rmetric.robust.reference import CLIP, RobustReference, SortedWindow, logarithm
 
 STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
@@ -20,11 +20,33 @@ CEILING = 10.0
 """Well above what stray events of a healthy machine add up to, or both would end at the same height; the evidence of
 the worst burst fades within some 470 quiet steps."""
 MOST_INCIDENTS = 1e6
-"""Of one record: beyond any machine's; keeps sums finite."""
+"""Incidents of one record, at most: beyond any machine's; keeps sums finite."""
+OF_ONE_WORKER = 0.7
+"""Additional weight of an event whose worker is known. Of w healthy workers the same one is hit again with probability
+1 / w, an ailing one for certain: ln w more, in units of ln 7.5. Of four workers; with more it is more."""
+SLOW_WINDOW, SLOW_WARM_UP = 32, 24
+"""Records: a shared machine changes its speed, and the level has to follow within half of this."""
+SLOW_SCALES, SLOW_FACTOR = 8.0, 1.5
+"""Distance of a slow step above its level: so many robust scales of the logarithm, and at least this factor."""
+SLOW_OFFSET, SLOW_SLOPE, SLOW_MOST = -0.9, 2.6, 1.5
+"""Weight of a slow step more or less: offset + slope · logarithm of its factor beyond 1.5, and that at most. Who
+shares a machine loses a half or two thirds of it; a stall has no such limit. A line through the log-likelihood ratios,
+in units of ln 7.5: of the slow steps of healthy real control runs 78 % take less than 1.9 times as long as usual, 10 %
+more than 2.5 and none 4.5 times; of those of an ailing worker 14, 79 and 50 % (fit half of the real study). The line
+goes on to 3; but garbage collections and checkpoints stall healthy runs as well, though none in the fit half, so that
+a stall is to be no alert by itself, unless a run has had some 1,500 calm steps."""
+SLOWDOWN_RECORDS = 5
+"""Records that make the present step time: of a shared machine's slow steps hardly ever three of five come together."""
+SLOW_APART_STEPS = 10
+"""Slow steps that are no further apart are one incident: where a machine is shared they come in bursts."""
+STALL_FACTOR = 6.0
+"""A step that takes as long counts in a burst too: on the fit half's shared machine none took 4.5 times as long."""
+STEP_TIME_FLOOR = 0.03
+"""Smallest scale of the logarithm: changes of 3 % do not matter."""
 
 
 class Rarity:
-    """What an incident of a kind counts: the rarer it was in this run, the more.
+    """Weight of an incident of a kind: the rarer it was in this run, the larger.
 
     .. math:: w = \\max(0, \\ln (p_1 / p_0)) / \\ln 7.5, \\qquad p_0 = (k + 1) / (t + 150)
 
@@ -68,7 +90,7 @@ class WorkerIncidents:
     def __init__(self) -> None:
         self._of_anybody = 0.0
         self._of_worker: dict[str, float] = {}
-        """Of those that have more than anybody; by text, as a checkpoint holds it."""
+        """Sums of the workers that have more than anybody; by text, as a checkpoint holds it."""
 
     def update(self, steps: int, *, of_anybody: float = 0.0, of_worker: float = 0.0, worker: float = math.nan) -> float:
         """The largest sum after so many steps, with the weight of what happened in them."""
@@ -87,12 +109,8 @@ def _risen(value: float, weight: float, steps: int) -> float:
     return min(max(0.0, value + weight - ALLOWANCE * steps), CEILING)
 
 
-RECENT = 5
-"""Records that make the present pace: of a shared machine's slow steps, hardly ever three of five come together."""
-
-
-class Pace:
-    r"""Logarithm of the present pace over the usual one: a factor, whatever the scatter of the steps before.
+class Slowdown:
+    r"""Logarithm of the present step time over the usual one: a factor, whatever the scatter of the steps before.
 
     .. math:: \tilde{x}_{t-4 \dots t} - \tilde{x}_{\text{the window before}}, \qquad x = \ln(\text{seconds a step})
 
@@ -102,12 +120,12 @@ class Pace:
     Parameters
     ----------
     window, warm_up
-        Values that make the usual pace, and that must be there before the first score.
+        Values that make the usual step time, and that must be there before the first score.
 
-    >>> pace = Pace(window=20, warm_up=10)
+    >>> slowdown = Slowdown(window=20, warm_up=10)
     >>> for _ in range(15):
-    ...     _ = pace.update(math.log(0.02))
-    >>> [round(pace.update(math.log(0.06)), 1) for _ in range(4)]
+    ...     _ = slowdown.update(math.log(0.02))
+    >>> [round(slowdown.update(math.log(0.06)), 1) for _ in range(4)]
     [0.0, 0.0, 1.1, 1.1]
     """
 
@@ -121,31 +139,9 @@ class Pace:
         if not math.isfinite(log_time):
             return log_time
         self._recent.append(log_time)
-        if len(self._recent) > RECENT:
+        if len(self._recent) > SLOWDOWN_RECORDS:
             self._usual.add(self._recent.popleft())
         return median(self._recent) - self._usual.middle if len(self._usual) >= self._warm_up else math.nan
-
-
-OF_ONE_WORKER = 0.7
-"""What an event counts more where its worker is known. Of w healthy workers the same one is hit again with probability
-1 / w, an ailing one for certain: ln w more, in units of ln 7.5. Of four workers; with more it is more."""
-SLOW_WINDOW, SLOW_WARM_UP = 32, 24
-"""Records: a shared machine changes its pace, and the level has to follow within half of this."""
-SLOW_SCALES, SLOW_FACTOR = 8.0, 1.5
-"""How far above its level a slow step is: so many robust scales of the logarithm, and at least this factor."""
-SLOW_OFFSET, SLOW_SLOPE, SLOW_MOST = -0.9, 2.6, 1.5
-"""What a slow step counts more or less: offset + slope · logarithm of its factor beyond 1.5, and that at most. Who
-shares a machine loses a half or two thirds of it; a stall has no such limit. A line through the log-likelihood ratios,
-in units of ln 7.5: of the slow steps of healthy real control runs 78 % take less than 1.9 times as long as usual, 10 %
-more than 2.5 and none 4.5 times; of those of an ailing worker 14, 79 and 50 % (fit half of the real study). The line
-goes on to 3; but garbage collections and checkpoints stall healthy runs as well, though none in the fit half, so that
-a stall is to be no alert by itself, unless a run has had some 1,500 calm steps."""
-SLOW_APART_STEPS = 10
-"""Slow steps that are no further apart are one incident: where a machine is shared they come in bursts."""
-STALL_FACTOR = 6.0
-"""A step that takes as long counts in a burst too: on the fit half's shared machine none took 4.5 times as long."""
-STEP_TIME_FLOOR = 0.03
-"""Of the logarithm: changes of 3 % are nobody's concern."""
 
 
 class HardwareEvidence:
@@ -154,24 +150,24 @@ class HardwareEvidence:
     An incident is a hardware event, or a slow step after calm ones. Each kind counts the more, the rarer it was in this
     run (:class:`rmetric.robust.hardware.Rarity`). A slow step may be that of any worker, and so may an event without
     ``event_worker``. Where the log has no count of events (``hardware_events``), a change of ``lambda`` means that
-    there was one. A change of pace counts as one slow step and no more, unless it is sixfold: a shared machine has
-    those, and so has a run that is resumed.
+    there was one. A lasting change of the step time counts as one slow step and no more, unless it is sixfold: a shared
+    machine has those, and so has a run that is resumed.
     """
 
-    statistics = ("hardware_events.drift", "step_time_s.pace")
+    statistics = ("hardware_events.drift", "step_time_s.pace")  # the latter is the slowdown
     reads = ("hardware_events", "event_worker", "lambda", "step_time_s", "step_time_max_s")
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._incidents = WorkerIncidents()
-        self._pace = RobustReference(window=SLOW_WINDOW, warm_up=SLOW_WARM_UP, floor=STEP_TIME_FLOOR, clip=CLIP)
-        self._step_time = Pace(window=window, warm_up=warm_up)
+        self._longest = RobustReference(window=SLOW_WINDOW, warm_up=SLOW_WARM_UP, floor=STEP_TIME_FLOOR, clip=CLIP)
+        self._slowdown = Slowdown(window=window, warm_up=warm_up)
         self._step: int | None = None
         self._rate = math.nan
         self._event_rarity, self._slow_rarity = Rarity(), Rarity()
         self._last_slow: int | None = None
         self._counted = False
 
-    def update(self, observation: Observation, _context: Context) -> tuple[float, ...]:
+    def update(self, observation: Observation, _context: RecordContext) -> tuple[float, ...]:
         """The statistics of the next record."""
         steps = 1 if self._step is None else observation.step - self._step
         self._step = observation.step
@@ -187,13 +183,13 @@ class HardwareEvidence:
             )
         else:
             incidents = self._incidents.update(steps, of_anybody=slow + weight)
-        return incidents, self._step_time.update(logarithm(observation["step_time_s"]))
+        return incidents, self._slowdown.update(logarithm(observation["step_time_s"]))
 
     def _slow_excess(self, log_time: float, step: int) -> float | None:
-        """What a slow step counts more than others; ``None`` if it is none, or another has just been."""
-        score = self._pace.update(log_time)
-        log_factor = score * self._pace.scale
-        if not log_factor > max(SLOW_SCALES * self._pace.scale, math.log(SLOW_FACTOR)):
+        """Weight of a slow step beyond that of others; ``None`` if it is none, or another has just been."""
+        score = self._longest.update(log_time)
+        log_factor = score * self._longest.scale
+        if not log_factor > max(SLOW_SCALES * self._longest.scale, math.log(SLOW_FACTOR)):
             return None
         before, self._last_slow = self._last_slow, step
         in_burst = before is not None and step - before <= SLOW_APART_STEPS

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from rmetric.records import Observation
-from rmetric.robust.context import Context, bounded
+from rmetric.robust.context import RecordContext, bounded
 from rmetric.robust.reference import CLIP, Cusum, RobustTrend
 
 EVALUATION_FLOOR_NATS = 0.02
+"""Smallest scale of a validation loss."""
 LOSS_ALLOWANCE = 1.0
 """Shifts of two scales are looked for: where the line goes on errs by a part of a scale itself."""
 EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
@@ -16,6 +17,26 @@ EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 """A model that has come 0.1 nats below ln(vocabulary) does not return to it by itself; 2e-5 is the rounding of a mean
 of logarithms in single precision."""
+
+
+class UniformAnswer:
+    """Detects a model that answers every token alike, although it had learned more: a loss of exactly ln(vocabulary).
+
+    >>> uniform = UniformAnswer()
+    >>> [uniform.update(gap) for gap in (0.0, -1.0, math.nan, 1e-6)]
+    [False, False, False, True]
+    """
+
+    def __init__(self, tolerance_nats: float = UNIFORM_NATS) -> None:
+        self._tolerance_nats = tolerance_nats
+        self._lowest_gap = math.inf
+
+    def update(self, gap: float) -> bool:
+        """Whether it does so in the next record, whose loss lies ``gap`` above ln(vocabulary)."""
+        uniform = abs(gap) <= self._tolerance_nats and self._lowest_gap < -LEARNED_NATS
+        if gap < self._lowest_gap:
+            self._lowest_gap = gap
+        return uniform
 
 
 class LossEvidence:
@@ -43,9 +64,9 @@ class LossEvidence:
             window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
         )
         self._validation = math.nan
-        self._lowest_gap = math.inf
+        self._uniform = UniformAnswer()
 
-    def update(self, observation: Observation, context: Context) -> tuple[float, ...]:
+    def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
         """The statistics of the next record."""
         if observation.evaluated or math.isinf(observation["validation_loss"]):
             self._validation = self._evaluation.update(bounded(observation["validation_loss"]))
@@ -54,15 +75,11 @@ class LossEvidence:
         z, before = context.loss_z, self._before
         self._before = z
         lasting = min(z, before) if before == before else math.nan
+        gap = observation["uniform_gap"]
+        uniform = self._uniform.update(gap) or math.isinf(gap)
         return (
             lasting,
             self._drift.update(z, planned=context.planned),
             self._validation,
-            self._uniform(observation["uniform_gap"]),
+            math.inf if uniform else 0.0 if gap == gap else math.nan,
         )
-
-    def _uniform(self, gap: float) -> float:
-        answers_alike = abs(gap) <= UNIFORM_NATS and self._lowest_gap < -LEARNED_NATS
-        if gap < self._lowest_gap:
-            self._lowest_gap = gap
-        return math.inf if answers_alike or math.isinf(gap) else 0.0 if gap == gap else math.nan

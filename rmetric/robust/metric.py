@@ -13,16 +13,29 @@ from numpy.typing import NDArray
 
 from rmetric.errors import UserError
 from rmetric.records import Observation, Observations
-from rmetric.robust.context import Habit, RunSoFar
+from rmetric.robust.context import RunContext
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
-from rmetric.robust.reference import WARM_UP, WINDOW, Tail
+from rmetric.robust.reference import WARM_UP, WINDOW
+from rmetric.robust.surprise import BaseRate, Tail
 from rmetric.signals import Weights
 
 VERSION = 2
+"""Version of the file of settings."""
 SHIPPED = Path(__file__).with_name("settings.json")
 """Settings that come with this package."""
+COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)
+"""Evidence of λ, σ² and ΔL."""
+STATISTICS = tuple(name for component in COMPONENTS for name in component.statistics)
+"""All statistics, in the order of :class:`Statistics`."""
+READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
+"""Measurements that the metric sees."""
+NORM_EXPONENT = 4.0
+"""Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, and so does
+a restart of the learning rate: they are far from independent in healthy runs, and with 1 (Fisher's sum) such everyday
+agreement set the threshold. With 4 two that are equally strong count for a fifth more than one. On the fit half F1 is
+the same from 2 to 8, and with 4 warnings come earliest."""
 
 
 class RobustSettings(NamedTuple):
@@ -74,21 +87,6 @@ def _shipped() -> RobustSettings:
     return RobustSettings.of(SHIPPED.read_text(encoding="utf-8"))
 
 
-COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)
-"""λ, σ², ΔL."""
-STATISTICS = tuple(name for component in COMPONENTS for name in component.statistics)
-"""All statistics, in the order of :class:`Statistics`."""
-READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
-"""Measurements that the metric sees."""
-
-
-AGREEMENT = 4.0
-"""Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, and so does
-a restart of the learning rate: they are far from independent in healthy runs, and with 1 (Fisher's sum) such everyday
-agreement set the threshold. With 4 two that are equally strong count for a fifth more than one. On the fit half F1 is
-the same from 2 to 8, and with 4 warnings come earliest."""
-
-
 class RobustRValue(NamedTuple):
     """R of one record, what it is made of, and what contributed most."""
 
@@ -98,7 +96,7 @@ class RobustRValue(NamedTuple):
     sigma_sq_evidence: float
     delta_l_evidence: float
     """Surprise of each component: −log₁₀ of the false alarms a healthy step that its strongest statistic would give,
-    less what is a habit of this run."""
+    less what is the base rate of this run."""
     cause: str
     """Measurement with the largest weighted surprise; empty if there is none."""
 
@@ -107,12 +105,12 @@ class Statistics:
     """Everything that is computed of a run before anything fitted comes in; streams."""
 
     def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
-        self._so_far = RunSoFar(window, warm_up)
+        self._context = RunContext(window, warm_up)
         self._components = [component(window, warm_up) for component in COMPONENTS]
 
     def update(self, observation: Observation) -> list[tuple[float, ...]]:
         """One tuple a component, NaN where a statistic cannot be judged."""
-        context = self._so_far.update(observation)
+        context = self._context.update(observation)
         return [component.update(observation, context) for component in self._components]
 
     @classmethod
@@ -130,8 +128,8 @@ class RobustRMetric:
         R = \\Big(\\sum_c (w_c s_c)^4\\Big)^{1/4}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01) - h_j
 
     with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs,
-    and h_j what this run's :class:`~rmetric.robust.context.Habit` takes off. So all evidence is in one unit; one strong
-    statistic alerts alone, and agreement of several adds up.
+    and h_j what this run's :class:`~rmetric.robust.surprise.BaseRate` explains. So all evidence is in one unit; one
+    strong statistic alerts alone, and agreement of several adds up.
 
     Parameters
     ----------
@@ -159,7 +157,7 @@ class RobustRMetric:
         self._statistics = Statistics(window=window, warm_up=warm_up)
         nothing = Tail((), ())
         self._judges = [
-            [(self._settings.tails.get(name, nothing), Habit(), name.partition(".")[0]) for name in part.statistics]
+            [(self._settings.tails.get(name, nothing), BaseRate(), name.partition(".")[0]) for name in part.statistics]
             for part in COMPONENTS
         ]
 
@@ -184,17 +182,17 @@ class RobustRMetric:
             self._settings.weights, self._judges, self._statistics.update(observation), strict=True
         ):
             strongest = 0.0
-            for (tail, habit, name), value in zip(judges, values, strict=True):
+            for (tail, base_rate, name), value in zip(judges, values, strict=True):
                 if value != value:
                     continue
-                surprise = habit.temper(observation.step, tail.surprise(value))
+                surprise = base_rate.beyond(observation.step, tail.surprise(value))
                 if surprise > strongest:
                     strongest = surprise
                     if weight * surprise > most:
                         most, cause = weight * surprise, name
             evidence.append(strongest)
-            total += (weight * strongest) ** AGREEMENT if strongest else 0.0
-        r = total ** (1.0 / AGREEMENT)
+            total += (weight * strongest) ** NORM_EXPONENT if strongest else 0.0
+        r = total ** (1.0 / NORM_EXPONENT)
         broken = next((name for name in READS if observation[name] == math.inf), "")
         if broken:
             r, cause = math.inf, cause if most == math.inf else broken

@@ -1,11 +1,10 @@
-"""Running references of a signal that outliers cannot move, and how rarely a healthy run exceeds them."""
+"""Running references of a signal that outliers cannot move, and the CUSUM of deviations from them."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
-from typing import NamedTuple
 
 WINDOW, WARM_UP = 96, 72
 """Records that make level and scale, and that must have been there before the first score. They are records and not
@@ -14,6 +13,10 @@ CLIP = 5.0
 """Scales from its level at which a value enters the window: beyond nearly all noise, below what harms."""
 NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
+FIRST_MEDIAN = 16
+"""Values before the first difference to a median is taken."""
+CUSUM_CAP, CUSUM_CEILING = 3.0, 60.0
+"""What one record counts at most, so that it takes several to raise an alert, and the sum at most."""
 
 
 class SortedWindow:
@@ -120,10 +123,6 @@ def logarithm(value: float) -> float:
     return math.log(value) if value > 0.0 else math.nan
 
 
-CAP, CEILING = 3.0, 60.0
-"""What one record counts at most, so that it takes several to raise an alert, and the sum at most."""
-
-
 class Cusum:
     """One-sided CUSUM of standardised values, each of which counts only up to a cap.
 
@@ -148,7 +147,7 @@ class Cusum:
     [0.0, 1.0, 4.5, 4.5, 3.0]
     """
 
-    def __init__(self, *, allowance: float, cap: float = CAP, ceiling: float = CEILING) -> None:
+    def __init__(self, *, allowance: float, cap: float = CUSUM_CAP, ceiling: float = CUSUM_CEILING) -> None:
         self.allowance, self.cap, self.ceiling = allowance, cap, ceiling
         self.value = 0.0
 
@@ -159,10 +158,6 @@ class Cusum:
         elif not planned and not math.isnan(z):
             self.value = min(max(0.0, self.value + min(z, self.cap) - self.allowance), self.ceiling)
         return self.value
-
-
-FIRST_MEDIAN = 16
-"""Values before the first difference to a median is taken."""
 
 
 class RobustTrend:
@@ -223,46 +218,3 @@ class RobustTrend:
         self._values.add(min(max(value, expected - reach), expected + reach))
         self.excess = error - lag
         return self.excess / scale
-
-
-EVERYDAY_PER_STEP = 0.01
-"""False alarms a healthy step that surprise nobody: evidence is counted from there, and noise adds up to nothing."""
-DECADES_PER_DOUBLING = 1.0
-"""Beyond the largest healthy value nothing is measured. A power law is assumed, as heavy as f ~ x^-3.3."""
-LARGEST = 10.0
-"""Surprise of a finite statistic: no study can tell one false alarm in 10^12 steps from fewer."""
-
-
-class Tail(NamedTuple):
-    """Surprise of a statistic: how rare the false alarms are that a bar of that height alone would give, in decades.
-
-    .. math:: s(x) = -\\log_{10} (f(x) / 0.01)
-
-    with f(x) the alert episodes that begin in a healthy step for a bar at x. 0 below the first measured height, linear
-    between the heights, a decade for each doubling beyond the last of them.
-    """
-
-    bars: tuple[float, ...]
-    """Values of the statistic, increasing."""
-    surprises: tuple[float, ...]
-    """Decades; increasing, at least 0."""
-
-    def surprise(self, statistic: float) -> float:
-        """From 0 to :data:`LARGEST`; infinite for infinity, 0 for NaN, which is no evidence.
-
-        >>> Tail((1.0, 2.0, 4.0), (0.0, 1.0, 2.0)).surprise(3.0)
-        1.5
-        >>> [Tail((1.0, 2.0), (0.0, 1.0)).surprise(x) for x in (0.5, 4.0, 1e9, math.nan, math.inf)]
-        [0.0, 2.0, 10.0, 0.0, inf]
-        """
-        bars, surprises = self.bars, self.surprises
-        if not bars or not statistic >= bars[0]:
-            return 0.0 if statistic < math.inf or statistic != statistic else math.inf
-        if statistic == math.inf:
-            return math.inf
-        if statistic >= bars[-1]:
-            beyond = DECADES_PER_DOUBLING * math.log2(statistic / bars[-1]) if bars[-1] > 0.0 else 0.0
-            return min(surprises[-1] + beyond, LARGEST)
-        upper = bisect_right(bars, statistic)
-        share = (statistic - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
-        return surprises[upper - 1] + share * (surprises[upper] - surprises[upper - 1])

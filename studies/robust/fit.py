@@ -29,9 +29,8 @@ from rmetric.evaluation.split import digest, folds, halves
 from rmetric.evaluation.studies import Study, in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, threshold_within_budget
 from rmetric.records import write_atomically
-from rmetric.robust.context import Habit
-from rmetric.robust.metric import AGREEMENT, COMPONENTS, SHIPPED, STATISTICS, VERSION, Statistics
-from rmetric.robust.reference import EVERYDAY_PER_STEP, Tail
+from rmetric.robust.metric import COMPONENTS, NORM_EXPONENT, SHIPPED, STATISTICS, VERSION, Statistics
+from rmetric.robust.surprise import EVERYDAY_PER_STEP, BaseRate, Tail
 from rmetric.signals import Weights
 
 Floats = NDArray[np.float64]
@@ -149,7 +148,7 @@ def evidence(tails: dict[str, Tail], timeline: Timeline, statistics_NJ: Floats) 
 
 
 def surprises(tails: dict[str, Tail], timeline: Timeline, statistics_NJ: Floats) -> Floats:
-    """Surprise of each statistic, less what is a habit of the run; shape (statistics, records)."""
+    """Surprise of each statistic, less what its base rate explains; shape (statistics, records)."""
     found = np.stack([_surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)])
     for low, high in itertools.pairwise(timeline.bounds.tolist()):
         for surprise_N, statistic_N in zip(found[:, low:high], statistics_NJ[low:high].T, strict=True):
@@ -158,12 +157,12 @@ def surprises(tails: dict[str, Tail], timeline: Timeline, statistics_NJ: Floats)
 
 
 def _temper(surprise_N: Floats, statistic_N: Floats, step_N: NDArray[np.int64]) -> None:
-    """Take off, in place, what is a habit of the run."""
+    """Take off, in place, what the run's base rate explains."""
     judged, moved = np.flatnonzero(~np.isnan(statistic_N)), np.flatnonzero(surprise_N)
     if len(moved):
-        habit = Habit()
-        habit.temper(int(step_N[judged[0]]), 0.0)
-        surprise_N[moved] = [habit.temper(int(step_N[k]), float(surprise_N[k])) for k in moved]
+        base_rate = BaseRate()
+        base_rate.beyond(int(step_N[judged[0]]), 0.0)
+        surprise_N[moved] = [base_rate.beyond(int(step_N[k]), float(surprise_N[k])) for k in moved]
 
 
 def _surprise(tail: Tail | None, statistic_N: Floats) -> Floats:
@@ -174,7 +173,7 @@ def _surprise(tail: Tail | None, statistic_N: Floats) -> Floats:
 
 def weigh(weights: Weights, evidence_3N: Floats) -> Floats:
     """R of evidence, shape (records,); as :class:`RobustRMetric`, up to rounding."""
-    return ((np.array(weights)[:, None] * evidence_3N) ** AGREEMENT).sum(axis=0) ** (1.0 / AGREEMENT)
+    return ((np.array(weights)[:, None] * evidence_3N) ** NORM_EXPONENT).sum(axis=0) ** (1.0 / NORM_EXPONENT)
 
 
 def weight_grid() -> list[Weights]:

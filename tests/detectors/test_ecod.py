@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import DETECTORS, make_detector
-from rmetric.detectors.novelty import RunFeatures
+from rmetric.detectors.features import RunFeatures
 from rmetric.records import Observations
 from tests.helpers import bits, healthy_observations
 
@@ -39,7 +39,7 @@ def test_the_future_of_a_long_run_changes_nothing(monkeypatch: pytest.MonkeyPatc
     observations = healthy_observations()
     ecod = make_detector("ecod")
     expected = ecod.score_run(observations)
-    monkeypatch.setattr("rmetric.detectors.novelty.BLOCK", 7)
+    monkeypatch.setattr("rmetric.detectors.novelty.ECOD_BLOCK", 7)
     assert bits(ecod.score_run(observations)) == bits(expected)
     observations["sigma_sq"][300:] *= 50.0
     wild = ecod.score_run(Observations(observations.step, observations.columns))

@@ -10,7 +10,7 @@ from river.anomaly import HalfSpaceTrees
 from river.preprocessing import MinMaxScaler
 
 from rmetric.detectors import HalfSpaceTreesDetector
-from rmetric.detectors.novelty import READS, RunFeatures
+from rmetric.detectors.features import READS, RunFeatures
 from rmetric.records import Observations
 from rmetric.state import restore, state_of
 from tests.helpers import bits, healthy_observations

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import OlmoSpike
-from rmetric.detectors import spike_rules as olmo_spike
 from rmetric.records import Observations
 from tests.helpers import bits
 
@@ -53,5 +52,5 @@ def test_a_window_that_stands_still_says_nothing() -> None:
 
 def test_the_blocks_of_a_long_run_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = OlmoSpike().score_run(_run(_noisy()))
-    monkeypatch.setattr(olmo_spike, "BLOCK", 50)
+    monkeypatch.setattr("rmetric.detectors.spike_rules.OLMO_BLOCK", 50)
     assert bits(OlmoSpike().score_run(_run(_noisy()))) == bits(expected)

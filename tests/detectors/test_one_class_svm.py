@@ -8,7 +8,7 @@ from sklearn.preprocessing import RobustScaler
 from sklearn.svm import OneClassSVM
 
 from rmetric.detectors import OneClassSvm
-from rmetric.detectors.novelty import RunFeatures
+from rmetric.detectors.features import RunFeatures
 from rmetric.records import Observations
 from tests.helpers import bits, healthy_observations
 

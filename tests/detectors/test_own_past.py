@@ -7,8 +7,8 @@ import pytest
 
 from rmetric.detectors import (
     DETECTORS,
-    Alarming,
     AttentionEntropy,
+    Direction,
     OwnPastDetector,
     QkEntropy,
     QkSpectralNorm,
@@ -35,19 +35,19 @@ def test_every_one_reads_what_the_mechanism_monitors_measure() -> None:
     for kind in FAMILY.values():
         assert kind.reads == tuple(kind.watched)
         assert {*kind.reads} <= {*MECHANISM}
-        assert all(usual.floor > 0 for usual in kind.watched.values())
+        assert all(rule.floor > 0 for rule in kind.watched.values())
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_a_usual_run_is_quiet_and_the_alarming_direction_alarms(name: str) -> None:
-    for signal, usual in FAMILY[name].watched.items():
+    for signal, rule in FAMILY[name].watched.items():
         for direction in (1.0, -1.0):
             values = _usual()
-            values[80:] = values[80:] * 20.0**direction if usual.logarithmic else values[80:] + direction
+            values[80:] = values[80:] * 20.0**direction if rule.logarithmic else values[80:] + direction
             scores = _scores(FAMILY[name](), **{signal: values})  # type: ignore[call-arg]
             threshold = FAMILY[name]().threshold  # type: ignore[call-arg]
             assert np.nanmax(scores[:80]) <= threshold
-            alarming = usual.alarming is Alarming.MOVES or (usual.alarming is Alarming.RISES) == (direction > 0)
+            alarming = rule.alarming is Direction.EITHER or (rule.alarming is Direction.UP) == (direction > 0)
             assert (scores[80] > threshold) == alarming
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import median_abs_deviation
 
 from rmetric.detectors import RobustZ
-from rmetric.detectors.robust_z import RobustReference
 from rmetric.records import Observations
+from rmetric.robust.reference import RobustReference
 
 
 def reference(**changes: float) -> RobustReference:

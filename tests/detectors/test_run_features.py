@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import CausalIsolationForest, OneClassSvm, StreamingDetector
-from rmetric.detectors.novelty import RunFeatures, clipped
+from rmetric.detectors.base import clipped
+from rmetric.detectors.features import RunFeatures
 from rmetric.records import Observation, Observations
 from rmetric.state import restore, state_of
 from tests.helpers import bits, healthy_observations

@@ -12,7 +12,7 @@ from rmetric.detectors import make_detector
 from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.records import MEASUREMENTS, Observation
 from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings
-from rmetric.robust.reference import Tail
+from rmetric.robust.surprise import Tail
 from rmetric.signals import Weights
 from rmetric.state import restore, state_of
 from tests.helpers import bits

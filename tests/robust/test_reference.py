@@ -1,4 +1,4 @@
-"""Median and MAD of a window: against SciPy, at every length, with ties."""
+"""Running references: median and MAD against SciPy; a trend taken out of both; Page's CUSUM with a cap for outliers."""
 
 import math
 
@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from scipy.stats import median_abs_deviation
 
-from rmetric.detectors import robust_z
-from rmetric.robust.reference import RobustReference, SortedWindow
+from rmetric.robust.reference import Cusum, RobustReference, RobustTrend, SortedWindow
 
 values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.integers(-3, 3).map(float)), min_size=1, max_size=30)
 
@@ -49,5 +48,105 @@ def test_a_calm_signal_is_judged_by_the_floor() -> None:
     assert reference.update(2.3) == pytest.approx(3.0)
 
 
-def test_the_detector_of_robust_scores_uses_this_one() -> None:
-    assert robust_z.RobustReference is RobustReference
+# -- trend
+
+
+def trend(**changes: float) -> RobustTrend:
+    return RobustTrend(**{"window": 64, "warm_up": 48, "floor": 1e-6, "clip": 5.0, **changes})  # type: ignore[arg-type]
+
+
+def scores(values: np.ndarray, **changes: float) -> np.ndarray:
+    judge = trend(**changes)
+    return np.array([judge.update(value) for value in values.tolist()])
+
+
+def noise(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0.0, 0.1, n)
+
+
+def test_noise_without_a_trend_has_scores_of_one_scale() -> None:
+    z = scores(2.0 + noise(2000))[64:]
+    assert np.std(z) == pytest.approx(1.0, abs=0.15)
+    assert abs(np.mean(z)) < 0.1
+
+
+@pytest.mark.parametrize("slope", [-0.001, -0.01, -0.1])
+def test_the_scale_is_that_of_the_noise_however_steep_the_signal_falls(slope: float) -> None:
+    z = scores(5.0 + slope * np.arange(2000) + noise(2000))[128:]
+    assert np.std(z) == pytest.approx(1.0, abs=0.2)
+    # What is left of the lag is at most the margin of one scale.
+    assert -1.4 < np.mean(z) < 0.1
+
+
+def test_a_rising_signal_is_not_explained_away() -> None:
+    assert np.mean(scores(5.0 + 0.01 * np.arange(400) + noise(400))[128:]) > 2.0
+
+
+def test_a_lasting_shift_is_believed_after_half_a_window_and_not_before() -> None:
+    values = 2.0 + noise(400)
+    values[200:] += 0.4
+    z = scores(values)
+    assert np.mean(z[200:228]) > 3.0
+    assert np.mean(z[300:]) < 0.5
+
+
+def test_outliers_never_raise_their_own_bar() -> None:
+    values = 2.0 + noise(300)
+    values[200:210] = 1e6
+    z = scores(values)
+    assert (z[200:210] > 1e6).all()
+    assert np.abs(z[210:230]).max() < 5.0
+
+
+def test_infinity_passes_nan_waits_and_neither_leaves_a_trace() -> None:
+    one, other = trend(), trend()
+    for value in (2.0 + noise(100)).tolist():
+        one.update(value)
+        other.update(value)
+    assert one.update(math.inf) == math.inf
+    assert math.isnan(one.update(math.nan))
+    assert one.update(2.1) == other.update(2.1)
+
+
+def test_the_warm_up_is_as_long_as_it_says() -> None:
+    assert np.flatnonzero(~np.isnan(scores(2.0 + noise(80))))[0] == 48
+
+
+# -- CUSUM
+
+
+def cusum(**changes: float) -> Cusum:
+    return Cusum(**{"allowance": 0.5, "cap": 5.0, "ceiling": 60.0, **changes})
+
+
+def test_against_the_closed_form() -> None:
+    z = np.random.default_rng(0).normal(0.0, 1.0, 300)
+    path = np.concatenate([[0.0], np.cumsum(np.minimum(z, 5.0) - 0.5)])
+    expected = path[1:] - np.minimum.accumulate(path)[1:]
+    ours = cusum(ceiling=math.inf)
+    assert [ours.update(value) for value in z.tolist()] == pytest.approx(expected.tolist())
+
+
+def test_one_outlier_counts_up_to_the_cap() -> None:
+    assert cusum().update(1e9) == 4.5
+
+
+def test_infinity_fills_it_and_nan_leaves_it() -> None:
+    ours = cusum()
+    assert ours.update(math.inf) == 60.0
+    assert ours.update(math.nan) == 60.0
+    assert ours.update(-math.inf) == 0.0
+
+
+def test_the_evidence_fades_from_the_ceiling() -> None:
+    ours = cusum()
+    for _ in range(1000):
+        ours.update(5.0)
+    assert [ours.update(0.0) for _ in range(120)][-1] == 0.0
+
+
+def test_a_planned_change_leaves_it_unless_it_is_infinite() -> None:
+    ours = cusum()
+    ours.update(2.0)
+    assert ours.update(2.0, planned=True) == 1.5
+    assert ours.update(math.inf, planned=True) == 60.0
