@@ -1,4 +1,7 @@
-"""Faults: one file each, found by name in :data:`FAULTS`."""
+"""Faults: one contract, found by name in :data:`FAULTS`.
+
+The built-in ones are in alphabetical order, which is that of the tables; those of plug-ins follow as they are loaded.
+"""
 
 from rmetric.faults.base import (
     FAULTS,
@@ -16,9 +19,8 @@ from rmetric.faults.data_corruption import DataCorruption
 from rmetric.faults.expert_failure import ExpertFailure
 from rmetric.faults.gqa_mismatch import GqaMismatch
 from rmetric.faults.gradient_explosion import GradientExplosion
-from rmetric.faults.large_lr import LargeLr
+from rmetric.faults.learning_rate import LargeLr, LrSpike
 from rmetric.faults.low_precision_attention import LowPrecisionAttention
-from rmetric.faults.lr_spike import LrSpike
 from rmetric.faults.network_degradation import NetworkDegradation
 from rmetric.faults.node_failure import NodeFailure
 from rmetric.faults.parse import parse_fault
@@ -28,6 +30,7 @@ from rmetric.faults.router_imbalance import RouterImbalance
 from rmetric.faults.silent_data_corruption import SilentDataCorruption
 from rmetric.records import NO_FAULT
 
+FAULTS.sort(key=lambda name, fault: name)
 load_fault_entry_points()
 
 __all__ = [

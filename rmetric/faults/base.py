@@ -1,4 +1,4 @@
-"""What a fault is, and what it may touch: the processes of a run, never its verdict."""
+"""The contract of a fault: it disturbs the processes of a run, never its label."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ import numpy as np
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
+from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.records import NO_FAULT
 from rmetric.registry import Registry, load_entry_points
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from rmetric.live.run import LiveRun
-
-
-from rmetric.faults.processes import BoolsRT, Processes
-from rmetric.records import NO_FAULT
 
 FAULTS: Registry[type[Fault]] = Registry("fault")
 SEVERITIES = ("low", "medium", "high")
@@ -33,7 +31,7 @@ F = TypeVar("F", bound="type[Fault]")
 
 @dataclass(frozen=True, kw_only=True)
 class Fault(ABC):
-    """One way for training to go wrong. One file a fault; its docstring says what physically happens."""
+    """One way for training to go wrong; its docstring says what physically happens."""
 
     name: ClassVar[str] = ""
     """Registered name."""

@@ -1,51 +1,94 @@
-"""What the faults of the learning rate share."""
+"""A learning rate that is far too high: for a while, or for good."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.architectures import Architecture
 from rmetric.errors import UserError
+from rmetric.faults.base import Fault, register_fault
 from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.response import effect_of, respond
+from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from rmetric.live.run import LiveRun
 
 
-@contextmanager
-def learning_rate_times(training: LiveRun, factor: float) -> Iterator[None]:
-    """Multiply the learning rate of a live run as long as the context lasts.
+@dataclass(frozen=True, kw_only=True)
+class LearningRateFault(Fault):
+    """The learning rate is multiplied by a factor.
 
-    Several multiply each other and may end in any order, as the parts of a combined fault do.
+    Simulated, the dose is ln(factor × scheduled over peak learning rate): late in the schedule a factor does less.
     """
-    training.learning_rate_factor *= factor
-    try:
-        yield
-    finally:
-        training.learning_rate_factor /= factor
+
+    factor: float = 15.0
+    """Multiple of the scheduled learning rate."""
+
+    def __post_init__(self) -> None:
+        if not self.factor > 0.0:
+            raise UserError(f"{self.name} has factor={self.factor}; choose one above 0")
+
+    def dose(self, architecture: Architecture) -> float:
+        """ln(factor) at the peak of the schedule; 0 for a rate that is not too high."""
+        return max(0.0, log(self.factor))
+
+    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        scheduled_R = state.learning_rate_rel[np.arange(state.runs), np.argmax(active, axis=1)]
+        effect = effect_of(self, state, np.maximum(0.0, np.log(self.factor * scheduled_R)))
+        respond(self, state, active, rng, self._adapted(effect))
+        state.learning_rate_factor[active] *= self.factor
+
+    def _adapted(self, effect: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+        """The fitted effect as it is here."""
+        return effect
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        # Several multiply each other and may end in any order, as the parts of a combined fault do.
+        training.learning_rate_factor *= self.factor
+        try:
+            yield
+        finally:
+            training.learning_rate_factor /= self.factor
 
 
-def require_factor(name: str, factor: float) -> None:
-    """Raise :class:`UserError` unless a factor is above 0."""
-    if not factor > 0.0:
-        raise UserError(f"{name} has factor={factor}; choose one above 0")
+@register_fault("LR_SPIKE")
+@dataclass(frozen=True, kw_only=True)
+class LrSpike(LearningRateFault):
+    """The scheduler returns a multiple of the learning rate for some steps (a wrong restart, a unit error).
 
-
-def dose_of_factor(factor: float) -> float:
-    """Dose of a learning rate at its peak: ln(factor), 0 for one that is not too high.
-
-    >>> dose_of_factor(1.0), dose_of_factor(0.5)
-    (0.0, 0.0)
+    Within some steps the loss jumps by a share that grows with the factor; what the long steps tore down heals over
+    tens to hundreds of steps, or not at all. Under AdamW real runs do not run away to infinity.
     """
-    return max(0.0, log(factor))
+
+    source = "factors and duration: Fatima 2025 (authors' files); stability limit: Cohen et al. 2021, arXiv 2103.00065"
+    severities = {"low": {"factor": 5.0}, "medium": {"factor": 15.0}, "high": {"factor": 25.0}}  # noqa: RUF012
+
+    duration_steps: int = 20
 
 
-def doses_at_onset(factor: float, state: Processes, active: BoolsRT) -> NDArray[np.float64]:
-    """Dose of each run, (R,): where the schedule has come down at the onset, a factor does less."""
-    scheduled = state.learning_rate_rel[np.arange(state.runs), np.argmax(active, axis=1)]
-    return np.maximum(0.0, np.log(factor * scheduled))
+@register_fault("LARGE_LR")
+@dataclass(frozen=True, kw_only=True)
+class LargeLr(LearningRateFault):
+    """The learning rate is a multiple of what it should be until the run ends.
+
+    Simulated, it responds as a spike of the same factor does (:class:`LrSpike`), and what is lost stays lost as long as
+    the fault lasts: an assumption, for no run that the simulator is fitted to has this fault.
+    """
+
+    source = "Huang et al. 2026, arXiv 2606.28116 (large learning rate)"
+    severities = {"low": {"factor": 3.0}, "medium": {"factor": 6.0}, "high": {"factor": 12.0}}  # noqa: RUF012
+    responds_as = "LR_SPIKE"
+
+    factor: float = 6.0
+
+    def _adapted(self, effect: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+        return {**effect, "floor": np.maximum(effect["floor"], effect["jump"]), "kick": 0.0 * effect["kick"]}

@@ -1,8 +1,4 @@
-"""What training does when a fault is brought upon it: fitted to real runs, and applied to simulated ones.
-
-The numbers stand in ``rmetric/simulation/parameters.json``, one :class:`Response` for each fault and severity. Which
-number is measured how is said under each field; ``python -m studies.calibration.calibrate`` fits them.
-"""
+"""The processes of simulated runs that a fault may disturb, and the fitted response of training to a fault."""
 
 from __future__ import annotations
 
@@ -14,15 +10,25 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 
+FloatsRT = NDArray[np.float64]
+BoolsRT = NDArray[np.bool_]
+FLOOR_RATE = 0.01
+"""Share of the way back from a floor that is covered in a step, where no fault says otherwise."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """Effect of one fault at one severity, t ≥ 1 steps after its onset. The relative excess of the held-out loss is
+    """Effect of one fault at one severity, t ≥ 1 steps after its onset; fitted to real runs, applied to simulated ones.
+
+    The relative excess of the held-out loss is
 
     .. math:: e_t = s \\, (K e^{-h t} + F + (J - F) e^{-\\max(t - D, 0) / \\tau}) + w_t
 
     with h the healing rate of healthy training, s a run's own log-normal strength, D its own delay and w the wobble.
     Where there is a delay, s is the strength of what comes after it: runs that wait at J have it in common.
+
+    The numbers of each fault and severity stand in ``rmetric/simulation/parameters.json``, with the docstrings of the
+    fields below; ``python -m studies.calibration.calibrate`` fits them.
     """
 
     kick: float = 0.0
@@ -67,19 +73,9 @@ class Response:
 FACTORS = ("grad_norm_onset", "grad_norm_early", "grad_norm_lasting", "worker_spread", "update_rms")
 """Fields that are 1 where nothing happens, and are interpolated by their logarithm."""
 SHAPES = ("time_constant_steps",)
-"""Fields that say how, not how much: they do not fade with the dose."""
+"""Fields of shape, not of size: they do not fade with the dose."""
 FATES = ("collapse_share", "non_finite_share", "non_finite_gradient_share")
 """Fields of which at most one comes true in a run."""
-
-
-FLOOR_RATE = 0.01
-"""Share of the way back from a floor that is covered in a step, where no fault says otherwise."""
-
-
-FloatsRT = NDArray[np.float64]
-
-
-BoolsRT = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,7 @@ class Processes:
     healing_rate: float
     """Log-rate a step at which a small excess heals at peak learning rate. Read only."""
     responses: Mapping[str, Mapping[str, Response]]
-    """What real training did: fault → severity → response; see :func:`rmetric.faults.response.respond`. Read only."""
+    """Fitted responses, fault → severity → response; see :func:`rmetric.faults.response.respond`. Read only."""
     learning_rate_factor: FloatsRT
     """Multiplies the learning rate, (R, T)."""
     gradient_factor: FloatsRT
@@ -175,7 +171,7 @@ class Processes:
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
         """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.
 
-        Floors of several faults add up; the pace is that of the fastest.
+        Floors of several faults add up; the rate is that of the fastest.
         """
         own = 1.0 / time_constant_steps_R1
         rate = np.where(self.floor_rate != FLOOR_RATE, np.maximum(own, self.floor_rate), own)

@@ -13,8 +13,6 @@ from rmetric.faults.processes import FACTORS, FATES, SHAPES, BoolsRT, Processes,
 from rmetric.streams import RunStreams
 
 FloatsR1 = NDArray[np.float64]
-
-
 COLLAPSES, BREAKS, BREAKS_GRADIENT = range(len(FATES))
 """Places in :data:`FATES`."""
 
@@ -57,7 +55,7 @@ def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, ef
 
 
 def fates(effect: Mapping[str, FloatsR1], rng: RunStreams) -> NDArray[np.int64]:
-    """What becomes of each run at once, (R, 1): :data:`COLLAPSES`, :data:`BREAKS`, :data:`BREAKS_GRADIENT`, or more."""
+    """Fate of each run at once, (R, 1): :data:`COLLAPSES`, :data:`BREAKS`, :data:`BREAKS_GRADIENT`, or none of them."""
     edges = np.cumsum([effect[share] for share in FATES], axis=0)
     return np.asarray((rng.random("fate", size=())[:, None] >= edges).sum(axis=0))
 
@@ -72,7 +70,7 @@ def _delay_steps(effect: Mapping[str, FloatsR1], rng: RunStreams) -> FloatsR1:
 def gradient_factor(
     effect: Mapping[str, FloatsR1], elapsed: NDArray[np.int64], active: BoolsRT, healing_rate: float
 ) -> NDArray[np.float64]:
-    """That of the onset's own step, then from the early factor to the lasting one at the healing rate, geometrically.
+    """Factor of the onset's own step, then from the early one to the lasting one at the healing rate, geometrically.
 
     1 where the fault is off.
 
@@ -105,7 +103,7 @@ def effect_of(fault: Fault, state: Processes, dose_R: NDArray[np.float64] | None
     fault
         With its parameters; its :meth:`~rmetric.faults.Fault.dose` says where it lies between the severities.
     state
-        Of the group; holds the fitted responses.
+        Processes of the group; they hold the fitted responses.
     dose_R
         Dose of each run, where they differ.
     """
