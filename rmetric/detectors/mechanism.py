@@ -23,6 +23,7 @@ class Direction(Enum):
     DOWN = "down"
     EITHER = "either"
     """The source names the measurement and no direction."""
+    MOVES = EITHER
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class DeviationRule:
     logarithmic: bool = False
     """Take the natural logarithm first: for sizes, whose changes are ratios, and for entropies that collapse to nothing
     from far below 1. A value of 0 is then not judged."""
+
+
+Alarming, Usual = Direction, DeviationRule  # former names
 
 
 @dataclass(kw_only=True)
