@@ -25,7 +25,7 @@ from rmetric.live.models import TINY_MODELS, tiny_model
 from rmetric.live.run import LiveRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismWatch
-from rmetric.monitor.mechanism.watch import AtOnce, Beside
+from rmetric.monitor.mechanism.watch import BackgroundExecutor, InlineExecutor
 
 GOAL_PCT = 2.0
 RESAMPLES = 2_000
@@ -67,8 +67,8 @@ def _measure(name: str, args: Any) -> dict[str, Any]:
     kinds: dict[str, tuple[dict[str, Any], int]] = {
         **{kind: ({"monitors": (kind,), "stride": 1}, args.steps) for kind in MONITORS if kind in everything},
         "all": ({"monitors": everything, "stride": 1}, args.steps),
-        "all, at once": ({"monitors": everything, "stride": 1, "where": AtOnce}, args.steps),
-        "all, on a thread beside": ({"monitors": everything, "stride": 1, "where": Beside}, args.steps),
+        "all, at once": ({"monitors": everything, "stride": 1, "executor": InlineExecutor}, args.steps),
+        "all, on a thread beside": ({"monitors": everything, "stride": 1, "executor": BackgroundExecutor}, args.steps),
         "all, at the default stride": ({"monitors": everything, "stride": STRIDE}, STRIDE),
     }
     _block(run, None, STRIDE)

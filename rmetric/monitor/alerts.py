@@ -31,7 +31,7 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Suspects:
+class GradientOutliers:
     """Which gradients stand out in a step."""
 
     non_finite: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class Suspects:
     """By which factor."""
 
 
-def compose(
+def alert_message(
     detector: StreamingDetector,
     observation: Observation,
     score: float,
-    suspects: Suspects,
+    outliers: GradientOutliers,
     vocabulary: int | None,
     worst: Mapping[str, str] | None = None,
 ) -> str:
@@ -54,7 +54,7 @@ def compose(
     if detector.cause in OF_THE_MACHINE:
         seen, advice = _of_the_machine(observation)
     else:
-        seen, advice = _findings(observation, suspects, vocabulary)
+        seen, advice = _findings(observation, outliers, vocabulary)
     reason = "; ".join(seen) or "no single value is out of its range"
     title = f"{detector.title}: {_number(score)}, above {_number(detector.threshold)}"
     where = (worst or {}).get(detector.cause)
@@ -72,11 +72,11 @@ def _of_the_machine(observation: Observation) -> tuple[list[str], str]:
     )
 
 
-def _findings(observation: Observation, suspects: Suspects, vocabulary: int | None) -> tuple[list[str], str]:
+def _findings(observation: Observation, outliers: GradientOutliers, vocabulary: int | None) -> tuple[list[str], str]:
     """What was seen, and what to do about the gravest of it."""
     loss, norm = observation["training_loss"], observation["grad_norm"]
-    if suspects.non_finite or math.isinf(norm):
-        where = _listed(suspects.non_finite) or "a gradient"
+    if outliers.non_finite or math.isinf(norm):
+        where = _listed(outliers.non_finite) or "a gradient"
         still = "the loss is still finite" if math.isfinite(loss) else "so is the loss"
         return (
             [f"the gradient of {where} is not finite, {still}"],
@@ -99,8 +99,8 @@ def _findings(observation: Observation, suspects: Suspects, vocabulary: int | No
             "Check the output projections for a corrupted weight and go back to the last checkpoint.",
         )
     seen = [f"loss {_number(loss)}, gradient norm {_number(norm)}, update RMS {_number(observation['update_rms'])}"]
-    if suspects.largest and suspects.growth > 2.0:
-        seen.append(f"the gradient of {suspects.largest} is {suspects.growth:.3g} times its recent mean")
+    if outliers.largest and outliers.growth > 2.0:
+        seen.append(f"the gradient of {outliers.largest} is {outliers.growth:.3g} times its recent mean")
     return seen, "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."
 
 

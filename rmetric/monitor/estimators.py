@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rmetric.monitor.readout import Readout
+from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
 
@@ -94,7 +94,7 @@ class Estimators:
     def observe(
         self,
         step: int,
-        readout: Readout,
+        numbers: StepNumbers,
         *,
         learning_rate: float,
         step_time_s: float,
@@ -109,14 +109,14 @@ class Estimators:
         ----------
         step
             Its number.
-        readout
+        numbers
             Its numbers.
         learning_rate
             Of the step.
         step_time_s
             Since the step before; NaN in the first one.
         spread
-            Where ``readout.parts`` come from.
+            Where ``numbers.parts`` come from.
         evaluated
             Whether :meth:`validation` was called since the step before.
         workers_with_events
@@ -127,22 +127,22 @@ class Estimators:
         """
         if step_time_s > 0:
             self.elapsed_s += step_time_s
-        loss = readout.scalars.get("training_loss", math.nan)
-        measured_loss = "training_loss" in readout.scalars
-        norm, non_finite = self._gradient(readout)
+        loss = numbers.scalars.get("training_loss", math.nan)
+        measured_loss = "training_loss" in numbers.scalars
+        norm, non_finite = self._gradient(numbers)
         values = {
             "training_loss": (loss if math.isfinite(loss) else math.inf) if measured_loss else math.nan,
             "validation_loss": self._validation_loss,
             "learning_rate": learning_rate,
             "grad_norm": norm,
-            "update_rms": _measured(readout.scalars, "update_rms"),
+            "update_rms": _measured(numbers.scalars, "update_rms"),
             "step_time_s": step_time_s,
             "lambda_": self._rate.value,
-            "sigma_sq": self._sigma_sq(readout, norm, spread),
+            "sigma_sq": self._sigma_sq(numbers, norm, spread),
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
-            "attention_logit_max": _measured({**mechanism, **readout.scalars}, "attention_logit_max"),
+            "attention_logit_max": _measured({**mechanism, **numbers.scalars}, "attention_logit_max"),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
         }
@@ -151,18 +151,18 @@ class Estimators:
         inside = {name: _at_log_precision(value) for name, value in mechanism.items() if name in MECHANISM}
         return Observation(step, **known, evaluated=evaluated, mechanism=inside)
 
-    def _gradient(self, readout: Readout) -> tuple[float, float]:
+    def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""
-        if not len(readout.norms):
+        if not len(numbers.norms):
             return math.nan, math.nan
-        broken = int(np.count_nonzero(~np.isfinite(readout.norms)))
+        broken = int(np.count_nonzero(~np.isfinite(numbers.norms)))
         self._non_finite_run = self._non_finite_run + 1 if broken else 0
         if broken and self._non_finite_run <= self._patience:
             return math.nan, math.nan
-        return (math.inf if broken else math.sqrt(float(readout.norms @ readout.norms))), float(broken)
+        return (math.inf if broken else math.sqrt(float(numbers.norms @ numbers.norms))), float(broken)
 
-    def _sigma_sq(self, readout: Readout, norm: float, spread: str) -> float:
-        parts = readout.parts
+    def _sigma_sq(self, numbers: StepNumbers, norm: float, spread: str) -> float:
+        parts = numbers.parts
         if len(parts) > 1:
             self.sources["sigma_sq"] = spread
             self.noise_scale = self._noise.update(parts, norm)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
-from rmetric.monitor.dispersion.base import Agreement
+from rmetric.monitor.dispersion.base import CollectiveGuard
 from rmetric.monitor.tensors import gathered
 
 
@@ -59,13 +59,13 @@ class _Shards:
     """Norms of whole gradients from those of their shards, by one small all-reduce over the processes."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group, self._agreement = group, Agreement(group)
+        self._group, self._guard = group, CollectiveGuard(group)
         self._agreed: bool | None = None
 
     def whole(self, norms: Tensor) -> Tensor | None:
         """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
         if self._agreed is None:
-            self._agreed = self._agreement.settle()
+            self._agreed = self._guard.all_ready()
         if not self._agreed:
             return None
         squares = norms.square()

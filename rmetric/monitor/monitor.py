@@ -19,24 +19,24 @@ from torch import Tensor, nn
 
 from rmetric.detectors import StreamingDetector
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.dispersion import WorkerLost, spread_of
+from rmetric.monitor.detector_set import Detections, DetectorSet
+from rmetric.monitor.dispersion import WorkerLost, dispersion_sources
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.measures import ENTRIES, GradientNorms, UpdateSize
-from rmetric.monitor.panel import Panel, Verdict
-from rmetric.monitor.readout import Computation, Packet
 from rmetric.monitor.recorder import Recorder, start_config, vocabulary_of
-from rmetric.monitor.repair.context import Repair
+from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
-from rmetric.monitor.repair.repairs import Repairs
+from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
+from rmetric.monitor.transfer import DeviceTransfer, StepComputation
 from rmetric.records import Event, Observation
 from rmetric.state import restore, state_of
 
 if TYPE_CHECKING:
     from rmetric.monitor.measures import AttentionLogits
     from rmetric.monitor.mechanism import MechanismWatch
-    from rmetric.monitor.mechanism.watch import Choice, OnItsWay
+    from rmetric.monitor.mechanism.watch import MonitorSelection, PendingMeasurement
 
 LOGGER = logging.getLogger("rmetric")
 DEFAULT_DETECTORS = ("numerics", "robust_z")
@@ -156,7 +156,7 @@ class TrainingMonitor:
         scaler: torch.amp.GradScaler | None = None,
         policy: Policy | Iterable[Policy] | None = None,
         attention_logits: bool = False,
-        mechanism: MechanismWatch | Choice | None = None,
+        mechanism: MechanismWatch | MonitorSelection | None = None,
         update_entries: int | None = ENTRIES,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -170,7 +170,7 @@ class TrainingMonitor:
         self._processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         self._gradients = GradientNorms(model)
-        self._panel = Panel(detectors, self._gradients.names, vocabulary)
+        self._panel = DetectorSet(detectors, self._gradients.names, vocabulary)
         thresholds = {name: detector.threshold for name, detector in self._panel.detectors.items()}
         whole = start_config(model, thresholds, vocabulary, self._processes, config or {})
         first = self._processes == 1 or dist.get_rank() == 0
@@ -183,7 +183,7 @@ class TrainingMonitor:
         self._step_times = StepTimes()
         self._attention = _attention_logits(model) if attention_logits else None
         self._mechanism = _mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None
-        self._spreads = spread_of(model)
+        self._spreads = dispersion_sources(model)
         # One process watches all that its host has: if every process did, λ would count each event many times.
         self._own_watch = HardwareWatch.automatic() if first and hardware in (None, True) else None
         self._watch = hardware if isinstance(hardware, HardwareWatch) else self._own_watch
@@ -202,7 +202,7 @@ class TrainingMonitor:
         return dict(self._panel.first)
 
     @property
-    def repairs(self) -> list[Repair]:
+    def repairs(self) -> list[RepairRecord]:
         """What the policies did, in the order of the steps."""
         return list(self._repairs.log) if self._repairs is not None else []
 
@@ -231,7 +231,7 @@ class TrainingMonitor:
         self.step_number += 1
         computation, proceed = self._computed(loss), True
         if self._repairs is not None:
-            recompute = self._mechanism.starting_anew(recompute) if self._mechanism and recompute else recompute
+            recompute = self._mechanism.restarting(recompute) if self._mechanism and recompute else recompute
             computation, proceed = self._repairs.before_update(self.step_number, computation, recompute, self._above)
         previous, self._pending = self._pending, self._measure(computation)
         if previous is not None:
@@ -355,14 +355,14 @@ class TrainingMonitor:
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
-    def _computed(self, loss: Tensor | float) -> Computation:
+    def _computed(self, loss: Tensor | float) -> StepComputation:
         """What the computation of a step has left with those who watched it; they begin anew. Waits for nothing."""
         present, norms = self._gradients.measure()
         parts, source = self._collect()
         attention = self._attention.collect() if self._attention else None
-        return Computation(torch.as_tensor(loss), present, norms, parts, source, attention)
+        return StepComputation(torch.as_tensor(loss), present, norms, parts, source, attention)
 
-    def _measure(self, computation: Computation) -> _Pending:
+    def _measure(self, computation: StepComputation) -> _Pending:
         """Put the numbers of this step on their way to the host; waits for nothing."""
         scalars = {
             "training_loss": computation.loss,
@@ -371,13 +371,13 @@ class TrainingMonitor:
         }
         validation, self._validation = self._validation, []
         rate = float(self._optimizer.param_groups[0]["lr"])
-        packet = Packet(computation.gradients, computation.norms, computation.parts, scalars)
+        transfer = DeviceTransfer(computation.gradients, computation.norms, computation.parts, scalars)
         inside = self._mechanism.step(self.step_number) if self._mechanism else None
-        return _Pending(self.step_number, packet, rate, self._step_time_s(), computation.spread, validation, inside)
+        return _Pending(self.step_number, transfer, rate, self._step_time_s(), computation.spread, validation, inside)
 
     def _nothing(self) -> _Pending:
         """A step of which nothing was measured."""
-        return _Pending(self.step_number, Packet([], None, None, {}), math.nan, self._step_time_s(), "", [])
+        return _Pending(self.step_number, DeviceTransfer([], None, None, {}), math.nan, self._step_time_s(), "", [])
 
     def _step_time_s(self) -> float:
         """Seconds since the step before; NaN in the first one of this process."""
@@ -393,13 +393,13 @@ class TrainingMonitor:
         return parts / scale.to(parts.device) if parts is not None and scale is not None else parts, name
 
     @_never_breaks(None)
-    def _process_pending(self) -> Verdict | None:
+    def _process_pending(self) -> Detections | None:
         pending, self._pending = self._pending, None
         return None if pending is None else self._process(pending)
 
-    def _process(self, pending: _Pending) -> Verdict:
+    def _process(self, pending: _Pending) -> Detections:
         """Look at the numbers of a step: estimate, score, log, warn."""
-        readout = pending.packet.read()
+        numbers = pending.transfer.read()
         inside = None if pending.mechanism is None else pending.mechanism.read()
         reports = self._hardware(pending.step_time_s)
         for _ in reports:
@@ -408,7 +408,7 @@ class TrainingMonitor:
             self._estimators.validation(loss)
         observation = self.last = self._estimators.observe(
             pending.step,
-            readout,
+            numbers,
             learning_rate=pending.learning_rate,
             step_time_s=pending.step_time_s,
             spread=pending.spread,
@@ -416,7 +416,7 @@ class TrainingMonitor:
             workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
             mechanism=inside.values if inside else {},
         )
-        verdict = self._panel.consult(observation, readout, inside.worst if inside else {})
+        verdict = self._panel.update(observation, numbers, inside.worst if inside else {})
         if not math.isinf(observation["training_loss"]):
             self._non_finite_since = None
         elif self._non_finite_since is None:
@@ -424,7 +424,7 @@ class TrainingMonitor:
         self._recorder.step(
             observation,
             verdict,
-            readout,
+            numbers,
             reports,
             elapsed_s=self._estimators.elapsed_s,
             sources=self._estimators.sources,
@@ -448,7 +448,7 @@ class TrainingMonitor:
             LOGGER.warning("%s", note)
         return reports + self._watch.drain()
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: Detections) -> None:
         """Call the user; an error of theirs is theirs, and the monitor goes on without them."""
         if self._on_alert is None or not verdict.alerts:
             return
@@ -459,8 +459,8 @@ class TrainingMonitor:
             self._on_alert = None
             LOGGER.warning("on_alert raised %s: %s; it is not called again", type(error).__name__, error)
 
-    def _repairs_of(self, policy: Policy | Iterable[Policy], model: nn.Module, vocabulary: int | None) -> Repairs:
-        return Repairs(
+    def _repairs_of(self, policy: Policy | Iterable[Policy], model: nn.Module, vocabulary: int | None) -> PolicyRunner:
+        return PolicyRunner(
             policy,
             model=model,
             optimizer=self._optimizer,
@@ -518,7 +518,7 @@ class TrainingMonitor:
         self._non_finite_since = restore(self._history, state["history"])[-1]
         for spread in self._spreads:
             if self._estimators.sources["sigma_sq"] == spread.name:
-                spread.measure_from_now_on()
+                spread.start_measuring()
         self._update.load_state_dict(state["update"])
         self._validation = list(state["validation"])
         self._recorder.load_state_dict(state["recorder"])
@@ -534,14 +534,14 @@ class _Pending:
     """A step whose numbers are on their way."""
 
     step: int
-    packet: Packet
+    transfer: DeviceTransfer
     learning_rate: float
     step_time_s: float
     spread: str
     """Where the norms of the parts come from."""
     validation: list[float]
     """Validation losses that were told of since the step before."""
-    mechanism: OnItsWay | None = None
+    mechanism: PendingMeasurement | None = None
     """What the mechanism monitors found, if it is their step."""
 
 
@@ -552,7 +552,7 @@ def _attention_logits(model: nn.Module) -> AttentionLogits:
 
 
 def _mechanism_watch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | Choice
+    model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | MonitorSelection
 ) -> MechanismWatch:
     from rmetric.monitor.mechanism import MechanismWatch  # needs transformers, and most runs do not ask
 

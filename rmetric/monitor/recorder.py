@@ -11,10 +11,10 @@ from torch import nn
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
 from rmetric.live.models.structure import unwrapped
+from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.panel import Verdict
-from rmetric.monitor.readout import Readout
 from rmetric.monitor.sinks import Sinks
+from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import NO_FAULT, SCHEMA_VERSION, Event, Observation
 
 TENSOR_NORMS_EVERY = 100
@@ -95,8 +95,8 @@ class Recorder:
     def step(
         self,
         observation: Observation,
-        verdict: Verdict,
-        readout: Readout,
+        verdict: Detections,
+        numbers: StepNumbers,
         reports: Sequence[HardwareReport],
         *,
         elapsed_s: float,
@@ -118,8 +118,8 @@ class Recorder:
         for alert in verdict.alerts:
             self._sinks.event({"event": "ALERT", **vars(alert)})
         if step % TENSOR_NORMS_EVERY == 0 or verdict.alerts:
-            names = [self._parameters[index] for index in readout.gradients]
-            norms = dict(zip(names, readout.norms.tolist(), strict=True))
+            names = [self._parameters[index] for index in numbers.gradients]
+            norms = dict(zip(names, numbers.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
         for detail in details:
             self._sinks.event(detail)
@@ -146,7 +146,7 @@ class Recorder:
         self._sinks.event({"event": "HARDWARE_EVENT", "step": step, "time_s": elapsed_s, **fields})
 
     def _record(
-        self, observation: Observation, verdict: Verdict, noise_scale: float, alerts: Mapping[str, int]
+        self, observation: Observation, verdict: Detections, noise_scale: float, alerts: Mapping[str, int]
     ) -> Event:
         values = {name: observation[name] for name in LOGGED}
         values |= {"noise_scale": noise_scale, "lambda_norm": float(verdict.r.lambda_norm)}

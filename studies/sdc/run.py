@@ -12,7 +12,7 @@ import torch
 
 from rmetric.errors import UserError
 from rmetric.live.run import LiveRun
-from rmetric.monitor.repair.context import Repair
+from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.recompute_step import RecomputeStep
 from rmetric.monitor.repair.restore_state import RestoreState
@@ -124,7 +124,7 @@ class Bench:
 
     def _train(
         self, number: int, injection: Injection, name: str, policy: PolicyFactory | None
-    ) -> tuple[Run, Trace, Sequence[Repair]]:
+    ) -> tuple[Run, Trace, Sequence[RepairRecord]]:
         """From the snapshot to the end of the window; leaves the run there. Returns log, trace and interventions."""
         fork, log = self.twin.snapshots[injection.step], self.out / f"{name}.jsonl"
         run, trace, end = self.run.load_state_dict(fork.run), fork.trace.copy(), self._end(injection)

@@ -23,7 +23,7 @@ from rmetric.faults import make_fault
 from rmetric.live.corpus import BYTES, corpus_of
 from rmetric.live.run import LiveRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.dispersion import WorkerLost, spread_of, workers
+from rmetric.monitor.dispersion import WorkerLost, dispersion_sources, workers
 from rmetric.monitor.dispersion import base as agreement
 from rmetric.monitor.measures import GradientNorms
 from rmetric.signals import HardwareFailureRate
@@ -92,7 +92,7 @@ def _watched(
     for model in (watched, alone):
         if prepare is not None:
             prepare(model)
-    (spread,) = spread_of(watched)
+    (spread,) = dispersion_sources(watched)
     steps = _train(watched, rank, spread=spread, **train)
     _train(alone, rank, **train)
     same = all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
@@ -117,7 +117,7 @@ def _only_in_the_first_process(rank: int) -> dict[str, Any]:
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("rmetric").addHandler(handler)
     model = _wrapped()
-    spread = spread_of(model)[0] if rank == 0 else None
+    spread = dispersion_sources(model)[0] if rank == 0 else None
     found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._comm_hooks), "messages": messages}
     agreement.PATIENCE_S = 30.0
     next(agreement._SERIAL) if rank else None  # so that the scenarios after this one count alike
@@ -127,28 +127,28 @@ def _only_in_the_first_process(rank: int) -> dict[str, Any]:
 def _given_up_by_one(rank: int) -> dict[str, Any]:
     """One process closes its spread; the others go on, and so does training."""
     model = _wrapped()
-    (spread,) = spread_of(model)
+    (spread,) = dispersion_sources(model)
     _train(model, rank, spread=spread)
     if rank == 1:
         spread.close()
     steps = _train(model, rank, spread=spread)
     if rank == 0:
         spread.close()
-    (later,) = spread_of(model)
+    (later,) = dispersion_sources(model)
     return {"steps": steps, "a_later_one": _train(model, rank, spread=later)}
 
 
 def _resumed(rank: int) -> dict[str, Any]:
     model = _wrapped()
-    (spread,) = spread_of(model)
-    spread.measure_from_now_on()
+    (spread,) = dispersion_sources(model)
+    spread.start_measuring()
     return {"steps": _train(model, rank, spread=spread)}
 
 
 def _uneven(rank: int) -> list[int]:
     """The first process has more batches than the second; DDP.join lets the second shadow it."""
     model = _wrapped()
-    (spread,) = spread_of(model)
+    (spread,) = dispersion_sources(model)
     found = []
     with model.join():
         for step in range(3 + 2 * (rank == 0)):
@@ -206,7 +206,7 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     model: Any = fully_shard(network)
-    (spread,) = spread_of(model)
+    (spread,) = dispersion_sources(model)
     whole = GradientNorms(model)
     found = []
     for step in range(STEPS):

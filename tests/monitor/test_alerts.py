@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.episodes import Rearm, episodes
-from rmetric.monitor.alerts import Suspects, compose
+from rmetric.monitor.alerts import GradientOutliers, alert_message
 from rmetric.records import Observation
 
 
@@ -26,37 +26,37 @@ HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uni
 
 
 @pytest.mark.parametrize(
-    ("changes", "suspects", "parts"),
+    ("changes", "outliers", "parts"),
     [
         (
             {"grad_norm": math.inf, "non_finite_count": 1.0},
-            Suspects(non_finite=("layers.0.q_proj.weight",)),
+            GradientOutliers(non_finite=("layers.0.q_proj.weight",)),
             ("layers.0.q_proj.weight is not finite", "the loss is still finite", "last checkpoint"),
         ),
         (
             {"training_loss": math.inf, "grad_norm": math.inf},
-            Suspects(),
+            GradientOutliers(),
             ("a gradient is not finite", "so is the loss"),
         ),
-        ({"training_loss": math.inf}, Suspects(), ("the loss is not finite", "batch of this step")),
+        ({"training_loss": math.inf}, GradientOutliers(), ("the loss is not finite", "batch of this step")),
         (
             {"grad_norm": 0.0, "uniform_gap": 0.0},
-            Suspects(),
+            GradientOutliers(),
             ("gradient norm is exactly 0", "ln(256)", "output projections"),
         ),
-        ({"uniform_gap": 1e-6}, Suspects(), ("the loss is ln(256)",)),
+        ({"uniform_gap": 1e-6}, GradientOutliers(), ("the loss is ln(256)",)),
         (
             {"grad_norm": 40.0},
-            Suspects(largest="lm_head.weight", growth=37.2),
+            GradientOutliers(largest="lm_head.weight", growth=37.2),
             ("gradient norm 40", "lm_head.weight is 37.2 times its recent mean", "learning rate"),
         ),
     ],
 )
 def test_a_message_says_what_where_and_what_to_do(
-    changes: dict[str, float], suspects: Suspects, parts: tuple[str, ...]
+    changes: dict[str, float], outliers: GradientOutliers, parts: tuple[str, ...]
 ) -> None:
     observation = Observation(7, **{**HEALTHY, **changes})
-    message = compose(make_detector("numerics"), observation, 1.0, suspects, 256)  # type: ignore[arg-type]
+    message = alert_message(make_detector("numerics"), observation, 1.0, outliers, 256)  # type: ignore[arg-type]
     assert message.startswith("Step 7: ") and "broken numbers: 1, above 0" in message
     for part in parts:
         assert part in message
@@ -73,12 +73,12 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
         if score > detector.threshold:
             break
     assert detector.cause == "step_time_s"
-    message = compose(detector, observation, score, Suspects(), 256)
+    message = alert_message(detector, observation, score, GradientOutliers(), 256)
     assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
     assert "learning rate" not in message
 
 
 def test_many_names_are_counted() -> None:
-    suspects = Suspects(non_finite=tuple("abcde"))
+    outliers = GradientOutliers(non_finite=tuple("abcde"))
     observation = Observation(1, grad_norm=math.inf, training_loss=1.0)
-    assert "a, b, c and 2 more" in compose(make_detector("numerics"), observation, 1.0, suspects, None)  # type: ignore[arg-type]
+    assert "a, b, c and 2 more" in alert_message(make_detector("numerics"), observation, 1.0, outliers, None)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion import WorkerLost, spread_of
+from rmetric.monitor.dispersion import WorkerLost, dispersion_sources
 from rmetric.records import read_run
 from rmetric.signals import GradientNoiseScale, gradient_variance
 from tests.live.processes import Ended, run_processes
@@ -134,10 +134,10 @@ def test_the_monitor_logs_sigma_squared_and_the_noise_scale_of_the_workers(
 def test_a_model_whose_process_group_is_gone_is_refused_in_one_line(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
     model = DistributedDataParallel(nn.Linear(2, 1))
-    assert [spread.name for spread in spread_of(model)] == ["micro_batches"]  # a single worker has no variance
+    assert [spread.name for spread in dispersion_sources(model)] == ["micro_batches"]  # a single worker has no variance
     dist.destroy_process_group()
     with pytest.raises(UserError, match=r"call torch\.distributed\.init_process_group first") as caught:
-        spread_of(model)
+        dispersion_sources(model)
     assert "\n" not in str(caught.value)
 
 

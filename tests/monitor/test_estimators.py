@@ -10,52 +10,54 @@ import pytest
 import torch
 
 from rmetric.monitor.estimators import TRAINING, VALIDATION, Estimators, LossDrift
-from rmetric.monitor.readout import Packet, Readout
+from rmetric.monitor.transfer import DeviceTransfer, StepNumbers
 
 
-def readout(norms: list[float], parts: list[float] | None = None, **scalars: float) -> Readout:
-    return Readout(list(range(len(norms))), np.array(norms), np.array(parts or []), {"training_loss": 2.0, **scalars})
+def step_numbers(norms: list[float], parts: list[float] | None = None, **scalars: float) -> StepNumbers:
+    return StepNumbers(
+        list(range(len(norms))), np.array(norms), np.array(parts or []), {"training_loss": 2.0, **scalars}
+    )
 
 
-def observe(estimators: Estimators, step: int, numbers: Readout, **changes: Any) -> Any:
+def observe(estimators: Estimators, step: int, numbers: StepNumbers, **changes: Any) -> Any:
     settings = {"learning_rate": 1e-3, "step_time_s": 0.5, "spread": "workers", "evaluated": False, **changes}
     return estimators.observe(step, numbers, **settings)
 
 
 def test_the_global_norm_and_what_is_not_finite() -> None:
     estimators = Estimators(None)
-    seen = observe(estimators, 1, readout([3.0, 4.0]))
+    seen = observe(estimators, 1, step_numbers([3.0, 4.0]))
     assert (seen["grad_norm"], seen["non_finite_count"]) == (5.0, 0.0)
-    seen = observe(estimators, 2, readout([3.0, math.nan, math.inf]))
+    seen = observe(estimators, 2, step_numbers([3.0, math.nan, math.inf]))
     assert (seen["grad_norm"], seen["non_finite_count"]) == (math.inf, 2.0)
-    assert math.isnan(observe(estimators, 3, readout([]))["grad_norm"])
+    assert math.isnan(observe(estimators, 3, step_numbers([]))["grad_norm"])
 
 
 def test_sigma_squared_of_parts_and_of_a_window() -> None:
     estimators = Estimators(None)
-    assert observe(estimators, 1, readout([1.0], [1.0, 1.0, 3.0, 3.0]))["sigma_sq"] == 1.0
+    assert observe(estimators, 1, step_numbers([1.0], [1.0, 1.0, 3.0, 3.0]))["sigma_sq"] == 1.0
     assert estimators.sources["sigma_sq"] == "workers"
-    assert math.isnan(observe(estimators, 2, readout([2.0]))["sigma_sq"])  # one norm has no variance
-    assert observe(estimators, 3, readout([4.0]))["sigma_sq"] == 1.0
+    assert math.isnan(observe(estimators, 2, step_numbers([2.0]))["sigma_sq"])  # one norm has no variance
+    assert observe(estimators, 3, step_numbers([4.0]))["sigma_sq"] == 1.0
     assert estimators.sources["sigma_sq"] == "window"
-    assert observe(estimators, 4, readout([1.0], [1.0, math.nan]))["sigma_sq"] == math.inf
+    assert observe(estimators, 4, step_numbers([1.0], [1.0, math.nan]))["sigma_sq"] == math.inf
 
 
 def test_lambda_shows_a_single_event() -> None:
     estimators = Estimators(None)
-    observe(estimators, 1, readout([1.0]), step_time_s=100.0)
+    observe(estimators, 1, step_numbers([1.0]), step_time_s=100.0)
     estimators.hardware_event()
-    assert observe(estimators, 2, readout([1.0]))["lambda"] == 36.0
+    assert observe(estimators, 2, step_numbers([1.0]))["lambda"] == 36.0
 
 
 def test_the_gap_to_the_uniform_loss() -> None:
-    seen = observe(Estimators(256), 1, readout([1.0], training_loss=math.log(256)))
+    seen = observe(Estimators(256), 1, step_numbers([1.0], training_loss=math.log(256)))
     assert abs(seen["uniform_gap"]) < 1e-12
-    assert math.isnan(observe(Estimators(None), 1, readout([1.0]))["uniform_gap"])
+    assert math.isnan(observe(Estimators(None), 1, step_numbers([1.0]))["uniform_gap"])
 
 
 def test_a_loss_that_is_not_finite_is_infinite() -> None:
-    seen = observe(Estimators(256), 1, readout([1.0], training_loss=math.nan))
+    seen = observe(Estimators(256), 1, step_numbers([1.0], training_loss=math.nan))
     assert seen["training_loss"] == seen["delta_l"] == math.inf
 
 
@@ -73,19 +75,19 @@ def test_drift_changes_its_source_with_the_second_validation() -> None:
 
 def test_a_packet_brings_every_number_back() -> None:
     scalars = {"a": torch.tensor(1.5), "nothing": None, "b": torch.tensor([2.5], dtype=torch.float64)}
-    packet = Packet([0, 3], torch.tensor([3.0, math.inf]), torch.tensor([4.0, 5.0, 6.0]), scalars)
-    numbers = packet.read()
+    transfer = DeviceTransfer([0, 3], torch.tensor([3.0, math.inf]), torch.tensor([4.0, 5.0, 6.0]), scalars)
+    numbers = transfer.read()
     assert (numbers.gradients, numbers.scalars) == ([0, 3], {"a": 1.5, "b": 2.5})
     assert (numbers.norms.tolist(), numbers.parts.tolist()) == ([3.0, math.inf], [4.0, 5.0, 6.0])
 
 
 def test_a_packet_of_nothing_is_empty() -> None:
-    numbers = Packet([], None, None, {}).read()
+    numbers = DeviceTransfer([], None, None, {}).read()
     assert (len(numbers.norms), len(numbers.parts), numbers.scalars) == (0, 0, {})
 
 
 def test_a_packet_is_not_changed_by_what_comes_after() -> None:
     norms = torch.tensor([1.0, 2.0])
-    packet = Packet([0, 1], norms, None, {})
+    transfer = DeviceTransfer([0, 1], norms, None, {})
     norms.fill_(9.0)
-    assert packet.read().norms.tolist() == pytest.approx([1.0, 2.0])
+    assert transfer.read().norms.tolist() == pytest.approx([1.0, 2.0])

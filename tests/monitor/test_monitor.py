@@ -512,7 +512,7 @@ def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
     with Waits() as control:  # the mode does see a fetch
         loss.item()
     assert control.calls == ["_local_scalar_dense"]
-    assert pending.packet.read().scalars["training_loss"] == pytest.approx(float(loss))
+    assert pending.transfer.read().scalars["training_loss"] == pytest.approx(float(loss))
     monitor.detach()
 
 

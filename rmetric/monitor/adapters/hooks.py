@@ -31,7 +31,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def harmless(doing: str) -> Iterator[None]:
+def log_errors(doing: str) -> Iterator[None]:
     """Whatever goes wrong inside is a warning, and the training goes on; a :class:`UserError` is for the user."""
     try:
         yield

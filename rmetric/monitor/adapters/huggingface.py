@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
-from rmetric.monitor.adapters.hooks import LOGGER, harmless, replaced
+from rmetric.monitor.adapters.hooks import LOGGER, log_errors, replaced
 from rmetric.monitor.sinks.base import optional_module
 from rmetric.records import write_atomically
 
@@ -78,7 +78,7 @@ class RMetricCallback(_TrainerCallback):
         def first_backward(accelerator: Any, loss: torch.Tensor, **options: Any) -> None:
             if any(own is optimizer for own in accelerator._optimizers):
                 self._stack.close()
-                with harmless("the monitor's start"):
+                with log_errors("the monitor's start"):
                     self._begin(accelerator, wrapped, optimizer, args.output_dir, state.global_step)
                 accelerator.backward(loss, **options)
             else:
@@ -121,7 +121,7 @@ class RMetricCallback(_TrainerCallback):
         """Put the monitor's state beside the checkpoint."""
         folder = _checkpoint(args.output_dir, state.global_step)
         if state.is_world_process_zero and self.monitor is not None and self.monitor.enabled and folder.is_dir():
-            with harmless("saving the monitor's state"):
+            with log_errors("saving the monitor's state"):
                 content = io.BytesIO()
                 torch.save(self.monitor.state_dict(), content)
                 write_atomically(folder / STATE_FILE, content.getvalue())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.adapters.hooks import harmless
+from rmetric.monitor.adapters.hooks import log_errors
 from rmetric.monitor.sinks.base import optional_module
 
 # Either package has hooks of the same names; a Trainer of one takes a callback of the other.
@@ -41,7 +41,7 @@ class RMetricLightning(_Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        with harmless("the monitor's start"):
+        with log_errors("the monitor's start"):
             options = {"scaler": scaler, **self._options}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
@@ -84,7 +84,7 @@ class RMetricLightning(_Callback):
     def state_dict(self) -> dict[str, Any]:
         """For Lightning's checkpoint."""
         if self.monitor is not None and self.monitor.enabled:
-            with harmless("saving the monitor's state"):
+            with log_errors("saving the monitor's state"):
                 return self.monitor.state_dict()
         return {}
 

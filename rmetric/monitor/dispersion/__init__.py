@@ -7,13 +7,13 @@ import sys
 import torch.distributed as dist
 from torch import nn
 
-from rmetric.monitor.dispersion.base import UNKNOWN_WORKER, GradientSpread, WorkerLost
-from rmetric.monitor.dispersion.micro_batches import MicroBatchSpread
+from rmetric.monitor.dispersion.base import UNKNOWN_WORKER, DispersionSource, WorkerLost
+from rmetric.monitor.dispersion.micro_batches import MicroBatchDispersion
 
-__all__ = ["UNKNOWN_WORKER", "GradientSpread", "MicroBatchSpread", "WorkerLost", "spread_of"]
+__all__ = ["UNKNOWN_WORKER", "DispersionSource", "MicroBatchDispersion", "WorkerLost", "dispersion_sources"]
 
 
-def spread_of(model: nn.Module) -> list[GradientSpread]:
+def dispersion_sources(model: nn.Module) -> list[DispersionSource]:
     """The sources that this model offers, best first; none: a window of steps has to do.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
@@ -27,28 +27,28 @@ def spread_of(model: nn.Module) -> list[GradientSpread]:
     if dist.is_available():
         from torch.nn.parallel import DistributedDataParallel
 
-        from rmetric.monitor.dispersion.workers import WorkerSpread
+        from rmetric.monitor.dispersion.workers import WorkerDispersion
 
         if isinstance(model, DistributedDataParallel):
-            workers = WorkerSpread(model)
-            return [workers] if model.process_group.size() > 1 else [MicroBatchSpread(model)]
+            workers = WorkerDispersion(model)
+            return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model)]
         if (sharded := _sharded(model)) is not None:
             return sharded
-    return [MicroBatchSpread(model)]
+    return [MicroBatchDispersion(model)]
 
 
-def _sharded(model: nn.Module) -> list[GradientSpread] | None:
+def _sharded(model: nn.Module) -> list[DispersionSource] | None:
     """Sources of a model whose parameters are spread over devices; ``None``: they are not."""
     if not {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
         return None  # nobody can have made such a model, and importing them takes seconds
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
     from torch.distributed.tensor import DTensor
 
-    from rmetric.monitor.dispersion.sharded import ShardedSpread
+    from rmetric.monitor.dispersion.sharded import ShardedDispersion
 
     modules = list(model.modules())
     if any(isinstance(module, FSDPModule) for module in modules):
-        return [ShardedSpread(model)]
+        return [ShardedDispersion(model)]
     if any(isinstance(module, FullyShardedDataParallel) for module in modules):
         return []
     return [] if any(isinstance(parameter, DTensor) for parameter in model.parameters()) else None

@@ -23,7 +23,7 @@ _SERIAL = itertools.count()
 """Number of the next agreement; the same in every process that makes the same ones."""
 
 
-class Agreement:
+class CollectiveGuard:
     """Whether every process of a group wants to take part; decided once, and the same for all.
 
     A collective that one process leaves out hangs all the others, and a monitor that only the first process has is an
@@ -40,7 +40,7 @@ class Agreement:
         self._size = group.size()
         self._key = f"rmetric/spread/{group.group_name}/{next(_SERIAL)}"
 
-    def settle(self) -> bool:
+    def all_ready(self) -> bool:
         """Tell that this process is ready, and learn whether all are. Waits at most :data:`PATIENCE_S`."""
         store = dist.distributed_c10d._get_default_store()
         try:
@@ -73,7 +73,7 @@ _SIGNS = re.compile(
 """How Gloo and NCCL say that a peer is gone; Gloo raises a bare ``RuntimeError``."""
 
 
-class GradientSpread(Protocol):
+class DispersionSource(Protocol):
     """A source of the gradient norms whose variance is σ².
 
     A step's gradient is the mean of its parts' gradients: of the workers' (each worker's own gradient), or of the
@@ -90,7 +90,7 @@ class GradientSpread(Protocol):
         Norms of a loss that a gradient scaler has multiplied are as large as the scale makes them.
         """
 
-    def measure_from_now_on(self) -> None:
+    def start_measuring(self) -> None:
         """Begin at once: a resumed run, which was measured before, need not find out again that it can be.
 
         Called before the first step, in every process if there are several.
@@ -149,7 +149,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-GATHER_LOGGER = logging.getLogger("rmetric")
+LOGGER = logging.getLogger("rmetric")
 
 
 class NormGather:
@@ -181,7 +181,7 @@ class NormGather:
         try:
             self._pieces.append(torch.linalg.vector_norm(gradient, dtype=torch.float32))
         except RuntimeError as error:  # out of memory: the exchange must go on, the training too
-            GATHER_LOGGER.warning("a gradient's norm could not be taken: %s", error)
+            LOGGER.warning("a gradient's norm could not be taken: %s", error)
             self._pieces.append(torch.full((), torch.nan, device=gradient.device))
 
     def finish(self) -> None:

@@ -18,7 +18,7 @@ NO_PASS = -1
 """Number of no backward pass."""
 
 
-class MicroBatchSpread:
+class MicroBatchDispersion:
     """Gradient norms of the micro-batches, from the second step with several of them on.
 
     Until a step has had two backward passes, two hooks count them and that is all. Then every parameter gets a hook
@@ -50,7 +50,7 @@ class MicroBatchSpread:
     def collect(self) -> Tensor | None:
         if not self._measuring:
             if max(self._counts.values(), default=0) > 1:
-                self.measure_from_now_on()
+                self.start_measuring()
             self._counts = dict.fromkeys(self._counts, 0)
             return None
         broke_off = bool(self._fresh)
@@ -77,7 +77,7 @@ class MicroBatchSpread:
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
-    def measure_from_now_on(self) -> None:
+    def start_measuring(self) -> None:
         """Put a hook on every parameter; a resumed run, which had micro-batches before, need not find out again."""
         self.close()
         self._measuring = True

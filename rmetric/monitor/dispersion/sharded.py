@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.base import Agreement, NormGather
+from rmetric.monitor.dispersion.base import CollectiveGuard, NormGather
 
 
-class ShardedSpread:
+class ShardedDispersion:
     """Gradient norms of the workers, from the third step on.
 
     A worker's whole gradient exists only group by group (a group of parameters is what one ``fully_shard`` call made),
@@ -36,19 +36,19 @@ class ShardedSpread:
     def __init__(self, model: nn.Module) -> None:
         self._groups = _groups(model)
         self._workers: dist.ProcessGroup = self._groups[0][1]._reduce_scatter_process_group
-        self._agreement = Agreement(self._workers)
+        self._guard = CollectiveGuard(self._workers)
         self._sums: _Sums | None = None
         self._settled = False
 
     def collect(self) -> Tensor | None:
         if not self._settled:
-            self.measure_from_now_on()
+            self.start_measuring()
             return None
         return self._sums.collect() if self._sums else None
 
-    def measure_from_now_on(self) -> None:
+    def start_measuring(self) -> None:
         self._settled = True
-        if not self._groups or not self._agreement.settle():
+        if not self._groups or not self._guard.all_ready():
             return
         self._sums = _Sums(NormGather(self._workers))
         for module, group in self._groups:

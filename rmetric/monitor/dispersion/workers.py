@@ -11,12 +11,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.base import Agreement, NormGather
+from rmetric.monitor.dispersion.base import CollectiveGuard, NormGather
 
 Reduced = torch.futures.Future[Tensor]
 
 
-class WorkerSpread:
+class WorkerDispersion:
     """Gradient norms of the workers, from the second step on.
 
     In the first step all processes agree that each of them has a monitor; nothing is hooked before that, or if they do
@@ -43,19 +43,19 @@ class WorkerSpread:
                 "call torch.distributed.init_process_group first, or give the bare model"
             )
         self._model: DistributedDataParallel | None = model
-        self._agreement = Agreement(model.process_group)
+        self._guard = CollectiveGuard(model.process_group)
         self._gather: NormGather | None = None
         self._settled = False
 
     def collect(self) -> Tensor | None:
         if not self._settled:
-            self.measure_from_now_on()
+            self.start_measuring()
             return None
         return self._gather.collect() if self._gather else None
 
-    def measure_from_now_on(self) -> None:
+    def start_measuring(self) -> None:
         self._settled = True
-        if self._model is not None and self._agreement.settle():
+        if self._model is not None and self._guard.all_ready():
             self._gather = _hooked(self._model)
 
     def close(self) -> None:

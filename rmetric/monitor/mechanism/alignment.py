@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.mechanism.base import LARGEST, Arrays, Measured, MechanismMonitor, Task, harmless, on_cpu, worst_of
+from rmetric.monitor.mechanism.base import (
+    LARGEST,
+    HostArrays,
+    MechanismMonitor,
+    MonitorResult,
+    Task,
+    guarded_hook,
+    on_cpu,
+    worst_of,
+)
 
 ENTRIES = 2**18
 """Entries of the parameters whose change is looked at, evenly spread; of a smaller model all are."""
@@ -61,12 +70,12 @@ class UpdateAlignment(MechanismMonitor):
         changes = torch.stack([last.to(now), self._change])
         return lambda: {"gram": _gram(changes)}
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         (first, dot), (_, second) = found["gram"]
         if first == 0 or second == 0:
-            return Measured()
+            return MonitorResult()
         value = float(dot / np.sqrt(first) / np.sqrt(second))
-        return Measured(values={self.name: value}, details={"lengths": np.sqrt([first, second])})
+        return MonitorResult(values={self.name: value}, details={"lengths": np.sqrt([first, second])})
 
     def state_dict(self) -> dict[str, Any]:
         return {"before": on_cpu(self._before), "change": on_cpu(self._change)}
@@ -109,7 +118,8 @@ class GradientAlignment(MechanismMonitor):
         self.disarm()
         self.restart()
         self._handles = [
-            parameter.register_hook(harmless(self._keeper(index))) for index, parameter in enumerate(self._parameters)
+            parameter.register_hook(guarded_hook(self._keeper(index)))
+            for index, parameter in enumerate(self._parameters)
         ]
 
     def restart(self) -> None:
@@ -135,13 +145,13 @@ class GradientAlignment(MechanismMonitor):
 
         return compare
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         cosines = cosines_with_the_others(found["gram"])
         if np.isnan(cosines).all():
-            return Measured()
+            return MonitorResult()
         graded = np.where(np.isnan(cosines), LARGEST, cosines)
         value, where = worst_of(graded, lambda index: f"micro-batch {index[0]}", sign=-1)
-        return Measured(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
+        return MonitorResult(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
 
     def _keeper(self, index: int) -> Callable[[Tensor], None]:
         def keep(gradient: Tensor) -> None:

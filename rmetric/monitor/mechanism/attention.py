@@ -15,9 +15,9 @@ from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism.base import (
     LARGEST,
     LOGGER,
-    Arrays,
-    Measured,
+    HostArrays,
     MechanismMonitor,
+    MonitorResult,
     Task,
     layer_and_head,
     worst_of,
@@ -92,7 +92,7 @@ class AttentionRows(MechanismMonitor):
         parts = [samples[module] for module in self._layers]
         return lambda: {name: torch.stack([part[name].cpu() for part in parts]) for name in parts[0]}
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         layers = [*self._layers.values()]
         head, key_head = layer_and_head(layers), layer_and_head(layers, "key head")
         values, worst = {}, {}
@@ -106,7 +106,7 @@ class AttentionRows(MechanismMonitor):
         if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
             name = "attention_entropy"
             values[name], worst[name] = worst_of(np.where(np.isnan(entropy), LARGEST, entropy), head, sign=-1)
-        return Measured(values=values, worst=worst, details={"layers": layers, **found})
+        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
 
     def _look(
         self,

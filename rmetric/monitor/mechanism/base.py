@@ -17,16 +17,16 @@ from torch import Tensor, nn
 LOGGER = logging.getLogger("rmetric")
 LARGEST = float(np.finfo(np.float64).max)
 """Stands where a location has no value and the smallest is looked for."""
-Found = Mapping[str, Tensor]
+DeviceArrays = Mapping[str, Tensor]
 """Per-location measurements on the device, by name."""
-Arrays = Mapping[str, NDArray[np.float64]]
+HostArrays = Mapping[str, NDArray[np.float64]]
 """The same on the host."""
-Task = Callable[[], Found]
+Task = Callable[[], DeviceArrays]
 """The rest of a measurement, for any thread: it reads only tensors that training does not change any longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MonitorResult:
     """What one monitor says of one step."""
 
     values: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class MechanismMonitor(ABC):
         """
 
     @abstractmethod
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         """The worst of all locations and where it was; on the host."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class MechanismMonitor(ABC):
         """Go on from a state."""
 
 
-def harmless(hook: Callable[..., Any]) -> Callable[..., Any]:
+def guarded_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
     """A hook that never raises into the training: after an error, which is logged, it does nothing any more."""
     failed = False
 
@@ -120,7 +120,7 @@ def worst_of(values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str
     return float(values[where]), place(where)
 
 
-def kept(tensor: Tensor) -> Tensor:
+def detached_copy(tensor: Tensor) -> Tensor:
     """A copy that training does not change."""
     return tensor.detach().clone()
 

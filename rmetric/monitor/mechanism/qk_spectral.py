@@ -16,12 +16,12 @@ from rmetric.errors import UserError
 from rmetric.live.models.structure import Attention, Projection, attentions
 from rmetric.monitor.mechanism.base import (
     LARGEST,
-    Arrays,
-    Found,
-    Measured,
+    DeviceArrays,
+    HostArrays,
     MechanismMonitor,
+    MonitorResult,
     Task,
-    kept,
+    detached_copy,
     layer_and_head,
     on_cpu,
     worst_of,
@@ -145,11 +145,14 @@ class QkSpectral(MechanismMonitor):
         return cls(model)
 
     def take(self) -> Task | None:
-        now = [QkWeights(item.layer, kept(item.query), kept(item.key)) for item in self._weights(self._model)]
+        now = [
+            QkWeights(item.layer, detached_copy(item.query), detached_copy(item.key))
+            for item in self._weights(self._model)
+        ]
         before, self._before = self._before, now
         return (lambda: _spectra(before, now)) if before else None
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         layers = [item.layer for item in self._before]
         place = layer_and_head(layers)
         norm, entropy = found["spectral_norm"], found["entropy"]
@@ -159,7 +162,7 @@ class QkSpectral(MechanismMonitor):
         for name, array in (("qk_entropy", entropy), ("qk_effective_rank", found["effective_rank"])):
             if changed.any():
                 values[name], worst[name] = worst_of(np.where(changed, array, LARGEST), place, sign=-1)
-        return Measured(values=values, worst=worst, details={"layers": layers, **found})
+        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
 
     def state_dict(self) -> dict[str, Any]:
         return {"before": [(item.layer, on_cpu(item.query), on_cpu(item.key)) for item in self._before]}
@@ -169,7 +172,7 @@ class QkSpectral(MechanismMonitor):
 
 
 @torch.no_grad()
-def _spectra(before: Sequence[QkWeights], now: Sequence[QkWeights]) -> Found:
+def _spectra(before: Sequence[QkWeights], now: Sequence[QkWeights]) -> DeviceArrays:
     """Every measurement of every head, each of shape (layers, heads)."""
     rows: dict[str, list[Tensor]] = {}
     for old, new in zip(before, now, strict=True):

@@ -11,7 +11,16 @@ from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
 from rmetric.live.models.structure import ExpertBlock, expert_blocks
-from rmetric.monitor.mechanism.base import Arrays, Found, Measured, MechanismMonitor, Task, harmless, kept, worst_of
+from rmetric.monitor.mechanism.base import (
+    DeviceArrays,
+    HostArrays,
+    MechanismMonitor,
+    MonitorResult,
+    Task,
+    detached_copy,
+    guarded_hook,
+    worst_of,
+)
 
 
 class Router(MechanismMonitor):
@@ -62,7 +71,7 @@ class Router(MechanismMonitor):
         self.disarm()
         self.restart()
         for block, choices in zip(self._blocks, self._choices, strict=True):
-            self._handles.append(block.router.register_forward_hook(harmless(choices.look)))
+            self._handles.append(block.router.register_forward_hook(guarded_hook(choices.look)))
 
     def restart(self) -> None:
         for choices in self._choices:
@@ -74,11 +83,11 @@ class Router(MechanismMonitor):
         self._handles = []
 
     def take(self) -> Task | None:
-        weights = [kept(block.router.weight) for block in self._blocks]  # type: ignore[arg-type]
+        weights = [detached_copy(block.router.weight) for block in self._blocks]  # type: ignore[arg-type]
         counts = [choices.counted() for choices in self._choices]
         return lambda: _measure(weights, counts)
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         layers = [block.layer for block in self._blocks]
 
         def where(index: tuple[int, ...]) -> str:
@@ -95,7 +104,7 @@ class Router(MechanismMonitor):
         for name, (key, sign) in graded.items():
             if key in found:
                 values[name], worst[name] = worst_of(found[key], where, sign=sign)
-        return Measured(values=values, worst=worst, details={"layers": layers, **found})
+        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
 
 
 class _Choices:
@@ -134,7 +143,7 @@ class _Choices:
 
 
 @torch.no_grad()
-def _measure(weights: list[Tensor], counts: list[tuple[Tensor, Tensor] | None]) -> Found:
+def _measure(weights: list[Tensor], counts: list[tuple[Tensor, Tensor] | None]) -> DeviceArrays:
     """Every measurement of every layer; first dimension: layers."""
     rows = [router_geometry(weight) for weight in weights]
     found = {name: torch.stack([row[name].cpu() for row in rows]) for name in rows[0]}

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.mechanism.base import Arrays, Measured, MechanismMonitor, Task, kept, on_cpu, worst_of
+from rmetric.monitor.mechanism.base import (
+    HostArrays,
+    MechanismMonitor,
+    MonitorResult,
+    Task,
+    detached_copy,
+    on_cpu,
+    worst_of,
+)
 from rmetric.monitor.tensors import gathered
 
 
@@ -40,7 +48,7 @@ class ByDifference:
         self._copy: list[Tensor] | None = None
 
     def before(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._copy = [kept(_own(parameter)) for parameter in parameters]
+        self._copy = [detached_copy(_own(parameter)) for parameter in parameters]
 
     def changes(self, parameters: Sequence[nn.Parameter]) -> list[Tensor] | None:
         copy, self._copy = self._copy, None
@@ -103,10 +111,10 @@ class UpdateExtremes(MechanismMonitor):
         entries = torch.tensor([change.numel() for change in changes])
         return lambda: {"rms": norms / entries.to(norms).sqrt(), "max": largest}
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         value, where = worst_of(found["max"], lambda index: self._names[index[0]], sign=1)
         details = {"tensors": self._names, **found}
-        return Measured(values={"update_max": value}, worst={"update_max": where}, details=details)
+        return MonitorResult(values={"update_max": value}, worst={"update_max": where}, details=details)
 
     def state_dict(self) -> dict[str, Any]:
         return self._source.state_dict()

@@ -15,7 +15,7 @@ from torch import nn
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.attention import AttentionRows
-from rmetric.monitor.mechanism.base import LOGGER, Arrays, Measured, MechanismMonitor, Task
+from rmetric.monitor.mechanism.base import LOGGER, HostArrays, MechanismMonitor, MonitorResult, Task
 from rmetric.monitor.mechanism.qk_spectral import QkSpectral
 from rmetric.monitor.mechanism.router import Router
 from rmetric.monitor.mechanism.update import UpdateExtremes
@@ -28,11 +28,11 @@ for _kind in (QkSpectral, Router, AttentionRows, UpdateExtremes, UpdateAlignment
     MONITORS.add(_kind.name, _kind)
 
 
-Outcome = Arrays | Exception
+TaskOutcome = HostArrays | Exception
 """What a task found, or why it did not."""
 
 
-class Beside:
+class BackgroundExecutor:
     """Some tasks on their way. Starting them costs a thread; :meth:`results` waits for their end.
 
     The thread lives as long as the tasks do, so that none is left over between measurements. On a GPU it works on the
@@ -49,13 +49,13 @@ class Beside:
 
     def __init__(self, tasks: Mapping[str, Task], stream: torch.cuda.Stream | None) -> None:
         self._tasks, self._stream = dict(tasks), stream
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, TaskOutcome] = {}
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream(stream.device))
         self._thread = threading.Thread(target=self._work, name="rmetric mechanism", daemon=True)
         self._thread.start()
 
-    def results(self) -> dict[str, Outcome]:
+    def results(self) -> dict[str, TaskOutcome]:
         """What came out, by name."""
         self._thread.join()
         self._tasks = {}  # the tensors that they hold
@@ -63,25 +63,25 @@ class Beside:
 
     def _work(self) -> None:
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
-            self._outcomes = worked_out(self._tasks)
+            self._outcomes = run_tasks(self._tasks)
 
 
-class AtOnce:
-    """The same on the thread that asks: what :class:`Beside` is compared with."""
+class InlineExecutor:
+    """The same on the thread that asks: what :class:`BackgroundExecutor` is compared with."""
 
     def __init__(self, tasks: Mapping[str, Task], stream: torch.cuda.Stream | None) -> None:
-        self._outcomes = worked_out(tasks)
+        self._outcomes = run_tasks(tasks)
 
-    def results(self) -> dict[str, Outcome]:
+    def results(self) -> dict[str, TaskOutcome]:
         return self._outcomes
 
 
-Where = Callable[[Mapping[str, Task], Any], Beside | AtOnce]
+Where = Callable[[Mapping[str, Task], Any], BackgroundExecutor | InlineExecutor]
 
 
-def worked_out(tasks: Mapping[str, Task]) -> dict[str, Outcome]:
+def run_tasks(tasks: Mapping[str, Task]) -> dict[str, TaskOutcome]:
     """Do the tasks one after the other; an error ends its own task alone."""
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, TaskOutcome] = {}
     for name, task in tasks.items():
         try:
             with torch.no_grad():
@@ -102,9 +102,9 @@ DIGITS = 5
 
 
 class Work(Protocol):
-    """Tasks on their way: :class:`~rmetric.monitor.mechanism.watch.Beside` or ``AtOnce``."""
+    """Tasks on their way: :class:`~rmetric.monitor.mechanism.watch.BackgroundExecutor` or ``InlineExecutor``."""
 
-    def results(self) -> Mapping[str, Outcome]:
+    def results(self) -> Mapping[str, TaskOutcome]:
         """What came out, by name, as soon as all has."""
 
 
@@ -120,7 +120,7 @@ class Mechanism:
     """One MECHANISM event a monitor, with all locations."""
 
 
-class OnItsWay:
+class PendingMeasurement:
     """The measurements of one step, somewhere between the device and the host.
 
     Parameters
@@ -133,10 +133,10 @@ class OnItsWay:
         From a monitor's name and what came out to what it says of it; ``None``: nothing.
     """
 
-    def __init__(self, step: int, work: Work, summarise: Callable[[str, Outcome], Measured | None]) -> None:
+    def __init__(self, step: int, work: Work, summarise: Callable[[str, TaskOutcome], MonitorResult | None]) -> None:
         self._step, self._work, self._summarise = step, work, summarise
 
-    def read(self) -> Mechanism:
+    def read(self) -> MechanismResult:
         """What was found, as soon as it has arrived."""
         values: dict[str, float] = {}
         worst: dict[str, str] = {}
@@ -150,7 +150,7 @@ class OnItsWay:
             details = {key: _rounded(value) for key, value in measured.details.items()}
             event = {"event": "MECHANISM", "step": self._step, "monitor": name, "worst": dict(measured.worst)}
             events.append({**event, "details": details})
-        return Mechanism(values=values, worst=worst, events=events)
+        return MechanismResult(values=values, worst=worst, events=events)
 
 
 def _rounded(value: Any) -> Any:
@@ -165,7 +165,7 @@ def _rounded(value: Any) -> Any:
 Answer = TypeVar("Answer")
 STRIDE = 32
 """Steps between measurements; docs/mechanism.md says what it costs."""
-Choice = Sequence[str | MechanismMonitor] | Literal["auto"]
+MonitorSelection = Sequence[str | MechanismMonitor] | Literal["auto"]
 """Monitors, names of monitors, or all that the model has the mechanism for."""
 
 
@@ -205,7 +205,7 @@ class MechanismWatch:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        monitors: Choice = "auto",
+        monitors: MonitorSelection = "auto",
         stride: int = STRIDE,
         where: Where | None = None,
     ) -> None:
@@ -220,7 +220,9 @@ class MechanismWatch:
         self._arm_for(1)
 
     @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | Choice) -> MechanismWatch:
+    def of(
+        cls, model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | MonitorSelection
+    ) -> MechanismWatch:
         """A watch as it is, or one with these monitors and the default stride."""
         return asked if isinstance(asked, MechanismWatch) else cls(model, optimizer, monitors=asked)
 
@@ -229,7 +231,7 @@ class MechanismWatch:
         """Of the monitors that measure."""
         return tuple(self._monitors)
 
-    def step(self, step: int) -> OnItsWay | None:
+    def step(self, step: int) -> PendingMeasurement | None:
         """To be called in every step after its last backward pass and before its update; waits for nothing.
 
         Returns what was measured in this step; ``None`` between two measurements. After a checkpoint that was taken
@@ -241,10 +243,10 @@ class MechanismWatch:
         if not tasks:
             return None
         self._stream = self._stream or stream_for(self._model)
-        where = self._where or (AtOnce if self._stream is None else Beside)
-        return OnItsWay(step, where(tasks, self._stream), self.summarise)
+        where = self._where or (InlineExecutor if self._stream is None else BackgroundExecutor)
+        return PendingMeasurement(step, where(tasks, self._stream), self.summarise)
 
-    def starting_anew(self, recompute: Callable[[], Answer]) -> Callable[[], Answer]:
+    def restarting(self, recompute: Callable[[], Answer]) -> Callable[[], Answer]:
         """The same computation of a step, before which everything that was collected in the step is forgotten."""
 
         def again() -> Answer:
@@ -267,7 +269,7 @@ class MechanismWatch:
             with suppress(Exception):
                 monitor.disarm()
 
-    def summarise(self, name: str, found: Any) -> Measured | None:
+    def summarise(self, name: str, found: Any) -> MonitorResult | None:
         """What a monitor says of its numbers; ``None`` for one that was given up."""
         if isinstance(found, Exception):
             self.give_up(name, found)
@@ -313,7 +315,7 @@ class MechanismWatch:
             self._monitors[name].load_state_dict(item)
 
 
-def _chosen(model: nn.Module, optimizer: torch.optim.Optimizer, monitors: Choice) -> list[MechanismMonitor]:
+def _chosen(model: nn.Module, optimizer: torch.optim.Optimizer, monitors: MonitorSelection) -> list[MechanismMonitor]:
     if isinstance(monitors, str) and monitors != "auto":
         monitors = (monitors,)
     if not isinstance(monitors, str):

@@ -1,4 +1,4 @@
-from .context import Repair as Repair
+from .context import RepairRecord as RepairRecord
 from .model_policies import QkNormalisation as QkNormalisation
 from .model_policies import ResetRouterBias as ResetRouterBias
 from .model_policies import SmoothSingularValues as SmoothSingularValues

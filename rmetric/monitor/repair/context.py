@@ -18,11 +18,11 @@ from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
 
 if TYPE_CHECKING:
-    from rmetric.monitor.readout import Computation
+    from rmetric.monitor.transfer import StepComputation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repair:
+class RepairRecord:
     """One intervention of a policy; the REPAIR event of the log has the same fields."""
 
     step: int
@@ -114,7 +114,7 @@ Recompute = Callable[[], Tensor | float]
 
 
 @dataclass(frozen=True)
-class Site:
+class RunContext:
     """What all steps of a run have in common."""
 
     model: nn.Module
@@ -125,9 +125,9 @@ class Site:
     parameters: Sequence[nn.Parameter]
     start: StepStart
     suspicion: Suspicion
-    measure: Callable[[Tensor | float], Computation]
+    measure: Callable[[Tensor | float], StepComputation]
     """Collects what a computation has left with all observers, which begin anew."""
-    tell: Callable[[Repair], None]
+    record: Callable[[RepairRecord], None]
     """Is told of every intervention."""
     processes: int
     device: torch.device
@@ -142,19 +142,19 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Kept:
+class GradientSnapshot:
     """One computation of the step's gradients, put aside."""
 
-    computation: Computation
+    computation: StepComputation
     gradients: list[Tensor | None]
 
 
-class Context:
+class StepContext:
     """One step, between its backward pass and its update.
 
     Parameters
     ----------
-    site
+    run
         The run.
     step
         Its number.
@@ -167,42 +167,47 @@ class Context:
     """
 
     def __init__(
-        self, site: Site, step: int, computation: Computation, recompute: Recompute | None, alerts: Sequence[str]
+        self,
+        run: RunContext,
+        step: int,
+        computation: StepComputation,
+        recompute: Recompute | None,
+        alerts: Sequence[str],
     ) -> None:
-        self._site, self._recompute = site, recompute
+        self._run, self._recompute = run, recompute
         self.step, self.alerts = step, tuple(alerts)
-        self.model, self.optimizer, self.scaler = site.model, site.optimizer, site.scaler
-        self.suspicion = site.suspicion
+        self.model, self.optimizer, self.scaler = run.model, run.optimizer, run.scaler
+        self.suspicion = run.suspicion
         self.computation = self.first = computation
         """The latest computation, and the one that the training loop made."""
-        self.alarm: Alarm | None = site.suspicion.judge(computation.readout)
+        self.alarm: Alarm | None = run.suspicion.judge(computation.numbers)
         """Why the latest computation is suspicious in this process."""
         self.suspicious = self.alarm is not None
         """Whether it is, in any process."""
         self.certain = self.alarm is not None and self.alarm.certain
         """Whether it has, in any process, numbers that no healthy step has."""
-        self.can_recompute = recompute is not None and site.start.known
+        self.can_recompute = recompute is not None and run.start.known
         """Whether :meth:`recompute` can be called; the same in all processes once they have been asked."""
         self.reasons: tuple[str, ...] = self.alarm.reasons if self.alarm else ()
         """Why the first computation was suspicious."""
-        self._put_aside: Kept | None = None
+        self._put_aside: GradientSnapshot | None = None
         self._began_s = time.perf_counter()
 
     @property
     def loss(self) -> float:
         """Of the latest computation, nats."""
-        return float(self.computation.readout.scalars["training_loss"])
+        return float(self.computation.numbers.scalars["training_loss"])
 
     @property
     def norm(self) -> float:
         """Of the whole gradient, of the latest computation."""
-        norms = self.computation.readout.norms
+        norms = self.computation.numbers.norms
         return math.sqrt(float(norms @ norms))
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
         """Those that are trained."""
-        return self._site.parameters
+        return self._run.parameters
 
     # -- computing again ----------------------------------------------------------------------------------------------
 
@@ -213,51 +218,51 @@ class Context:
             self.keep()
         if self.scaler is not None:  # forgets that this step's gradients were unscaled; keeps the scale
             self.scaler.update(self.scaler.get_scale())
-        self._site.start.go_back()
+        self._run.start.go_back()
         with torch.enable_grad():
             loss = self._recompute()
-        self.computation = self._site.measure(loss)
-        self.alarm = self.suspicion.judge(self.computation.readout)
-        self.suspicious, self.certain = self._site.any(self._state_of_alarm())
+        self.computation = self._run.measure(loss)
+        self.alarm = self.suspicion.judge(self.computation.numbers)
+        self.suspicious, self.certain = self._run.any(self._state_of_alarm())
 
     def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
         """Agree with all processes on what each knows alone, and on who wants to be asked. One collective."""
         flags = [*wanted, *self._state_of_alarm(), not self.can_recompute]
-        *wanted, self.suspicious, self.certain, cannot = self._site.any(flags)
+        *wanted, self.suspicious, self.certain, cannot = self._run.any(flags)
         self.can_recompute = not cannot
         return list(wanted)
 
     def _state_of_alarm(self) -> list[bool]:
         return [self.alarm is not None, self.alarm is not None and self.alarm.certain]
 
-    def keep(self) -> Kept:
+    def keep(self) -> GradientSnapshot:
         """A copy of the gradients as they are now."""
-        gradients = [parameter.grad for parameter in self._site.parameters]
+        gradients = [parameter.grad for parameter in self._run.parameters]
         copies = [None if gradient is None else gradient.detach().clone() for gradient in gradients]
-        kept = Kept(self.computation, copies)
+        kept = GradientSnapshot(self.computation, copies)
         if self._put_aside is None:
             self._put_aside = kept
         return kept
 
     @torch.no_grad()
-    def put_back(self, kept: Kept | None = None) -> None:
+    def put_back(self, kept: GradientSnapshot | None = None) -> None:
         """Let the gradients be those of an earlier computation; by default of the first."""
         kept = kept or self._put_aside
         if kept is None:
             return
         self.computation = kept.computation
-        for parameter, gradient in zip(self._site.parameters, kept.gradients, strict=True):
+        for parameter, gradient in zip(self._run.parameters, kept.gradients, strict=True):
             if gradient is None or parameter.grad is None:
                 parameter.grad = gradient
             else:  # in place: the gradient may be a view into a bucket
                 parameter.grad.copy_(gradient)
 
-    def differing(self, kept: Kept, tolerance: float = 0.0) -> tuple[str, ...]:
+    def differing(self, kept: GradientSnapshot, tolerance: float = 0.0) -> tuple[str, ...]:
         """Parameters whose gradients are not those that were kept, in any process.
 
         Bit for bit; with a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
         """
-        now = [parameter.grad for parameter in self._site.parameters]
+        now = [parameter.grad for parameter in self._run.parameters]
         pairs = list(zip(kept.gradients, now, strict=True))
         both = [index for index, (old, new) in enumerate(pairs) if old is not None and new is not None]
         old, new = [pairs[index][0] for index in both], [pairs[index][1] for index in both]
@@ -265,10 +270,10 @@ class Context:
         if tolerance > 0.0:
             unequal = {index for index in unequal if relative_difference(*pairs[index]) > tolerance}  # type: ignore[arg-type]
         flags = [index in unequal or (old is None) != (new is None) for index, (old, new) in enumerate(pairs)]
-        found = self._site.any(flags)
-        return tuple(name for name, flag in zip(self._site.names, found, strict=True) if flag)
+        found = self._run.any(flags)
+        return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 
-    def differing_workers(self, kept: Kept) -> tuple[int, ...]:
+    def differing_workers(self, kept: GradientSnapshot) -> tuple[int, ...]:
         """Workers or micro-batches whose gradient norm is not the one that was kept; empty where not measured."""
         old, new = kept.computation.parts, self.computation.parts
         if old is None or new is None or len(old) != len(new):
@@ -277,16 +282,16 @@ class Context:
 
     def mean_over_processes(self, values: Tensor) -> Tensor:
         """The mean of a tensor over all processes; every process must ask."""
-        if self._site.processes > 1:
+        if self._run.processes > 1:
             dist.all_reduce(values)
-            values = values / self._site.processes
+            values = values / self._run.processes
         return values
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
     def any(self, flag: bool) -> bool:
         """Whether it is set in some process; every process must ask."""
-        return self._site.any([flag])[0]
+        return self._run.any([flag])[0]
 
     def report(
         self,
@@ -296,13 +301,13 @@ class Context:
         differing: Sequence[str] = (),
         workers: Sequence[int] = (),
         details: Mapping[str, Any] | None = None,
-    ) -> Repair:
+    ) -> RepairRecord:
         """Note an intervention, in ``monitor.repairs`` and in the log; also later than in its step."""
-        repair = Repair(
+        repair = RepairRecord(
             step=self.step,
             policy=type(policy).__name__,
             verdict=verdict,
-            loss_before=_plain(self.first.readout.scalars["training_loss"]),
+            loss_before=_plain(self.first.numbers.scalars["training_loss"]),
             loss_after=_plain(self.loss),
             differing=tuple(differing),
             workers=tuple(workers),
@@ -310,7 +315,7 @@ class Context:
             reasons=self.reasons,
             details=details or {},
         )
-        self._site.tell(repair)
+        self._run.record(repair)
         return repair
 
 

@@ -15,12 +15,12 @@ from torch.optim import Optimizer
 from rmetric.errors import UserError
 from rmetric.live.models.attention import AttentionFunction, wrapped_attention
 from rmetric.live.models.structure import ExpertBlock, attentions, decoder_layers, expert_blocks, unwrapped
-from rmetric.monitor.repair.context import Context
-from rmetric.monitor.repair.policy import Decision, Treatment
+from rmetric.monitor.repair.context import StepContext
+from rmetric.monitor.repair.policy import Decision, InterventionPolicy
 
 
 @dataclass(kw_only=True)
-class QkNormalisation(Treatment):
+class QkNormalisation(InterventionPolicy):
     r"""Puts an RMS norm with a ceiling on queries and keys, between the model and its attention function.
 
     A query or key vector x of D features becomes
@@ -52,7 +52,7 @@ class QkNormalisation(Treatment):
         attentions(model, "policy QkNormalisation")  # so that a model that has none is refused here
         self._model = model
 
-    def treat(self, context: Context) -> Decision:
+    def intervene(self, context: StepContext) -> Decision:
         self._left = self.steps or 0
         self._enter()
         if context.can_recompute:
@@ -121,7 +121,7 @@ def bounded(vectors: Tensor, limit: float) -> Tensor:
 
 
 @dataclass(kw_only=True)
-class SmoothSingularValues(Treatment):
+class SmoothSingularValues(InterventionPolicy):
     r"""Smooths the top of the singular spectrum of the weight matrices, after the update of a suspicious step.
 
     With singular values :math:`s_i` of a matrix, r the root of their mean square and c = ``times`` · r,
@@ -143,14 +143,14 @@ class SmoothSingularValues(Treatment):
     times: float = 3.0
     """c in units of the root mean square of the singular values."""
     _model: nn.Module | None = field(init=False, repr=False, default=None)
-    _due: Context | None = field(init=False, repr=False, default=None)
+    _due: StepContext | None = field(init=False, repr=False, default=None)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
             raise UserError("SmoothSingularValues needs whole matrices; it does not serve a model under fully_shard")
         self._model = model
 
-    def treat(self, context: Context) -> Decision:
+    def intervene(self, context: StepContext) -> Decision:
         self._due = context
         return Decision.PASS
 
@@ -202,7 +202,7 @@ BIASES = ("bias", "e_score_correction_bias")
 
 
 @dataclass(kw_only=True)
-class ResetRouterBias(Treatment):
+class ResetRouterBias(InterventionPolicy):
     r"""Takes from each router what prefers an expert whatever the token is.
 
     A router without a bias parameter has one in effect: with logits :math:`R x` and the mean input :math:`\bar x` of
@@ -223,7 +223,7 @@ class ResetRouterBias(Treatment):
     _sums: dict[int, Tensor] = field(init=False, repr=False, default_factory=dict)
     _tokens: dict[int, int] = field(init=False, repr=False, default_factory=dict)
     _stack: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
-    _due: Context | None = field(init=False, repr=False, default=None)
+    _due: StepContext | None = field(init=False, repr=False, default=None)
     _measured: bool = field(init=False, repr=False, default=False)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
@@ -231,7 +231,7 @@ class ResetRouterBias(Treatment):
             raise UserError("ResetRouterBias needs whole routers; it does not serve a model under fully_shard")
         self._blocks = expert_blocks(model, "policy ResetRouterBias")
 
-    def treat(self, context: Context) -> Decision:
+    def intervene(self, context: StepContext) -> Decision:
         self._due = context
         self._sums, self._tokens = {}, {}
         self._stack.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from rmetric.monitor.repair.context import Context
+from rmetric.monitor.repair.context import StepContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,11 +35,11 @@ class Policy:
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """The monitor that watches this model begins. Raises :class:`UserError` for a model it cannot serve."""
 
-    def inspect(self, context: Context) -> bool:
+    def inspect(self, context: StepContext) -> bool:
         """Whether :meth:`before_update` is to be called in this step. Cheap; no collective may be called here."""
         return context.alarm is not None
 
-    def before_update(self, context: Context) -> Decision:
+    def before_update(self, context: StepContext) -> Decision:
         """Gradients are there, the optimizer has not stepped."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class Policies(tuple[Policy, ...]):
 
 
 @dataclass(kw_only=True)
-class Budget:
+class TokenBucket:
     """So many a step in the long run, and a few at once: a bucket that fills while nothing happens."""
 
     share: float
@@ -99,7 +99,7 @@ class Budget:
 
 
 @dataclass(kw_only=True)
-class Interventions:
+class InterventionLimit:
     """At most so many in a run, and so many in a row of steps."""
 
     most: int
@@ -119,7 +119,7 @@ class Interventions:
 
 
 @dataclass(kw_only=True)
-class Occasions:
+class InterventionRule:
     """A certain alarm, an alarm several steps in a row, or the alert of a named detector in the step before.
 
     A single unusual step is no reason to change a training: about one healthy step in a thousand is unusual.
@@ -137,7 +137,7 @@ class Occasions:
     _next_step: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
-    def is_one(self, context: Context) -> bool:
+    def applies(self, context: StepContext) -> bool:
         """Whether this step is one; asked once a step."""
         self._row = self._row + 1 if context.alarm is not None else 0
         if self._done >= self.most or context.step < self._next_step:
@@ -145,7 +145,7 @@ class Occasions:
         certain = context.alarm is not None and context.alarm.certain
         return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
 
-    def taken(self, step: int) -> None:
+    def record(self, step: int) -> None:
         """A policy has stepped in."""
         self._done += 1
         self._next_step = step + self.rest
@@ -161,25 +161,25 @@ class Occasions:
 
 
 @dataclass(kw_only=True)
-class Treatment(Policy):
+class InterventionPolicy(Policy):
     """Steps in on an occasion, and then leaves the step to the next policy."""
 
-    occasions: Occasions = field(default_factory=Occasions)
+    when: InterventionRule = field(default_factory=InterventionRule)
     """When to step in, and how often."""
 
-    def inspect(self, context: Context) -> bool:
-        return self.occasions.is_one(context)
+    def inspect(self, context: StepContext) -> bool:
+        return self.when.applies(context)
 
-    def before_update(self, context: Context) -> Decision:
-        self.occasions.taken(context.step)
-        return self.treat(context)
+    def before_update(self, context: StepContext) -> Decision:
+        self.when.record(context.step)
+        return self.intervene(context)
 
-    def treat(self, context: Context) -> Decision:
-        """Do it, and :meth:`Context.report` it."""
+    def intervene(self, context: StepContext) -> Decision:
+        """Do it, and :meth:`StepContext.report` it."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        return {"occasions": self.occasions.state_dict()}
+        return {"when": self.when.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.occasions.load_state_dict(state["occasions"])
+        self.when.load_state_dict(state["when"])

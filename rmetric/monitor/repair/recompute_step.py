@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.monitor.repair.context import Context, Kept
-from rmetric.monitor.repair.policy import Budget, Decision, Policy
+from rmetric.monitor.repair.context import GradientSnapshot, StepContext
+from rmetric.monitor.repair.policy import Decision, Policy, TokenBucket
 from rmetric.state import restore, state_of
 
 LOGGER = logging.getLogger("rmetric")
@@ -56,20 +56,20 @@ class RecomputeStep(Policy):
     _rehearsed: bool = field(init=False, repr=False, default=False)
     _off: bool = field(init=False, repr=False, default=False)
     _warned: bool = field(init=False, repr=False, default=False)
-    _budgets: dict[str, Budget] = field(init=False, repr=False)
+    _budgets: dict[str, TokenBucket] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.max_retries < 1:
             raise ValueError(f"max_retries is {self.max_retries}; it must be at least 1")
         self._rehearsed = not self.rehearsal
-        self._budgets = {kind: Budget(share=self.max_share, burst=self.burst) for kind in ("unusual", "certain")}
+        self._budgets = {kind: TokenBucket(share=self.max_share, burst=self.burst) for kind in ("unusual", "certain")}
 
     @property
     def working(self) -> bool:
         """Whether a suspicious step would be computed again: not if this training does not compute the same twice."""
         return not self._off
 
-    def inspect(self, context: Context) -> bool:
+    def inspect(self, context: StepContext) -> bool:
         for budget in self._budgets.values():
             budget.tick()
         self._steps += 1
@@ -79,7 +79,7 @@ class RecomputeStep(Policy):
     def _to_rehearse(self) -> bool:
         return not self._rehearsed and self._steps >= REHEARSAL_STEP
 
-    def before_update(self, context: Context) -> Decision:
+    def before_update(self, context: StepContext) -> Decision:
         if not context.can_recompute:
             self._warn_once(context)
             return Decision.PASS
@@ -95,7 +95,7 @@ class RecomputeStep(Policy):
         self._tell(context, first, verdict)
         return Decision.ACCEPT if verdict == "transient" else Decision.PASS
 
-    def _rehearse(self, context: Context) -> Decision:
+    def _rehearse(self, context: StepContext) -> Decision:
         """Until two computations in a row agree; a fault in this very step is repaired by that as well."""
         self._rehearsed = True
         first = context.keep()
@@ -110,7 +110,7 @@ class RecomputeStep(Policy):
             self._tell(context, first, verdict)
         return Decision.ACCEPT if verdict == "transient" else Decision.PASS
 
-    def _settle(self, context: Context, first: Kept, *, retries: int = 0, strict: bool = False) -> str:
+    def _settle(self, context: StepContext, first: GradientSnapshot, *, retries: int = 0, strict: bool = False) -> str:
         """Compute again until two in a row agree, or (unless ``strict``) until one is not suspicious."""
         before = first
         for _ in range(retries or self.max_retries):
@@ -123,12 +123,12 @@ class RecomputeStep(Policy):
             before = context.keep()
         return "unsettled"
 
-    def _tell(self, context: Context, first: Kept, verdict: str) -> None:
+    def _tell(self, context: StepContext, first: GradientSnapshot, verdict: str) -> None:
         differing = context.differing(first, self.tolerance) if verdict != "agrees" else ()
         workers = context.differing_workers(first) if verdict != "agrees" else ()
         context.report(self, verdict, differing=differing, workers=workers)
 
-    def _warn_once(self, context: Context) -> None:
+    def _warn_once(self, context: StepContext) -> None:
         if context.suspicious and not self._warned:
             self._warned = True
             LOGGER.warning(

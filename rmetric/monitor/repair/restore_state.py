@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rmetric.monitor.repair.context import Context
+from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.tensors import bits, differing, stored
 
@@ -87,14 +87,14 @@ class RestoreState(Policy):
     def _due(self) -> bool:
         return self._updates % self.check_every == 0
 
-    def inspect(self, context: Context) -> bool:
+    def inspect(self, context: StepContext) -> bool:
         self._found = []
         if self._due and self._done < self.max_interventions:
             self._found = differing(self._watched, self._copies)
         return bool(self._found)
 
     @torch.no_grad()
-    def before_update(self, context: Context) -> Decision:
+    def before_update(self, context: StepContext) -> Decision:
         places = [place for index in self._found for place in self._elements(index)]
         deliberate = len(places) > self.most_elements
         if context.any(deliberate):

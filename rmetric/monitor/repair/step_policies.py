@@ -10,8 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from rmetric.monitor.repair.context import Context
-from rmetric.monitor.repair.policy import Decision, Interventions, Policy, Treatment
+from rmetric.monitor.repair.context import StepContext
+from rmetric.monitor.repair.policy import Decision, InterventionLimit, InterventionPolicy, Policy
 from rmetric.state import restore, state_of
 
 
@@ -31,12 +31,12 @@ class ClipGradients(Policy):
     """In a run."""
     max_in_a_row: int = 50
     """Steps; then the gradients are what they are now."""
-    _bound: Interventions = field(init=False, repr=False)
+    _bound: InterventionLimit = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._bound = Interventions(most=self.max_interventions, in_a_row=self.max_in_a_row)
+        self._bound = InterventionLimit(most=self.max_interventions, in_a_row=self.max_in_a_row)
 
-    def before_update(self, context: Context) -> Decision:
+    def before_update(self, context: StepContext) -> Decision:
         usual = context.suspicion.usual_norm
         limit = usual if self.norm is None else self.norm
         if not context.suspicious or not 0.0 < limit < float("inf"):
@@ -71,15 +71,15 @@ class SkipUpdate(Policy):
     """In a run."""
     max_in_a_row: int = 3
     """Steps; a fault that stays must not stop the training for good."""
-    _bound: Interventions = field(init=False, repr=False)
+    _bound: InterventionLimit = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._bound = Interventions(most=self.max_interventions, in_a_row=self.max_in_a_row)
+        self._bound = InterventionLimit(most=self.max_interventions, in_a_row=self.max_in_a_row)
 
-    def inspect(self, context: Context) -> bool:
+    def inspect(self, context: StepContext) -> bool:
         return context.alarm is not None and (context.alarm.certain or not self.certain)
 
-    def before_update(self, context: Context) -> Decision:
+    def before_update(self, context: StepContext) -> Decision:
         if not context.suspicious or not self._bound.allow(context.step):
             return Decision.PASS
         context.report(self, "skipped")
@@ -93,7 +93,7 @@ class SkipUpdate(Policy):
 
 
 @dataclass(kw_only=True)
-class LowerLearningRate(Treatment):
+class LowerLearningRate(InterventionPolicy):
     """Multiplies the learning rate for some updates, then gives it back.
 
     The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
@@ -121,7 +121,7 @@ class LowerLearningRate(Treatment):
             optimizer.register_step_post_hook(self._give_back),
         ]
 
-    def treat(self, context: Context) -> Decision:
+    def intervene(self, context: StepContext) -> Decision:
         self._left = self.steps
         context.report(self, "lowered", details={"factor": self.factor, "steps": self.steps})
         return Decision.PASS

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmetric.robust.loss import LEARNED_NATS, UNIFORM_NATS
 
 if TYPE_CHECKING:
-    from rmetric.monitor.readout import Readout
+    from rmetric.monitor.transfer import StepNumbers
 
 
 @dataclass(frozen=True)
@@ -91,21 +91,21 @@ class Suspicion:
         self._mean, self._deviation, self._seen = np.zeros(size), np.zeros(size), np.zeros(size)
         self._factor, self._limit = np.full(size, float(self.threshold)), np.full(size, np.inf)
 
-    def judge(self, readout: Readout) -> Alarm | None:
+    def judge(self, numbers: StepNumbers) -> Alarm | None:
         """Of the numbers of a computation; changes nothing."""
-        loss, norms = readout.scalars["training_loss"], readout.norms
+        loss, norms = numbers.scalars["training_loss"], numbers.norms
         reasons = []
         if not math.isfinite(loss):
             reasons.append("the loss is not finite")
-        if not math.isfinite(norms.sum() + readout.parts.sum()):
+        if not math.isfinite(norms.sum() + numbers.parts.sum()):
             reasons.append("a gradient is not finite")
         if len(norms) and not norms.any():
             reasons.append("the gradient is exactly zero")
         if self._uniform(loss):
             reasons.append("the loss is exactly ln(vocabulary)")
         if not reasons:
-            return self._unusual(readout)
-        broken = tuple(self._names[readout.gradients[index]] for index in np.flatnonzero(~np.isfinite(norms)))
+            return self._unusual(numbers)
+        broken = tuple(self._names[numbers.gradients[index]] for index in np.flatnonzero(~np.isfinite(norms)))
         return Alarm(tuple(reasons), broken, certain=True)
 
     def _uniform(self, loss: float) -> bool:
@@ -114,8 +114,8 @@ class Suspicion:
         uniform = math.log(self.vocabulary)
         return abs(loss - uniform) <= UNIFORM_NATS and self._lowest_loss < uniform - LEARNED_NATS
 
-    def _unusual(self, readout: Readout) -> Alarm | None:
-        far = self._far(self._values(readout) - self._mean)
+    def _unusual(self, numbers: StepNumbers) -> Alarm | None:
+        far = self._far(self._values(numbers) - self._mean)
         if not far.any():
             return None
         tensors = tuple(self._names[index] for index in np.flatnonzero(far[: len(self._names)]))
@@ -132,18 +132,18 @@ class Suspicion:
         far[-1] &= distance[-1] > 0.0
         return far
 
-    def _values(self, readout: Readout) -> NDArray[np.float64]:
+    def _values(self, numbers: StepNumbers) -> NDArray[np.float64]:
         """Logarithms of the tensors' norms, of the whole one, of the largest part's; the loss. NaN: not there."""
         values = np.full(len(self._mean), np.nan)
-        norms, parts = readout.norms, readout.parts
+        norms, parts = numbers.norms, numbers.parts
         if len(norms):
-            values[readout.gradients] = norms
+            values[numbers.gradients] = norms
             values[-3] = math.sqrt(float(norms @ norms))
         if len(parts) > 1:
             values[-2] = parts.max()
         with np.errstate(divide="ignore"):
             np.log(values, out=values)
-        values[-1] = readout.scalars["training_loss"]
+        values[-1] = numbers.scalars["training_loss"]
         return values
 
     @property
@@ -151,12 +151,12 @@ class Suspicion:
         """Of the whole gradient; NaN as long as nothing is called unusual."""
         return math.exp(self._mean[-3]) if self._seen[-3] >= self.warm_up else math.nan
 
-    def accept(self, readout: Readout) -> None:
+    def accept(self, numbers: StepNumbers) -> None:
         """The update was made from this computation: it enters the means."""
-        loss = readout.scalars["training_loss"]
+        loss = numbers.scalars["training_loss"]
         if math.isfinite(loss):
             self._lowest_loss = min(self._lowest_loss, loss)
-        values = self._values(readout)
+        values = self._values(numbers)
         there = np.isfinite(values)
         if there.all():
             self._enter(values, there)

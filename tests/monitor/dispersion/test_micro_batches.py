@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.live.models import tiny_model
-from rmetric.monitor.dispersion import MicroBatchSpread, micro_batches, spread_of
+from rmetric.monitor.dispersion import MicroBatchDispersion, dispersion_sources, micro_batches
 from rmetric.signals import gradient_variance
 
 MICRO_BATCHES = 3
@@ -62,7 +62,7 @@ def _own_norm(model: nn.Module, part: Tensor) -> float:
 
 def _measured(model: nn.Module, parts: Callable[..., list[Tensor]] = _parts) -> list[float] | None:
     """What is collected in the second step, once the spread has seen that there are several passes."""
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, parts(0))
     assert spread.collect() is None
     _accumulate(model, parts(1))
@@ -80,7 +80,7 @@ def _hooks(model: nn.Module) -> int:
 
 def test_the_norms_are_those_of_each_micro_batch_by_hand() -> None:
     model = nn.Linear(2, 1, bias=False)
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     for _ in range(2):
         model.zero_grad()
         for row in ([3.0, 4.0], [0.0, 1.0]):  # the gradient of a linear output is its input
@@ -134,7 +134,7 @@ def test_frozen_parameters_are_left_alone() -> None:
 def test_gradients_in_bfloat16_have_norms_in_single_precision() -> None:
     model = _network().bfloat16()
     parts = [part.bfloat16() for part in _parts(1)]
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     for _ in range(2):
         _accumulate(model, parts)
         norms = spread.collect()
@@ -145,7 +145,7 @@ def test_gradients_in_bfloat16_have_norms_in_single_precision() -> None:
 
 def test_the_norms_grow_with_the_scale_of_the_loss() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, _parts(0))
     spread.collect()
     norms = []
@@ -157,7 +157,7 @@ def test_the_norms_grow_with_the_scale_of_the_loss() -> None:
 
 def test_a_broken_gradient_shows_as_a_norm_that_is_not_finite() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, _parts(0))
     spread.collect()
     parts = _parts(1)
@@ -173,7 +173,7 @@ def test_a_broken_gradient_shows_as_a_norm_that_is_not_finite() -> None:
 
 def test_a_step_with_one_backward_pass_has_no_parts() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     found = []
     for parts in (1, 3, 3, 1, 0, 2):
         model.zero_grad()
@@ -186,8 +186,8 @@ def test_a_step_with_one_backward_pass_has_no_parts() -> None:
 
 def test_a_resumed_run_is_measured_from_its_first_step() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
-    spread.measure_from_now_on()
+    spread = MicroBatchDispersion(model)
+    spread.start_measuring()
     _accumulate(model, _parts(1))
     norms = spread.collect()
     assert norms is not None
@@ -196,7 +196,7 @@ def test_a_resumed_run_is_measured_from_its_first_step() -> None:
 
 def test_nothing_but_two_hooks_is_there_until_a_step_has_had_two_passes() -> None:
     model = tiny_model("tiny-llama", seed=1)
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     for _ in range(3):
         _accumulate(model, _tokens(0, 1))
         spread.collect()
@@ -212,7 +212,7 @@ def test_nothing_but_two_hooks_is_there_until_a_step_has_had_two_passes() -> Non
 
 def test_an_evaluation_in_between_does_not_count() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     for _ in range(2):
         model.zero_grad()
         for part in _parts(1):
@@ -263,7 +263,7 @@ class HostReads(TorchDispatchMode):
 
 def test_nothing_waits_for_the_device() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     with HostReads() as reads:
         for step in range(3):
             _accumulate(model, _parts(step))
@@ -279,7 +279,7 @@ def test_nothing_waits_for_the_device() -> None:
 
 def test_training_is_the_same_to_the_last_bit() -> None:
     watched, alone = _network(), _network()
-    spread = MicroBatchSpread(watched)
+    spread = MicroBatchDispersion(watched)
     for model in (watched, alone):
         optimizer = torch.optim.AdamW(model.parameters())
         for step in range(5):
@@ -293,7 +293,7 @@ def test_training_is_the_same_to_the_last_bit() -> None:
 
 def test_autograd_keeps_the_very_memory_of_the_first_gradient() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, _parts())
     spread.collect()
     seen: dict[nn.Parameter, int] = {}
@@ -306,7 +306,7 @@ def test_autograd_keeps_the_very_memory_of_the_first_gradient() -> None:
 
 def test_no_gradient_outlives_its_pass() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, _parts())
     spread.collect()
     kept: list[weakref.ref] = []
@@ -335,7 +335,7 @@ def test_large_gradients_are_measured_before_the_pass_ends(monkeypatch: pytest.M
 
 def test_a_backward_pass_that_breaks_off_spoils_its_step_only() -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, _parts(0))
     spread.collect()
 
@@ -357,7 +357,7 @@ def test_an_error_of_its_own_never_leaves_the_backward_pass(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = _network()
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     _accumulate(model, _parts(0))
     spread.collect()
 
@@ -376,7 +376,7 @@ def test_an_error_of_its_own_never_leaves_the_backward_pass(
 
 def test_a_model_without_anything_to_train_has_nothing_to_measure() -> None:
     model = _network().requires_grad_(False)
-    spread = MicroBatchSpread(model)
+    spread = MicroBatchDispersion(model)
     assert spread.collect() is None
     spread.close()
 
@@ -385,14 +385,14 @@ def test_a_model_without_anything_to_train_has_nothing_to_measure() -> None:
 
 
 def test_a_model_on_one_device_offers_its_micro_batches() -> None:
-    assert [spread.name for spread in spread_of(_network())] == ["micro_batches"]
+    assert [spread.name for spread in dispersion_sources(_network())] == ["micro_batches"]
 
 
 def test_a_compiled_model_is_measured_too() -> None:
     model = _network()
     expected = [_own_norm(model, part) for part in _parts(1)]
     compiled = torch.compile(model, backend="aot_eager")
-    (spread,) = spread_of(compiled)
+    (spread,) = dispersion_sources(compiled)
     for step in range(2):
         compiled.zero_grad()
         for part in _parts(step):

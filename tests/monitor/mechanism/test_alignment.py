@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.mechanism import GradientAlignment, Measured, UpdateAlignment
+from rmetric.monitor.mechanism import GradientAlignment, MonitorResult, UpdateAlignment
 from rmetric.monitor.mechanism.alignment import cosines_with_the_others
-from rmetric.monitor.mechanism.watch import worked_out
+from rmetric.monitor.mechanism.watch import run_tasks
 from tests.live.architectures import model_of, tokens
 
 
-def measured(monitor: UpdateAlignment | GradientAlignment) -> Measured | None:
+def measured(monitor: UpdateAlignment | GradientAlignment) -> MonitorResult | None:
     task = monitor.take()
     if task is None:
         return None
-    found = worked_out({"alignment": task})["alignment"]
+    found = run_tasks({"alignment": task})["alignment"]
     assert not isinstance(found, Exception), found
     return monitor.summarise(found)
 

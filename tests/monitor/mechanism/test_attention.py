@@ -15,8 +15,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from rmetric.errors import UserError
 from rmetric.live.models.attention import wrapped_attention
 from rmetric.live.models.structure import attentions
-from rmetric.monitor.mechanism import AttentionRows, Measured, attention
-from rmetric.monitor.mechanism.watch import worked_out
+from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
+from rmetric.monitor.mechanism.watch import run_tasks
 from tests.live.architectures import NAMES, model_of, padded, tokens
 
 
@@ -42,11 +42,11 @@ def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
     return found
 
 
-def measured(monitor: AttentionRows) -> Measured:
+def measured(monitor: AttentionRows) -> MonitorResult:
     task = monitor.take()
     monitor.disarm()
     assert task is not None
-    found = worked_out({"attention": task})["attention"]
+    found = run_tasks({"attention": task})["attention"]
     assert not isinstance(found, Exception), found
     return monitor.summarise(found)
 

@@ -15,7 +15,7 @@ from rmetric.errors import UserError
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import QkSpectral, QkWeights
 from rmetric.monitor.mechanism.qk_spectral import describe, update_singular_values
-from rmetric.monitor.mechanism.watch import worked_out
+from rmetric.monitor.mechanism.watch import run_tasks
 from tests.live.architectures import NAMES, model_of
 
 
@@ -53,7 +53,7 @@ def measured(before: nn.Module, after: nn.Module) -> dict[str, np.ndarray]:
     before.load_state_dict(after.state_dict())
     task = monitor.take()
     assert task is not None
-    found = worked_out({"qk": task})["qk"]
+    found = run_tasks({"qk": task})["qk"]
     assert not isinstance(found, Exception), found
     return found
 
@@ -150,7 +150,7 @@ def test_the_worst_head_is_named_and_one_that_did_not_change_is_not_it() -> None
     monitor = QkSpectral(model)
     monitor.take()
     model.load_state_dict(after.state_dict())
-    measured = monitor.summarise(worked_out({"qk": monitor.take()})["qk"])
+    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
     assert measured.worst["qk_entropy"] == "layer 1, head 0"
     assert measured.values["qk_entropy"] == pytest.approx(0.0, abs=1e-9)
     assert measured.values["qk_effective_rank"] == pytest.approx(1.0)
@@ -160,7 +160,7 @@ def test_the_worst_head_is_named_and_one_that_did_not_change_is_not_it() -> None
 def test_without_any_change_there_is_no_entropy_and_a_norm_of_zero() -> None:
     monitor = QkSpectral(model_of("tiny-llama"))
     monitor.take()
-    measured = monitor.summarise(worked_out({"qk": monitor.take()})["qk"])
+    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
     assert measured.values == {"qk_spectral_norm": 0.0}
 
 
@@ -173,7 +173,7 @@ def test_a_weight_that_is_not_finite_is_told_and_hides_no_other_head(bad: float)
     monitor = QkSpectral(model)
     monitor.take()
     model.load_state_dict(after.state_dict())
-    measured = monitor.summarise(worked_out({"qk": monitor.take()})["qk"])
+    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
     assert {name: math.isfinite(value) for name, value in measured.values.items()} == dict.fromkeys(
         QkSpectral.measures, False
     )
@@ -196,7 +196,7 @@ def test_weights_may_be_given_by_a_callable() -> None:
     query, key = model.both.detach().clone()
     with torch.no_grad():
         model.both[0] *= 1.5
-    measured = monitor.summarise(worked_out({"qk": monitor.take()})["qk"])
+    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
     largest = max(0.5 * np.linalg.norm((query[h : h + 4].T @ key[h : h + 4]).numpy(), 2) for h in (0, 4, 8))
     assert measured.values["qk_spectral_norm"] == pytest.approx(largest)
     assert measured.worst["qk_entropy"].startswith("layer 7, head ")
@@ -214,7 +214,7 @@ def test_low_rank_adapters_count() -> None:
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5))
-    found = worked_out({"qk": monitor.take()})["qk"]
+    found = run_tasks({"qk": monitor.take()})["qk"]
     after = explicit_forms(adapted.merge_and_unload())
     q, k = before[1][3]
     q_now, k_now = after[1][3]

@@ -12,17 +12,17 @@ from torch import Tensor
 from rmetric.errors import UserError
 from rmetric.live.injection.routing import changed_logits
 from rmetric.live.models.structure import expert_blocks
-from rmetric.monitor.mechanism import Measured, Router
+from rmetric.monitor.mechanism import MonitorResult, Router
 from rmetric.monitor.mechanism.router import router_geometry
-from rmetric.monitor.mechanism.watch import worked_out
+from rmetric.monitor.mechanism.watch import run_tasks
 from tests.live.architectures import MOES, model_of, tokens
 
 
-def measured(monitor: Router) -> Measured:
+def measured(monitor: Router) -> MonitorResult:
     task = monitor.take()
     monitor.disarm()
     assert task is not None
-    found = worked_out({"router": task})["router"]
+    found = run_tasks({"router": task})["router"]
     assert not isinstance(found, Exception), found
     return monitor.summarise(found)
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.mechanism import FromState, Measured, UpdateExtremes
-from rmetric.monitor.mechanism.watch import worked_out
+from rmetric.monitor.mechanism import FromState, MonitorResult, UpdateExtremes
+from rmetric.monitor.mechanism.watch import run_tasks
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1),
@@ -43,16 +43,16 @@ def backward(model: nn.Module, step: int) -> None:
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 
 
-def measured(monitor: UpdateExtremes) -> Measured | None:
+def measured(monitor: UpdateExtremes) -> MonitorResult | None:
     task = monitor.take()
     if task is None:
         return None
-    found = worked_out({"update": task})["update"]
+    found = run_tasks({"update": task})["update"]
     assert not isinstance(found, Exception), found
     return monitor.summarise(found)
 
 
-def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer], from_state: bool) -> list[tuple[Measured, Any]]:
+def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer], from_state: bool) -> list[tuple[MonitorResult, Any]]:
     """Of five steps with a schedule in between: what the monitor says, and the true changes."""
     model = network()
     optimizer = optimizer_of(model.parameters())

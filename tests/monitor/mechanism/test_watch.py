@@ -19,9 +19,9 @@ from rmetric.detectors.mechanism import Alarming, OwnPastDetector, Usual
 from rmetric.errors import UserError
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.mechanism import MONITORS, STRIDE, Measured, MechanismMonitor, MechanismWatch
-from rmetric.monitor.mechanism.base import Arrays, Task
-from rmetric.monitor.mechanism.watch import AtOnce, Beside
+from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismMonitor, MechanismWatch, MonitorResult
+from rmetric.monitor.mechanism.base import HostArrays, Task
+from rmetric.monitor.mechanism.watch import BackgroundExecutor, InlineExecutor
 from rmetric.records import MECHANISM
 from tests.live.architectures import model_of, tokens
 from tests.live.live import make_live_run, read, train, watched
@@ -91,9 +91,9 @@ class Failing(MechanismMonitor):
         self._fail_at("work")
         return {"one": torch.ones(())}
 
-    def summarise(self, found: Arrays) -> Measured:
+    def summarise(self, found: HostArrays) -> MonitorResult:
         self._fail_at("summarise")
-        return Measured(details=found)
+        return MonitorResult(details=found)
 
 
 # -- what is measured and logged --------------------------------------------------------------------------------------
@@ -281,9 +281,9 @@ def test_a_hook_that_raises_does_not_reach_the_training(
 
 def test_beside_the_training_or_at_once_the_numbers_are_the_same(tmp_path: Path) -> None:
     texts = []
-    for where in (Beside, AtOnce):
+    for where in (BackgroundExecutor, InlineExecutor):
         run = run_of()
-        with watched(run, log=tmp_path / f"{where.__name__}.jsonl", mechanism=watch_of(run, where=where)):
+        with watched(run, log=tmp_path / f"{where.__name__}.jsonl", mechanism=watch_of(run, executor=where)):
             train(run, 9)
         log = read(tmp_path / f"{where.__name__}.jsonl")
         texts.append([event for event in log.events if event["event"] == "MECHANISM"])
@@ -364,7 +364,7 @@ def test_a_step_that_is_computed_once_more_is_measured_once() -> None:
         run.model.train()
         if wrong_first:
             run._backward(batch.part(1, 2), 1)
-        watch.starting_anew(lambda run=run, batch=batch: run._gradients(batch))()
+        watch.restarting(lambda run=run, batch=batch: run._gradients(batch))()
         pending = watch.step(1)
         assert pending is not None
         found.append(pending.read().events)
@@ -377,7 +377,7 @@ def test_nothing_waits_for_the_device_in_the_training_thread() -> None:
     for watching in (False, True):
         run = run_of("tiny-moe")
         run.model.train()
-        watch, batch = watch_of(run, monitors="auto" if watching else (), where=Beside), run._batch()
+        watch, batch = watch_of(run, monitors="auto" if watching else (), executor=BackgroundExecutor), run._batch()
         with Waits() as waits:  # a mixture of experts has some waits of its own
             for step in range(1, 7):
                 run._backward(batch.part(0, 2), 0)

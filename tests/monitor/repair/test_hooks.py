@@ -17,7 +17,7 @@ from rmetric.monitor.repair import (
     SkipUpdate,
     SmoothSingularValues,
 )
-from rmetric.monitor.repair.policy import Occasions
+from rmetric.monitor.repair.policy import InterventionRule
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import hooks_of
 
@@ -29,7 +29,7 @@ def policies() -> list[Policy]:
         RecomputeStep(),
         ClipGradients(),
         *(
-            kind(occasions=Occasions(on=("now",)))
+            kind(when=InterventionRule(on=("now",)))
             for kind in (LowerLearningRate, SmoothSingularValues, QkNormalisation, ResetRouterBias)
         ),
         SkipUpdate(),

@@ -15,7 +15,7 @@ from torch import nn
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import Policies, RecomputeStep, Repair, SkipUpdate
+from rmetric.monitor.repair import Policies, RecomputeStep, RepairRecord, SkipUpdate
 from rmetric.records import read_run
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
@@ -235,7 +235,7 @@ def test_the_place_is_told_in_the_log_and_in_repairs(tmp_path: Path) -> None:
     log = read_run(tmp_path / "run.jsonl")
     [told] = [event for event in log.events if event["event"] == "REPAIR"]
     [flip] = [event for event in log.events if event["event"] == "CORRUPTION"]
-    assert isinstance(repair, Repair)
+    assert isinstance(repair, RepairRecord)
     assert (told["step"], told["policy"], told["verdict"]) == (21, "RecomputeStep", "transient")
     assert list(repair.differing) == told["differing"]
     # the wrong gradient reaches all that lies before the layer, and nothing behind it
@@ -293,7 +293,7 @@ def test_a_state_without_repairs_is_that_of_a_run_without_policies() -> None:
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_under_autocast_and_a_gradient_scaler(precision: torch.dtype) -> None:
-    def run_once(flip: bool) -> tuple[list[torch.Tensor], list[Repair], float]:
+    def run_once(flip: bool) -> tuple[list[torch.Tensor], list[RepairRecord], float]:
         run = make_live_run(workers=2, autocast=precision)
         monitor = watched(run, policy=RecomputeStep(), scaler=run.scaler)
         with monitor:

@@ -23,7 +23,7 @@ from rmetric.monitor.repair import (
     SmoothSingularValues,
 )
 from rmetric.monitor.repair.model_policies import bound, bounded, reset_, smooth_
-from rmetric.monitor.repair.policy import Budget, Interventions, Occasions
+from rmetric.monitor.repair.policy import InterventionLimit, InterventionRule, TokenBucket
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import Toy
 
@@ -82,7 +82,7 @@ def test_what_is_not_finite_cannot_be_clipped() -> None:
 def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does() -> None:
     toy = Toy(lr=0.1)
     seen: list[float] = []
-    policy = LowerLearningRate(factor=0.5, steps=2, occasions=Occasions(on=("always",)))
+    policy = LowerLearningRate(factor=0.5, steps=2, when=InterventionRule(on=("always",)))
     with toy.watch(policy=policy) as monitor:
         scheduler = torch.optim.lr_scheduler.ExponentialLR(toy.optimizer, 0.9)
         toy.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
@@ -98,14 +98,14 @@ def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does
 
 def test_an_alarm_that_stays_lowers_it_after_some_steps() -> None:
     toy = poisoned(Toy(), 30, 31, 32, 33)
-    with toy.watch(policy=LowerLearningRate(occasions=Occasions(patience=2))) as monitor:
+    with toy.watch(policy=LowerLearningRate(when=InterventionRule(patience=2))) as monitor:
         toy.train(33, monitor)
         assert [repair.step for repair in monitor.repairs] == [31]
 
 
 def test_a_detectors_alert_is_an_occasion() -> None:
     toy = poisoned(Toy(), 5, 6, factor=1e4)
-    policy = LowerLearningRate(occasions=Occasions(on=("grad_norm",), most=1))
+    policy = LowerLearningRate(when=InterventionRule(on=("grad_norm",), most=1))
     with toy.watch(detectors=("grad_norm",), policy=policy) as monitor:
         toy.train(8, monitor)
         assert monitor.alerts == {"grad_norm": 5}
@@ -145,7 +145,7 @@ def test_experts_are_smoothed_one_by_one() -> None:
 
 def test_matrices_of_the_layers_are_smoothed_after_the_update() -> None:
     run = make_live_run("tiny-moe")
-    with watched(run, policy=SmoothSingularValues(times=1.1, occasions=_at_once())) as monitor:
+    with watched(run, policy=SmoothSingularValues(times=1.1, when=_at_once())) as monitor:
         train(run, 1)
         embedding = run.model.get_input_embeddings().weight.detach().clone()
         monitor._above = ("now",)
@@ -159,8 +159,8 @@ def test_matrices_of_the_layers_are_smoothed_after_the_update() -> None:
     assert all(map(math.isfinite, losses))
 
 
-def _at_once(**options: Any) -> Occasions:
-    return Occasions(on=("now",), most=1, **options)
+def _at_once(**options: Any) -> InterventionRule:
+    return InterventionRule(on=("now",), most=1, **options)
 
 
 # -- queries and keys -------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_logits_are_bounded_and_small_ones_untouched() -> None:
         for attention in attentions(run.model):
             attention.query.module.weight.mul_(30.0)
             attention.key.module.weight.mul_(30.0)
-    with watched(run, policy=QkNormalisation(max_logit=5.0, steps=2, occasions=_at_once())) as monitor:
+    with watched(run, policy=QkNormalisation(max_logit=5.0, steps=2, when=_at_once())) as monitor:
         train(run, 1)
         assert largest_logit(run) > 5.0
         monitor._above = ("now",)
@@ -200,7 +200,7 @@ def test_logits_are_bounded_and_small_ones_untouched() -> None:
 
 def test_a_healthy_model_computes_the_same_with_bounded_logits() -> None:
     run, alone = make_live_run(), make_live_run()
-    with watched(run, policy=QkNormalisation(occasions=_at_once())) as monitor:
+    with watched(run, policy=QkNormalisation(when=_at_once())) as monitor:
         train(run, 1)
         monitor._above = ("now",)
         losses = train(run, 4)
@@ -243,7 +243,7 @@ def test_a_reset_router_prefers_no_expert_but_tells_tokens_apart() -> None:
 
 def test_routers_are_reset_after_the_step_that_follows_the_occasion() -> None:
     run = make_live_run("tiny-moe")
-    with watched(run, policy=ResetRouterBias(occasions=_at_once())) as monitor:
+    with watched(run, policy=ResetRouterBias(when=_at_once())) as monitor:
         train(run, 1)
         monitor._above = ("now",)
         train(run, 1)
@@ -266,7 +266,7 @@ def test_a_dense_model_is_refused() -> None:
 
 def test_an_occasion_needs_a_rest_and_has_an_end() -> None:
     toy = Toy()
-    policy = LowerLearningRate(steps=1, occasions=Occasions(on=("now",), rest=5, most=3))
+    policy = LowerLearningRate(steps=1, when=InterventionRule(on=("now",), rest=5, most=3))
     with toy.watch(policy=policy) as monitor:
         for _ in range(30):
             monitor._above = ("now",)
@@ -275,7 +275,7 @@ def test_an_occasion_needs_a_rest_and_has_an_end() -> None:
 
 
 def test_a_budget_fills_slowly() -> None:
-    budget = Budget(share=0.1, burst=2)
+    budget = TokenBucket(share=0.1, burst=2)
     assert [budget.take() for _ in range(3)] == [True, True, False]
     for _ in range(11):
         budget.tick()
@@ -285,7 +285,7 @@ def test_a_budget_fills_slowly() -> None:
 
 
 def test_interventions_in_a_row() -> None:
-    bound_of = Interventions(most=5, in_a_row=2)
+    bound_of = InterventionLimit(most=5, in_a_row=2)
     assert [bound_of.allow(step) for step in (1, 2, 3, 4, 6, 7, 9, 11)] == [
         True, True, False, False, True, True, True, False
     ]  # fmt: skip
@@ -311,7 +311,7 @@ def test_a_policy_of_ones_own_that_fails_ends_the_repairs_only(caplog: pytest.Lo
 
 def test_wrapping_is_undone_when_the_monitor_closes() -> None:
     run = make_live_run()
-    with watched(run, policy=QkNormalisation(occasions=_at_once())) as monitor:
+    with watched(run, policy=QkNormalisation(when=_at_once())) as monitor:
         train(run, 1)
         monitor._above = ("now",)
         train(run, 1)

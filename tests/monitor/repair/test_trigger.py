@@ -8,16 +8,18 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.monitor.readout import Readout
 from rmetric.monitor.repair import Suspicion
+from rmetric.monitor.transfer import StepNumbers
 from rmetric.state import restore, state_of
 
 NAMES = ("a", "b", "c")
 
 
-def readout(loss: float = 3.0, norms: tuple[float, ...] = (1.0, 2.0, 3.0), parts: tuple[float, ...] = ()) -> Readout:
+def step_numbers(
+    loss: float = 3.0, norms: tuple[float, ...] = (1.0, 2.0, 3.0), parts: tuple[float, ...] = ()
+) -> StepNumbers:
     present = [index for index, norm in enumerate(norms) if not math.isnan(norm)]
-    return Readout(present, np.array([norms[i] for i in present]), np.array(parts), {"training_loss": loss})
+    return StepNumbers(present, np.array([norms[i] for i in present]), np.array(parts), {"training_loss": loss})
 
 
 def trained(steps: int = 200, *, spread: float = 0.1, parts: bool = False, seed: int = 0) -> Suspicion:
@@ -28,26 +30,27 @@ def trained(steps: int = 200, *, spread: float = 0.1, parts: bool = False, seed:
     return suspicion
 
 
-def healthy(steps: int, *, spread: float = 0.1, parts: bool = False, seed: int = 0) -> list[Readout]:
+def healthy(steps: int, *, spread: float = 0.1, parts: bool = False, seed: int = 0) -> list[StepNumbers]:
     rng = np.random.default_rng(seed)
     factors = np.exp(rng.normal(0.0, spread, (steps, 5)))
     return [
-        readout(3.0 * f[0], tuple(np.array([1.0, 2.0, 3.0]) * f[1:4]), tuple(f[3:]) if parts else ()) for f in factors
+        step_numbers(3.0 * f[0], tuple(np.array([1.0, 2.0, 3.0]) * f[1:4]), tuple(f[3:]) if parts else ())
+        for f in factors
     ]
 
 
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (readout(loss=math.nan), "the loss is not finite"),
-        (readout(loss=math.inf), "the loss is not finite"),
-        (readout(norms=(1.0, math.inf, 3.0)), "a gradient is not finite"),
-        (readout(parts=(1.0, math.inf)), "a gradient is not finite"),
-        (readout(norms=(0.0, 0.0, 0.0)), "the gradient is exactly zero"),
-        (readout(loss=math.log(50)), "the loss is exactly ln(vocabulary)"),
+        (step_numbers(loss=math.nan), "the loss is not finite"),
+        (step_numbers(loss=math.inf), "the loss is not finite"),
+        (step_numbers(norms=(1.0, math.inf, 3.0)), "a gradient is not finite"),
+        (step_numbers(parts=(1.0, math.inf)), "a gradient is not finite"),
+        (step_numbers(norms=(0.0, 0.0, 0.0)), "the gradient is exactly zero"),
+        (step_numbers(loss=math.log(50)), "the loss is exactly ln(vocabulary)"),
     ],
 )
-def test_numbers_that_no_healthy_step_has_are_certain(item: Readout, reason: str) -> None:
+def test_numbers_that_no_healthy_step_has_are_certain(item: StepNumbers, reason: str) -> None:
     alarm = trained().judge(item)
     assert alarm is not None
     assert alarm.certain
@@ -57,11 +60,11 @@ def test_numbers_that_no_healthy_step_has_are_certain(item: Readout, reason: str
 def test_a_new_model_may_have_a_loss_of_ln_vocabulary() -> None:
     suspicion = Suspicion(vocabulary=50)
     suspicion.watch(NAMES)
-    assert suspicion.judge(readout(loss=math.log(50))) is None
+    assert suspicion.judge(step_numbers(loss=math.log(50))) is None
 
 
 def test_a_broken_tensor_is_named() -> None:
-    alarm = trained().judge(readout(norms=(1.0, math.nan if False else math.inf, 3.0)))
+    alarm = trained().judge(step_numbers(norms=(1.0, math.nan if False else math.inf, 3.0)))
     assert alarm is not None
     assert alarm.tensors == ("b",)
 
@@ -69,15 +72,15 @@ def test_a_broken_tensor_is_named() -> None:
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (readout(norms=(1.0, 20.0, 3.0)), "unusual gradient norm"),
-        (readout(norms=(1.0, 2e-4, 3.0)), "unusual gradient norm"),
-        (readout(norms=(1.0, 0.0, 3.0)), "unusual gradient norm"),
-        (readout(norms=(1.0, 2.0, 300.0)), "the gradient norm is unusual"),
-        (readout(loss=9.0), "the loss is unusually high"),
-        (readout(parts=(1.0, 30.0)), "the gradient norm of a worker is unusual"),
+        (step_numbers(norms=(1.0, 20.0, 3.0)), "unusual gradient norm"),
+        (step_numbers(norms=(1.0, 2e-4, 3.0)), "unusual gradient norm"),
+        (step_numbers(norms=(1.0, 0.0, 3.0)), "unusual gradient norm"),
+        (step_numbers(norms=(1.0, 2.0, 300.0)), "the gradient norm is unusual"),
+        (step_numbers(loss=9.0), "the loss is unusually high"),
+        (step_numbers(parts=(1.0, 30.0)), "the gradient norm of a worker is unusual"),
     ],
 )
-def test_what_is_far_from_the_last_steps_is_unusual(item: Readout, reason: str) -> None:
+def test_what_is_far_from_the_last_steps_is_unusual(item: StepNumbers, reason: str) -> None:
     alarm = trained(parts=True).judge(item)
     assert alarm is not None
     assert not alarm.certain
@@ -85,12 +88,12 @@ def test_what_is_far_from_the_last_steps_is_unusual(item: Readout, reason: str) 
 
 
 def test_a_low_loss_is_no_reason_for_suspicion() -> None:
-    assert trained().judge(readout(loss=0.5)) is None
+    assert trained().judge(step_numbers(loss=0.5)) is None
 
 
 def test_nothing_is_unusual_in_the_first_steps() -> None:
-    assert trained(15).judge(readout(norms=(1e6, 1e6, 1e6))) is None
-    assert trained(17).judge(readout(norms=(1e6, 1e6, 1e6))) is not None
+    assert trained(15).judge(step_numbers(norms=(1e6, 1e6, 1e6))) is None
+    assert trained(17).judge(step_numbers(norms=(1e6, 1e6, 1e6))) is not None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -98,7 +101,7 @@ def test_healthy_steps_with_heavy_tails_are_hardly_ever_suspicious(seed: int) ->
     suspicion, alarms = trained(0), 0
     for scale, item in zip(np.random.default_rng(seed).pareto(3.0, 4000) + 1.0, healthy(4000, seed=seed), strict=True):
         norms = tuple(item.norms * scale)
-        heavy = readout(item.scalars["training_loss"], norms)
+        heavy = step_numbers(item.scalars["training_loss"], norms)
         alarms += suspicion.judge(heavy) is not None
         suspicion.accept(heavy)
     assert alarms <= 0.003 * 4000
@@ -107,34 +110,34 @@ def test_healthy_steps_with_heavy_tails_are_hardly_ever_suspicious(seed: int) ->
 def test_an_outlier_hardly_moves_what_is_usual() -> None:
     suspicion = trained()
     before = suspicion.usual_norm
-    suspicion.accept(readout(norms=(1e6, 1e6, 1e6)))
+    suspicion.accept(step_numbers(norms=(1e6, 1e6, 1e6)))
     assert suspicion.usual_norm == pytest.approx(before, rel=0.05)
 
 
 def test_what_was_unusual_and_sound_raises_the_bar_for_its_like_only() -> None:
     suspicion = trained()
-    item = readout(norms=(1.0, 20.0, 3.0))
+    item = step_numbers(norms=(1.0, 20.0, 3.0))
     suspicion.accept(item)
     assert suspicion.judge(item) is None
-    assert suspicion.judge(readout(norms=(20.0, 2.0, 3.0))) is not None
+    assert suspicion.judge(step_numbers(norms=(20.0, 2.0, 3.0))) is not None
 
 
 def test_a_tensor_without_a_gradient_is_not_unusual() -> None:
     suspicion = trained()
-    assert suspicion.judge(readout(norms=(1.0, math.nan, 3.0))) is None
-    suspicion.accept(readout(norms=(1.0, math.nan, 3.0)))
-    assert suspicion.judge(readout(norms=(1.0, 20.0, 3.0))) is not None
+    assert suspicion.judge(step_numbers(norms=(1.0, math.nan, 3.0))) is None
+    suspicion.accept(step_numbers(norms=(1.0, math.nan, 3.0)))
+    assert suspicion.judge(step_numbers(norms=(1.0, 20.0, 3.0))) is not None
 
 
 def test_a_tensor_whose_gradient_is_often_zero_is_not_unusual() -> None:
     suspicion = trained()
-    suspicion.accept(readout(norms=(1.0, 0.0, 3.0)))
-    assert suspicion.judge(readout(norms=(1.0, 0.0, 3.0))) is None
+    suspicion.accept(step_numbers(norms=(1.0, 0.0, 3.0)))
+    assert suspicion.judge(step_numbers(norms=(1.0, 0.0, 3.0))) is None
 
 
 def test_state_survives_json() -> None:
     suspicion, other = trained(), trained(0)
     restore(other, json.loads(json.dumps(state_of(suspicion))))
-    item = readout(norms=(1.0, 20.0, 3.0))
+    item = step_numbers(norms=(1.0, 20.0, 3.0))
     assert other.judge(item) == suspicion.judge(item) is not None
     assert other.usual_norm == suspicion.usual_norm

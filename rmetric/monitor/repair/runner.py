@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.repair.context import Context, Recompute, Repair, Site, StepStart
+from rmetric.monitor.repair.context import Recompute, RepairRecord, RunContext, StepContext, StepStart
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.repair.trigger import Suspicion
 from rmetric.state import restore, state_of
 
 if TYPE_CHECKING:
-    from rmetric.monitor.readout import Computation
+    from rmetric.monitor.transfer import StepComputation
 
 LOGGER = logging.getLogger("rmetric")
 
 
-class Repairs:
+class PolicyRunner:
     """The repairing half of a monitor.
 
     An error in here ends the repairs, never the training: the gradients that the training loop made are put back.
@@ -51,7 +51,7 @@ class Repairs:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None,
-        measure: Callable[[Tensor | float], Computation],
+        measure: Callable[[Tensor | float], StepComputation],
         note: Callable[..., None],
         vocabulary: int | None,
         processes: int,
@@ -64,7 +64,7 @@ class Repairs:
         self._note, self._optimizer = note, optimizer
         for policy in self._policies:
             policy.attach(model, optimizer)
-        self._site = Site(
+        self._run = RunContext(
             model=model,
             optimizer=optimizer,
             scaler=scaler,
@@ -73,28 +73,28 @@ class Repairs:
             start=StepStart(model),
             suspicion=suspicion,
             measure=measure,
-            tell=self._write,
+            record=self._write,
             processes=processes,
             device=named[0][1].device if named else torch.device("cpu"),
         )
         self._handle = optimizer.register_step_post_hook(self._updated)
         self.enabled, self._closed = True, False
-        self.log: list[Repair] = []
+        self.log: list[RepairRecord] = []
         """All interventions so far."""
 
     def before_update(
-        self, step: int, computation: Computation, recompute: Recompute | None, alerts: Sequence[str]
-    ) -> tuple[Computation, bool]:
+        self, step: int, computation: StepComputation, recompute: Recompute | None, alerts: Sequence[str]
+    ) -> tuple[StepComputation, bool]:
         """The computation that the update is to be made from, and whether to make it."""
         if not self.enabled:
             self.close()
             return computation, True
-        context: Context | None = None
+        context: StepContext | None = None
         try:
-            context = Context(self._site, step, computation, recompute, alerts)
+            context = StepContext(self._run, step, computation, recompute, alerts)
             proceed = self._ask(context)
             if proceed:
-                self._site.suspicion.accept(context.computation.readout)
+                self._run.suspicion.accept(context.computation.numbers)
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
             proceed = True
             if context is not None:
@@ -102,10 +102,10 @@ class Repairs:
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed
-        self._site.start.end_step()
+        self._run.start.end_step()
         return context.computation, proceed
 
-    def _ask(self, context: Context) -> bool:
+    def _ask(self, context: StepContext) -> bool:
         wanted = context.settle_alarm([policy.inspect(context) for policy in self._policies])
         for policy, wants in zip(self._policies, wanted, strict=True):
             if not wants:
@@ -115,7 +115,7 @@ class Repairs:
                 return decision is Decision.ACCEPT
         return True
 
-    def _write(self, repair: Repair) -> None:
+    def _write(self, repair: RepairRecord) -> None:
         self.log.append(repair)
         fields = {key: value for key, value in vars(repair).items() if key not in ("step", "details")}
         lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
@@ -147,21 +147,21 @@ class Repairs:
             return
         self._closed = True
         self._handle.remove()
-        self._site.start.close()
+        self._run.start.close()
         for policy in self._policies:
             policy.close()
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs: plain values and tensors."""
         return {
-            "suspicion": state_of(self._site.suspicion),
+            "suspicion": state_of(self._run.suspicion),
             "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},
             "kinds": [type(policy).__name__ for policy in self._policies],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; policies of other kinds than those begin anew."""
-        restore(self._site.suspicion, state["suspicion"])
+        restore(self._run.suspicion, state["suspicion"])
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:
                 policy.load_state_dict(state["policies"][str(index)])

@@ -15,7 +15,7 @@ from rmetric.monitor.tensors import gathered
 
 
 @dataclass(frozen=True)
-class Readout:
+class StepNumbers:
     """The numbers of a step on the host."""
 
     gradients: list[int]
@@ -28,7 +28,7 @@ class Readout:
     """Further scalars by name; one that was not measured is missing."""
 
 
-class Packet:
+class DeviceTransfer:
     """The numbers of a step on their way. Building it starts the transfer, :meth:`read` waits for its end.
 
     On an accelerator the copy goes to pinned memory behind the work that is queued already, and an event tells when it
@@ -57,14 +57,14 @@ class Packet:
         packed = torch.cat([vector.to(home, torch.float32) for vector in vectors]) if vectors else torch.empty(0)
         self._values, self._arrived = _sent(packed)
 
-    def read(self) -> Readout:
+    def read(self) -> StepNumbers:
         """The numbers, as soon as they have arrived."""
         if self._arrived is not None:
             self._arrived.synchronize()
         values = self._values.numpy().astype(np.float64)
         scalars, rest = values[: len(self._names)], values[len(self._names) :]
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
-        return Readout(self._gradients, norms, parts, dict(zip(self._names, scalars.tolist(), strict=True)))
+        return StepNumbers(self._gradients, norms, parts, dict(zip(self._names, scalars.tolist(), strict=True)))
 
 
 def _sent(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
@@ -78,7 +78,7 @@ def _sent(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
 
 
 @dataclass(frozen=True)
-class Computation:
+class StepComputation:
     """One forward and backward pass of all micro-batches. A step that is repaired has more than one of them."""
 
     loss: Tensor
@@ -95,6 +95,6 @@ class Computation:
     """The largest attention logit; ``None``: not measured."""
 
     @cached_property
-    def readout(self) -> Readout:
+    def numbers(self) -> StepNumbers:
         """Norms, parts and loss on the host. Waits for the device, once."""
-        return Packet(self.gradients, self.norms, self.parts, {"training_loss": self.loss}).read()
+        return DeviceTransfer(self.gradients, self.norms, self.parts, {"training_loss": self.loss}).read()

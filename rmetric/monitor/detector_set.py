@@ -11,8 +11,8 @@ from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, mak
 from rmetric.episodes import Rearm
 from rmetric.errors import UserError
 from rmetric.metric import RValue
-from rmetric.monitor.alerts import Alert, Suspects, compose
-from rmetric.monitor.readout import Readout
+from rmetric.monitor.alerts import Alert, GradientOutliers, alert_message
+from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import Observation
 
 FADING = 0.1
@@ -20,7 +20,7 @@ FADING = 0.1
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Detections:
     """What the detectors say of a step."""
 
     r: RValue
@@ -31,7 +31,7 @@ class Verdict:
     """Alert episodes that begin here."""
 
 
-class Panel:
+class DetectorSet:
     """Asks each detector about each observation.
 
     Parameters
@@ -54,11 +54,13 @@ class Panel:
         self._rearm = {name: Rearm() for name in self.detectors}
         self.first: dict[str, int] = {}
         """Detector → step of its first alert."""
-        self._usual = UsualNorms(names)
+        self._usual = GradientNormBaseline(names)
 
-    def consult(self, observation: Observation, readout: Readout, worst: Mapping[str, str] | None = None) -> Verdict:
+    def update(
+        self, observation: Observation, numbers: StepNumbers, worst: Mapping[str, str] | None = None
+    ) -> Detections:
         """What the detectors say of the next observation; ``worst``: measurement → where its worst value is."""
-        suspects = self._usual.suspects(readout)
+        outliers = self._usual.outliers(numbers)
         r = self._reference.update_explained(observation)
         above, alerts = [], []
         for name, detector in self.detectors.items():
@@ -67,13 +69,13 @@ class Panel:
             if over:
                 above.append(name)
             if self._rearm[name].begins(observation.step, over):
-                message = compose(detector, observation, score, suspects, self._vocabulary, worst)
+                message = alert_message(detector, observation, score, outliers, self._vocabulary, worst)
                 limit = detector.threshold
                 alerts.append(
                     Alert(step=observation.step, detector=name, score=score, threshold=limit, message=message)
                 )
                 self.first.setdefault(name, observation.step)
-        return Verdict(r, tuple(above), tuple(alerts))
+        return Detections(r, tuple(above), tuple(alerts))
 
 
 def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
@@ -84,22 +86,22 @@ def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
     return made
 
 
-class UsualNorms:
+class GradientNormBaseline:
     """Exponentially weighted mean of each parameter's gradient norm: which one stands out in a step?"""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
         self._means = np.full(len(names), np.nan)
 
-    def suspects(self, readout: Readout) -> Suspects:
+    def outliers(self, numbers: StepNumbers) -> GradientOutliers:
         """Of the next step; its finite norms then enter the means."""
-        if not len(readout.norms):
-            return Suspects()
-        present, norms = np.array(readout.gradients), readout.norms
+        if not len(numbers.norms):
+            return GradientOutliers()
+        present, norms = np.array(numbers.gradients), numbers.norms
         means, finite = self._means[present], np.isfinite(norms)
         broken = tuple(self._names[index] for index in present[~finite].tolist())
         growth = np.divide(norms, means, out=np.zeros(len(norms)), where=finite & (means > 0))
         worst = int(growth.argmax())
         entered = np.where(np.isnan(means), norms, means + FADING * (norms - means))
         self._means[present] = np.where(finite, entered, means)
-        return Suspects(broken, self._names[present[worst]] if growth[worst] > 0 else "", float(growth[worst]))
+        return GradientOutliers(broken, self._names[present[worst]] if growth[worst] > 0 else "", float(growth[worst]))
