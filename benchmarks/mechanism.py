@@ -25,7 +25,7 @@ from rmetric.live.models import TINY_MODELS, tiny_model
 from rmetric.live.run import LiveRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismWatch
-from rmetric.monitor.mechanism.watch import BackgroundExecutor, InlineExecutor
+from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
 
 GOAL_PCT = 2.0
 RESAMPLES = 2_000

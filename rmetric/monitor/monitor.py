@@ -36,7 +36,8 @@ from rmetric.state import restore, state_of
 if TYPE_CHECKING:
     from rmetric.monitor.measures import AttentionLogits
     from rmetric.monitor.mechanism import MechanismWatch
-    from rmetric.monitor.mechanism.watch import MonitorSelection, PendingMeasurement
+    from rmetric.monitor.mechanism.execution import PendingMeasurement
+    from rmetric.monitor.mechanism.watch import MonitorSelection
 
 LOGGER = logging.getLogger("rmetric")
 DEFAULT_DETECTORS = ("numerics", "robust_z")

@@ -27,10 +27,11 @@ The exact formulas stand in the classes. Every monitor is one file.
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.attention import AttentionRows
 from rmetric.monitor.mechanism.base import MechanismMonitor, MonitorResult
+from rmetric.monitor.mechanism.execution import MechanismResult
 from rmetric.monitor.mechanism.qk_spectral import QkSpectral, QkWeights
 from rmetric.monitor.mechanism.router import Router
 from rmetric.monitor.mechanism.update import ByDifference, FromState, UpdateExtremes
-from rmetric.monitor.mechanism.watch import MONITORS, STRIDE, MechanismResult, MechanismWatch
+from rmetric.monitor.mechanism.watch import MONITORS, STRIDE, MechanismWatch
 
 __all__ = [
     "MONITORS",

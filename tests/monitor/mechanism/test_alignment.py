@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism import GradientAlignment, MonitorResult, UpdateAlignment
 from rmetric.monitor.mechanism.alignment import cosines_with_the_others
-from rmetric.monitor.mechanism.watch import run_tasks
+from rmetric.monitor.mechanism.execution import run_tasks
 from tests.live.architectures import model_of, tokens
 
 

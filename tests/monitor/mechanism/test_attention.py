@@ -16,7 +16,7 @@ from rmetric.errors import UserError
 from rmetric.live.models.attention import wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
-from rmetric.monitor.mechanism.watch import run_tasks
+from rmetric.monitor.mechanism.execution import run_tasks
 from tests.live.architectures import NAMES, model_of, padded, tokens
 
 

@@ -13,8 +13,8 @@ from rmetric.errors import UserError
 from rmetric.live.injection.routing import changed_logits
 from rmetric.live.models.structure import expert_blocks
 from rmetric.monitor.mechanism import MonitorResult, Router
+from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.monitor.mechanism.router import router_geometry
-from rmetric.monitor.mechanism.watch import run_tasks
 from tests.live.architectures import MOES, model_of, tokens
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism import FromState, MonitorResult, UpdateExtremes
-from rmetric.monitor.mechanism.watch import run_tasks
+from rmetric.monitor.mechanism.execution import run_tasks
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1),

@@ -21,7 +21,7 @@ from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismMonitor, MechanismWatch, MonitorResult
 from rmetric.monitor.mechanism.base import HostArrays, Task
-from rmetric.monitor.mechanism.watch import BackgroundExecutor, InlineExecutor
+from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
 from rmetric.records import MECHANISM
 from tests.live.architectures import model_of, tokens
 from tests.live.live import make_live_run, read, train, watched
