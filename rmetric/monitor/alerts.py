@@ -1,4 +1,4 @@
-"""An alert, and the sentence that an engineer reads at night."""
+"""An alert, and the message in it: what was seen and what to do."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rmetric.records import Observation
 from rmetric.robust.loss import UNIFORM_NATS
 
 MOST_NAMES = 3
-OF_THE_MACHINE = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
-"""Measurements that speak of the machine and not of the model."""
+"""Parameters that a message names, at most."""
+MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
+"""Measurements of the machine rather than of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """The begin of an alert episode of one detector."""
+    """Beginning of an alert episode of one detector."""
 
     step: int
     """Step whose values raised it."""
@@ -27,19 +28,19 @@ class Alert:
     threshold: float
     """The score lies above it."""
     message: str
-    """What was seen, where, and what to do."""
+    """Text for people: what was seen, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class GradientOutliers:
-    """Which gradients stand out in a step."""
+    """Gradients that stand out in a step."""
 
     non_finite: tuple[str, ...] = ()
     """Parameters whose gradient is not finite."""
     largest: str = ""
     """Parameter whose gradient norm has grown most, compared with its own recent mean; empty: unknown."""
     growth: float = math.nan
-    """By which factor."""
+    """Factor by which it has grown."""
 
 
 def alert_message(
@@ -50,11 +51,11 @@ def alert_message(
     vocabulary: int | None,
     worst: Mapping[str, str] | None = None,
 ) -> str:
-    """The message of an alert: one sentence of what was seen, one of what to do."""
-    if detector.cause in OF_THE_MACHINE:
-        seen, advice = _of_the_machine(observation)
+    """Compose the message of an alert: one sentence of what was seen, one of what to do."""
+    if detector.cause in MACHINE_MEASUREMENTS:
+        seen, advice = _machine_findings(observation)
     else:
-        seen, advice = _findings(observation, outliers, vocabulary)
+        seen, advice = _model_findings(observation, outliers, vocabulary)
     reason = "; ".join(seen) or "no single value is out of its range"
     title = f"{detector.title}: {_number(score)}, above {_number(detector.threshold)}"
     where = (worst or {}).get(detector.cause)
@@ -63,8 +64,8 @@ def alert_message(
     return f"Step {observation.step}: {reason} ({title}). {advice}"
 
 
-def _of_the_machine(observation: Observation) -> tuple[list[str], str]:
-    """The same where it is the machine that stands out."""
+def _machine_findings(observation: Observation) -> tuple[list[str], str]:
+    """Findings and advice where the machine stands out."""
     events, rate = _number(observation["hardware_events"]), _number(observation["lambda"])
     return (
         [f"step time {_number(observation['step_time_s'])} s, hardware events in it {events}, λ {rate} an hour"],
@@ -72,8 +73,10 @@ def _of_the_machine(observation: Observation) -> tuple[list[str], str]:
     )
 
 
-def _findings(observation: Observation, outliers: GradientOutliers, vocabulary: int | None) -> tuple[list[str], str]:
-    """What was seen, and what to do about the gravest of it."""
+def _model_findings(
+    observation: Observation, outliers: GradientOutliers, vocabulary: int | None
+) -> tuple[list[str], str]:
+    """Findings in the model's numbers, and advice about the gravest of them."""
     loss, norm = observation["training_loss"], observation["grad_norm"]
     if outliers.non_finite or math.isinf(norm):
         where = _listed(outliers.non_finite) or "a gradient"

@@ -1,4 +1,4 @@
-"""The detectors of a live run, the R-Metric of its log, and the alerts they raise."""
+"""The detectors of a live run: score each observation, raise an alert where an episode begins."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from rmetric.monitor.alerts import Alert, GradientOutliers, alert_message
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import Observation
 
-FADING = 0.1
-"""Of the mean that a gradient norm is compared with: a memory of about 20 steps."""
+SMOOTHING = 0.1
+"""Weight of a new gradient norm in its running mean: a memory of about 20 steps."""
 
 
 @dataclass(frozen=True)
 class Detections:
-    """What the detectors say of a step."""
+    """The detectors' results for one step."""
 
     r: RValue
     """R-Metric in the paper's setting, whether or not it may raise an alert."""
-    above: tuple[str, ...]
+    exceeded: tuple[str, ...]
     """Detectors whose score lies above their threshold."""
     alerts: tuple[Alert, ...]
     """Alert episodes that begin here."""
 
 
 class DetectorSet:
-    """Asks each detector about each observation.
+    """Scores each observation with every detector.
 
     Parameters
     ----------
     detectors
         Names, or detectors with settings of their own. Raises :class:`UserError` for one that cannot watch a run.
     names
-        Of the parameters, for the messages.
+        Parameters' names, for the messages.
     vocabulary
         Number of tokens, for the messages; ``None``: not known.
     """
@@ -52,30 +52,39 @@ class DetectorSet:
         self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
         self._vocabulary = vocabulary
         self._rearm = {name: Rearm() for name in self.detectors}
-        self.first: dict[str, int] = {}
+        self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
-        self._usual = GradientNormBaseline(names)
+        self._baseline = GradientNormBaseline(names)
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Detector → threshold."""
+        return {name: detector.threshold for name, detector in self.detectors.items()}
 
     def update(
         self, observation: Observation, numbers: StepNumbers, worst: Mapping[str, str] | None = None
     ) -> Detections:
-        """What the detectors say of the next observation; ``worst``: measurement → where its worst value is."""
-        outliers = self._usual.outliers(numbers)
+        """Score the next observation; ``worst``: measurement → where its worst value is."""
+        outliers = self._baseline.update(numbers)
         r = self._reference.update_explained(observation)
-        above, alerts = [], []
+        exceeded, alerts = [], []
         for name, detector in self.detectors.items():
             score = float(r.r) if detector is self._reference else detector.update(observation)
             over = score > detector.threshold
             if over:
-                above.append(name)
+                exceeded.append(name)
             if self._rearm[name].begins(observation.step, over):
-                message = alert_message(detector, observation, score, outliers, self._vocabulary, worst)
-                limit = detector.threshold
                 alerts.append(
-                    Alert(step=observation.step, detector=name, score=score, threshold=limit, message=message)
+                    Alert(
+                        step=observation.step,
+                        detector=name,
+                        score=score,
+                        threshold=detector.threshold,
+                        message=alert_message(detector, observation, score, outliers, self._vocabulary, worst),
+                    )
                 )
-                self.first.setdefault(name, observation.step)
-        return Detections(r, tuple(above), tuple(alerts))
+                self.first_alerts.setdefault(name, observation.step)
+        return Detections(r, tuple(exceeded), tuple(alerts))
 
 
 def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
@@ -87,14 +96,14 @@ def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
 
 
 class GradientNormBaseline:
-    """Exponentially weighted mean of each parameter's gradient norm: which one stands out in a step?"""
+    """Exponentially weighted mean of each parameter's gradient norm, to name the one that stands out in a step."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
         self._means = np.full(len(names), np.nan)
 
-    def outliers(self, numbers: StepNumbers) -> GradientOutliers:
-        """Of the next step; its finite norms then enter the means."""
+    def update(self, numbers: StepNumbers) -> GradientOutliers:
+        """Gradients that stand out in the next step; its finite norms then enter the means."""
         if not len(numbers.norms):
             return GradientOutliers()
         present, norms = np.array(numbers.gradients), numbers.norms
@@ -102,6 +111,6 @@ class GradientNormBaseline:
         broken = tuple(self._names[index] for index in present[~finite].tolist())
         growth = np.divide(norms, means, out=np.zeros(len(norms)), where=finite & (means > 0))
         worst = int(growth.argmax())
-        entered = np.where(np.isnan(means), norms, means + FADING * (norms - means))
+        entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
         self._means[present] = np.where(finite, entered, means)
         return GradientOutliers(broken, self._names[present[worst]] if growth[worst] > 0 else "", float(growth[worst]))

@@ -1,4 +1,4 @@
-"""From the numbers of a step to an observation: λ, σ² and ΔL, and from what each was made."""
+"""Estimate λ, σ² and ΔL from the numbers of a step, and make its observation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
 
 VALIDATION, TRAINING = "validation loss", "smoothed training loss"
-FADING = 2.0 / 51.0
-"""Of the smoothing: a memory of about 50 steps."""
+SMOOTHING = 2.0 / 51.0
+"""Weight of a new training loss in its running mean: a memory of about 50 steps."""
 
 
 class LossDrift:
-    """The latest ΔL, and which loss it was made of.
+    """Latest ΔL, and the kind of loss it was made of.
 
     Two drifts are kept apart, so that no mean ever mixes training and validation losses.
     """
@@ -28,10 +28,10 @@ class LossDrift:
         self._smoothed = math.nan
         self._latest = math.nan
         self.source = TRAINING
-        """Which loss :meth:`update` speaks of."""
+        """Kind of loss that :meth:`update` uses."""
 
     def validation(self, loss: float) -> None:
-        """A new validation loss, nats."""
+        """Take in a new validation loss, nats."""
         drift = self._validation.update(loss)
         if not math.isnan(drift):
             self._latest, self.source = drift, VALIDATION
@@ -43,7 +43,7 @@ class LossDrift:
         if not math.isfinite(training_loss):
             return math.inf
         first = math.isnan(self._smoothed)
-        self._smoothed = training_loss if first else self._smoothed + FADING * (training_loss - self._smoothed)
+        self._smoothed = training_loss if first else self._smoothed + SMOOTHING * (training_loss - self._smoothed)
         return self._training.update(self._smoothed)
 
 
@@ -78,16 +78,16 @@ class Estimators:
         self.elapsed_s = 0.0
         """Training time so far, seconds: what λ counts in."""
         self.sources = {"sigma_sq": WINDOW, "delta_l": self._drift.source}
-        """Signal → from what it was made in the latest step."""
+        """Signal → its source in the latest step."""
         self.noise_scale = math.nan
         """Gradient noise scale B_simple in parts (workers' batches or micro-batches); NaN: not defined."""
 
     def hardware_event(self) -> None:
-        """One event that counts for λ, now."""
+        """Count one event for λ, now."""
         self._rate.update(self.elapsed_s)
 
     def validation(self, loss: float) -> None:
-        """A new validation loss, nats."""
+        """Take in a new validation loss, nats."""
         self._validation_loss = loss if math.isfinite(loss) else math.inf
         self._drift.validation(loss)
 
@@ -98,12 +98,12 @@ class Estimators:
         *,
         learning_rate: float,
         step_time_s: float,
-        spread: str,
+        dispersion_source: str,
         evaluated: bool,
         workers_with_events: Sequence[int] = (),
         mechanism: Mapping[str, float] = NOTHING,
     ) -> Observation:
-        """The observation of the next step.
+        """Make the observation of the next step.
 
         Parameters
         ----------
@@ -112,17 +112,17 @@ class Estimators:
         numbers
             Its numbers.
         learning_rate
-            Of the step.
+            Its learning rate.
         step_time_s
-            Since the step before; NaN in the first one.
-        spread
-            Where ``numbers.parts`` come from.
+            Seconds since the step before; NaN in the first one.
+        dispersion_source
+            Source of ``numbers.parts``.
         evaluated
             Whether :meth:`validation` was called since the step before.
         workers_with_events
-            Who reported each hardware event since the step before; slow steps are none.
+            Worker of each hardware event since the step before; slow steps are none.
         mechanism
-            What the mechanism monitors measured in this step, and a sample's largest attention logit, which counts
+            Measurements of the mechanism monitors in this step, and a sample's largest attention logit, which counts
             where not all logits were looked at.
         """
         if step_time_s > 0:
@@ -138,7 +138,7 @@ class Estimators:
             "update_rms": _measured(numbers.scalars, "update_rms"),
             "step_time_s": step_time_s,
             "lambda_": self._rate.value,
-            "sigma_sq": self._sigma_sq(numbers, norm, spread),
+            "sigma_sq": self._sigma_sq(numbers, norm, dispersion_source),
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
@@ -161,10 +161,10 @@ class Estimators:
             return math.nan, math.nan
         return (math.inf if broken else math.sqrt(float(numbers.norms @ numbers.norms))), float(broken)
 
-    def _sigma_sq(self, numbers: StepNumbers, norm: float, spread: str) -> float:
+    def _sigma_sq(self, numbers: StepNumbers, norm: float, dispersion_source: str) -> float:
         parts = numbers.parts
         if len(parts) > 1:
-            self.sources["sigma_sq"] = spread
+            self.sources["sigma_sq"] = dispersion_source
             self.noise_scale = self._noise.update(parts, norm)
             return float(gradient_variance(parts)) if np.isfinite(parts).all() else math.inf
         self.sources["sigma_sq"] = WINDOW
@@ -176,11 +176,11 @@ class Estimators:
 
 
 def _at_log_precision(value: float) -> float:
-    """As :func:`rmetric.records.to_log_precision`, which is made for long arrays, for one number."""
+    """Round one number to the log's precision; :func:`rmetric.records.to_log_precision` serves long arrays."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
 
 
 def _measured(scalars: dict[str, float], name: str) -> float:
-    """In the in-memory convention."""
+    """A scalar in the in-memory convention: NaN if not measured, infinite if not finite."""
     value = scalars.get(name)
     return math.nan if value is None else value if math.isfinite(value) else math.inf

@@ -1,4 +1,4 @@
-"""What a live run writes: the events of its log, in their order, to every sink."""
+"""Write the log of a live run: its events, in their order, to every sink."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def start_config(
 
 
 class Recorder:
-    """Turns what was seen in a step into events.
+    """Turns the results of a step into events.
 
     A METRICS record of a live run looks like this (here wrapped)::
 
@@ -72,7 +72,7 @@ class Recorder:
     sinks
         Where the events go.
     config
-        Of EXPERIMENT_START.
+        ``config`` of EXPERIMENT_START.
     parameters
         Names of the watched parameters.
     """
@@ -85,7 +85,7 @@ class Recorder:
         self._lost: set[int] = set()
 
     def start(self, resume_step: int | None) -> None:
-        """The run begins, or goes on after ``resume_step``."""
+        """Begin the run, or go on after ``resume_step``."""
         self._sinks.start(self._config, resume_step=resume_step)
 
     def note(self, event: Event) -> None:
@@ -95,7 +95,7 @@ class Recorder:
     def step(
         self,
         observation: Observation,
-        verdict: Detections,
+        detections: Detections,
         numbers: StepNumbers,
         reports: Sequence[HardwareReport],
         *,
@@ -105,7 +105,7 @@ class Recorder:
         alerts: Mapping[str, int],
         details: Sequence[Event] = (),
     ) -> None:
-        """Everything about one step: notes, hardware events, changed sources, the record, alerts, tensors, details."""
+        """Write one step: notes, hardware events, changed sources, the record, alerts, tensors' norms, details."""
         step = observation.step
         self.write_notes(step)
         for report in reports:
@@ -114,10 +114,10 @@ class Recorder:
             if self._sources.get(signal) != source:
                 self._sources[signal] = source
                 self._sinks.event({"event": "SIGNAL_SOURCE", "step": step, "signal": signal, "source": source})
-        self._sinks.event(self._record(observation, verdict, noise_scale, alerts))
-        for alert in verdict.alerts:
+        self._sinks.event(self._record(observation, detections, noise_scale, alerts))
+        for alert in detections.alerts:
             self._sinks.event({"event": "ALERT", **vars(alert)})
-        if step % TENSOR_NORMS_EVERY == 0 or verdict.alerts:
+        if step % TENSOR_NORMS_EVERY == 0 or detections.alerts:
             names = [self._parameters[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
@@ -132,7 +132,7 @@ class Recorder:
             self._sinks.event(note)
 
     def end(self, terminal: Event) -> None:
-        """The last line."""
+        """Write the last line."""
         self._sinks.event(terminal)
 
     def close(self) -> None:
@@ -146,17 +146,17 @@ class Recorder:
         self._sinks.event({"event": "HARDWARE_EVENT", "step": step, "time_s": elapsed_s, **fields})
 
     def _record(
-        self, observation: Observation, verdict: Detections, noise_scale: float, alerts: Mapping[str, int]
+        self, observation: Observation, detections: Detections, noise_scale: float, alerts: Mapping[str, int]
     ) -> Event:
         values = {name: observation[name] for name in LOGGED}
-        values |= {"noise_scale": noise_scale, "lambda_norm": float(verdict.r.lambda_norm)}
-        values |= {"sigma_sq_norm": float(verdict.r.sigma_sq_norm), "delta_l_norm": float(verdict.r.delta_l_norm)}
-        values["r_metric"] = float(verdict.r.r)
+        values |= {"noise_scale": noise_scale, "lambda_norm": float(detections.r.lambda_norm)}
+        values |= {"sigma_sq_norm": float(detections.r.sigma_sq_norm), "delta_l_norm": float(detections.r.delta_l_norm)}
+        values["r_metric"] = float(detections.r.r)
         return {
             "event": "METRICS",
             "step": observation.step,
             **{name: value for name, value in values.items() if not math.isnan(value)},
-            **_inside(observation.mechanism),
+            **_mechanism_fields(observation.mechanism),
             "alerts": dict(alerts),
             "active_workers": [worker for worker in self._workers if worker not in self._lost],
             "is_nan": math.isinf(observation["training_loss"]),
@@ -164,7 +164,7 @@ class Recorder:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to write the same lines."""
+        """State that a resumed run needs to write the same lines."""
         return {
             "notes": [dict(note) for note in self._notes],
             "sources": dict(self._sources),
@@ -179,8 +179,8 @@ class Recorder:
         self._sinks.load_state_dict(state["sinks"])
 
 
-def _inside(mechanism: Mapping[str, float]) -> Event:
-    """What the mechanism monitors measured, together under one name; nothing in the steps between."""
+def _mechanism_fields(mechanism: Mapping[str, float]) -> Event:
+    """Measurements of the mechanism monitors under one name; nothing in the steps between."""
     if not mechanism:
         return {}
     finite = {name: value for name, value in mechanism.items() if math.isfinite(value)}

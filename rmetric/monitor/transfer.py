@@ -1,4 +1,4 @@
-"""From the device to the host without waiting: all numbers of a step travel as one small tensor."""
+"""Transfer the numbers of a step from the device to the host, as one small tensor and without waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StepNumbers:
     """The numbers of a step on the host."""
 
     gradients: list[int]
-    """Which parameters had a gradient."""
+    """Indices of the parameters that had a gradient."""
     norms: NDArray[np.float64]
     """Norm of each, shape (gradients,)."""
     parts: NDArray[np.float64]
@@ -29,7 +29,7 @@ class StepNumbers:
 
 
 class DeviceTransfer:
-    """The numbers of a step on their way. Building it starts the transfer, :meth:`read` waits for its end.
+    """Transfer of the numbers of a step. Building it starts the copy, :meth:`read` waits for its end.
 
     On an accelerator the copy goes to pinned memory behind the work that is queued already, and an event tells when it
     is done: a step later, as a rule, nobody has to wait.
@@ -55,10 +55,10 @@ class DeviceTransfer:
         vectors += [vector for vector in (norms, parts) if vector is not None]
         home = vectors[0].device if vectors else torch.device("cpu")
         packed = torch.cat([vector.to(home, torch.float32) for vector in vectors]) if vectors else torch.empty(0)
-        self._values, self._arrived = _sent(packed)
+        self._values, self._arrived = _copied_to_host(packed)
 
     def read(self) -> StepNumbers:
-        """The numbers, as soon as they have arrived."""
+        """Return the numbers; waits until they have arrived."""
         if self._arrived is not None:
             self._arrived.synchronize()
         values = self._values.numpy().astype(np.float64)
@@ -67,7 +67,7 @@ class DeviceTransfer:
         return StepNumbers(self._gradients, norms, parts, dict(zip(self._names, scalars.tolist(), strict=True)))
 
 
-def _sent(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+def _copied_to_host(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     if packed.device.type != "cuda":
         return packed.cpu(), None
     host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
@@ -79,18 +79,18 @@ def _sent(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
 
 @dataclass(frozen=True)
 class StepComputation:
-    """One forward and backward pass of all micro-batches. A step that is repaired has more than one of them."""
+    """Results of one forward and backward pass of all micro-batches, on their device. A repaired step has several."""
 
     loss: Tensor
     """Scalar, nats, on its device."""
     gradients: list[int]
-    """Which parameters have a gradient."""
+    """Indices of the parameters that have a gradient."""
     norms: Tensor | None
     """Norm of each, shape (gradients,); ``None``: there is none."""
     parts: Tensor | None
     """Gradient norms of the workers or micro-batches, shape (parts,); ``None``: not measured."""
-    spread: str
-    """Where the parts come from."""
+    dispersion_source: str
+    """Source of the parts."""
     attention_logit: Tensor | None
     """The largest attention logit; ``None``: not measured."""
 

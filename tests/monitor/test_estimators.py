@@ -20,7 +20,13 @@ def step_numbers(norms: list[float], parts: list[float] | None = None, **scalars
 
 
 def observe(estimators: Estimators, step: int, numbers: StepNumbers, **changes: Any) -> Any:
-    settings = {"learning_rate": 1e-3, "step_time_s": 0.5, "spread": "workers", "evaluated": False, **changes}
+    settings = {
+        "learning_rate": 1e-3,
+        "step_time_s": 0.5,
+        "dispersion_source": "workers",
+        "evaluated": False,
+        **changes,
+    }
     return estimators.observe(step, numbers, **settings)
 
 

@@ -1,0 +1,122 @@
+"""Measure a training step on its device, without waiting for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.measures import AttentionLogits, GradientNorms, UpdateSize
+from rmetric.monitor.transfer import DeviceTransfer, StepComputation
+
+if TYPE_CHECKING:
+    from rmetric.monitor.mechanism import MechanismWatch
+    from rmetric.monitor.mechanism.execution import PendingMeasurement
+
+Loss = Tensor | float
+
+
+class Closable(Protocol):
+    """Something that holds hooks, threads or files."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class PendingStep:
+    """A measured step whose numbers are not on the host yet."""
+
+    step: int
+    transfer: DeviceTransfer
+    learning_rate: float
+    step_time_s: float
+    dispersion_source: str
+    """Where the norms of the parts come from."""
+    validation: list[float]
+    """Validation losses reported since the step before."""
+    mechanism: PendingMeasurement | None = None
+    """Results of the mechanism monitors, if it is their step."""
+
+
+def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
+    """A step of which only the time is known."""
+    return PendingStep(step, DeviceTransfer([], None, None, {}), math.nan, step_time_s, "", [])
+
+
+class StepMeasurer:
+    """Takes every measurement of a step; nothing here waits for the device.
+
+    Parameters
+    ----------
+    model, optimizer
+        What is trained.
+    scaler
+        An enabled gradient scaler, or ``None``.
+    update_entries
+        Entries of the parameters whose change is measured; ``None``: all.
+    attention_logits
+        Whether to measure the largest attention logit.
+    mechanism
+        Looks inside the model every so many steps; ``None``: no.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        scaler: torch.amp.GradScaler | None,
+        update_entries: int | None,
+        attention_logits: bool,
+        mechanism: MechanismWatch | None,
+    ) -> None:
+        self._optimizer, self._scaler, self._mechanism = optimizer, scaler, mechanism
+        self.gradients = GradientNorms(model)
+        self.update = UpdateSize(model, update_entries)
+        self._attention = AttentionLogits(model) if attention_logits else None
+        self.dispersion = dispersion_sources(model)
+        """Sources of the parts' gradient norms, best first."""
+
+    @property
+    def parts(self) -> list[Closable]:
+        """Everything that holds a hook."""
+        optional = (self._attention, self._mechanism)
+        return [*self.dispersion, *(part for part in optional if part is not None)]
+
+    def computation(self, loss: Loss) -> StepComputation:
+        """Collect the traces of a forward and backward pass; the next ones begin anew."""
+        present, norms = self.gradients.measure()
+        parts, source = self._parts_norms()
+        logit = self._attention.collect() if self._attention else None
+        return StepComputation(torch.as_tensor(loss), present, norms, parts, source, logit)
+
+    def measure(
+        self, step: int, computation: StepComputation, *, step_time_s: float, validation: list[float]
+    ) -> PendingStep:
+        """Start the transfer of a step's numbers to the host."""
+        scalars = {
+            "training_loss": computation.loss,
+            "update_rms": self.update.measure(),
+            "attention_logit_max": computation.attention_logit,
+        }
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        transfer = DeviceTransfer(computation.gradients, computation.norms, computation.parts, scalars)
+        inside = self._mechanism.step(step) if self._mechanism else None
+        return PendingStep(step, transfer, rate, step_time_s, computation.dispersion_source, validation, inside)
+
+    def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
+        """Wrap the recomputation of a step so that the mechanism monitors first forget what they collected in it."""
+        return self._mechanism.restarting(recompute) if self._mechanism else recompute
+
+    def _parts_norms(self) -> tuple[Tensor | None, str]:
+        """Gradient norms of the parts from the best source that has them, and its name; every source is asked."""
+        found = [(source.collect(), source.name) for source in self.dispersion]
+        parts, name = next(((parts, name) for parts, name in found if parts is not None), (None, ""))
+        # The parts were measured before the gradients were unscaled; get_scale() would wait for the device.
+        scale = self._scaler._get_scale_async() if self._scaler is not None else None
+        return parts / scale.to(parts.device) if parts is not None and scale is not None else parts, name

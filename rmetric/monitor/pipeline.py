@@ -1,0 +1,117 @@
+"""The host's side of a step: its numbers become an observation, scores, log records and alerts."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+
+from rmetric.monitor.alerts import Alert
+from rmetric.monitor.detector_set import Detections, DetectorSet
+from rmetric.monitor.estimators import Estimators
+from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
+from rmetric.monitor.measurement import PendingStep
+from rmetric.monitor.recorder import Recorder
+from rmetric.records import Observation
+
+LOGGER = logging.getLogger("rmetric")
+
+
+class StepPipeline:
+    """Processes the steps one after the other.
+
+    Parameters
+    ----------
+    estimators
+        Make an observation of a step's numbers.
+    detectors
+        Score the observation and raise alerts.
+    recorder
+        Writes it to the log.
+    hardware
+        Reports hardware events; ``None``: slow steps only.
+    on_alert
+        The user's callback, or ``None``.
+    """
+
+    def __init__(
+        self,
+        estimators: Estimators,
+        detectors: DetectorSet,
+        recorder: Recorder,
+        hardware: HardwareWatch | None,
+        on_alert: Callable[[Alert], object] | None,
+    ) -> None:
+        self.estimators, self.detectors = estimators, detectors
+        self.step_times = StepTimes()
+        self.reports: list[HardwareReport] = []
+        """Hardware reports that the user made since the latest step."""
+        self.last: Observation | None = None
+        """The latest observation."""
+        self.exceeded: tuple[str, ...] = ()
+        """Detectors above their threshold in the latest step."""
+        self.non_finite_since: int | None = None
+        """First step since which the loss has not been finite; ``None``: it is."""
+        self._recorder, self._hardware, self._on_alert = recorder, hardware, on_alert
+
+    def process(self, pending: PendingStep) -> Detections:
+        """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
+        numbers = pending.transfer.read()
+        inside = None if pending.mechanism is None else pending.mechanism.read()
+        reports = self._hardware_reports(pending.step_time_s)
+        for _ in reports:
+            self.estimators.hardware_event()
+        for loss in pending.validation:
+            self.estimators.validation(loss)
+        observation = self.last = self.estimators.observe(
+            pending.step,
+            numbers,
+            learning_rate=pending.learning_rate,
+            step_time_s=pending.step_time_s,
+            dispersion_source=pending.dispersion_source,
+            evaluated=bool(pending.validation),
+            workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
+            mechanism=inside.values if inside else {},
+        )
+        detections = self.detectors.update(observation, numbers, inside.worst if inside else {})
+        self.exceeded = detections.exceeded
+        if not math.isinf(observation["training_loss"]):
+            self.non_finite_since = None
+        elif self.non_finite_since is None:
+            self.non_finite_since = pending.step
+        self._recorder.step(
+            observation,
+            detections,
+            numbers,
+            reports,
+            elapsed_s=self.estimators.elapsed_s,
+            sources=self.estimators.sources,
+            noise_scale=self.estimators.noise_scale,
+            alerts=self.detectors.first_alerts,
+            details=inside.events if inside else (),
+        )
+        self._call_user(detections)
+        return detections
+
+    def _hardware_reports(self, step_time_s: float) -> list[HardwareReport]:
+        """Hardware reports since the step before."""
+        reports, self.reports = self.reports, []
+        slow = self.step_times.update(step_time_s)
+        if slow is not None:
+            reports.append(slow)
+        if self._hardware is None:
+            return reports
+        for note in self._hardware.notes():
+            LOGGER.warning("%s", note)
+        return reports + self._hardware.drain()
+
+    def _call_user(self, detections: Detections) -> None:
+        """Call the user for each alert; a callback that raises is not called again."""
+        if self._on_alert is None or not detections.alerts:
+            return
+        try:
+            for alert in detections.alerts:
+                self._on_alert(alert)
+        except Exception as error:  # noqa: BLE001 - whatever a callback does, training goes on
+            self._on_alert = None
+            LOGGER.warning("on_alert raised %s: %s; it is not called again", type(error).__name__, error)
