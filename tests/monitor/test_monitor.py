@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.errors import UserError
@@ -24,6 +23,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.records import Observation
 from tests.live.live import make_live_run, read, train, watched
+from tests.monitor.common import Waits, backward, batch_of, measurer_of
 
 ALL = ("numerics", "robust_z", "r_metric", "loss_spike", "grad_norm")
 
@@ -69,7 +69,7 @@ def test_micro_batches_give_the_variance_of_their_own_gradients(tmp_path: Path) 
     for step in range(3):
         alone.load_state_dict(run.state_dict())
         alone.step = step + 1
-        batch = alone._batch()
+        batch = batch_of(alone)
         norms = []
         for worker in range(4):
             alone.optimizer.zero_grad()
@@ -487,48 +487,34 @@ def test_what_the_user_can_mend_is_said_before_training(options: dict[str, Any],
 # -- it waits for nothing --------------------------------------------------------------------------------------------
 
 
-class Waits(TorchDispatchMode):
-    """Counts what would make the host wait for the device: a scalar fetched, a tensor looked into."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if name in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "unique"):
-            self.calls.append(name)
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
     run = make_live_run(workers=2)
-    monitor = watched(run)
-    train(run, 3)
-    loss = run._backward(run._batch(), 0)
+    measurer = measurer_of(run)
+    measurer.measure(1, measurer.computation(backward(run, batch_of(run))), step_time_s=0.1, validation=[])
+    loss = backward(run, batch_of(run))
     with Waits() as waits:
-        pending = monitor._measure(monitor._computed(loss))
+        pending = measurer.measure(2, measurer.computation(loss), step_time_s=0.1, validation=[])
     assert waits.calls == []
     with Waits() as control:  # the mode does see a fetch
         loss.item()
     assert control.calls == ["_local_scalar_dense"]
-    assert pending.transfer.read().scalars["training_loss"] == pytest.approx(float(loss))
-    monitor.detach()
+    numbers = pending.transfer.read()
+    assert numbers.scalars["training_loss"] == pytest.approx(float(loss))
+    assert "update_rms" in numbers.scalars
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_a_step_makes_no_device_wait() -> None:
     run = make_live_run(workers=2)
     run.model.to("cuda")
-    monitor = watched(run)
-    train(run, 3)
-    loss = run._backward(run._batch(), 0)
+    measurer = measurer_of(run)
+    measurer.measure(1, measurer.computation(backward(run, batch_of(run))), step_time_s=0.1, validation=[])
+    loss = backward(run, batch_of(run))
     torch.cuda.set_sync_debug_mode("error")
     try:
-        monitor._measure(loss)
+        measurer.measure(2, measurer.computation(loss), step_time_s=0.1, validation=[])
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    monitor.detach()
 
 
 def test_nothing_grows_with_the_run() -> None:

@@ -32,9 +32,9 @@ QUERIES = (
 Change = Callable[[FakeGpu], object]
 
 
-def watched(*gpus: FakeGpu, **settings: Any) -> NvmlSource:
+def watched(*gpus: FakeGpu, library: FakeNvml | None = None, **settings: Any) -> NvmlSource:
     """A source after its baseline."""
-    source = NvmlSource(FakeNvml(*gpus), **settings)
+    source = NvmlSource(library or FakeNvml(*gpus), **settings)
     assert source.poll() == []
     return source
 
@@ -205,13 +205,14 @@ def test_a_driver_that_goes_away_ends_the_source() -> None:
 @pytest.mark.parametrize("missing", QUERIES)
 def test_a_query_that_is_not_supported_stops_no_other_and_is_not_asked_again(missing: str) -> None:
     gpu = FakeGpu(unsupported={missing})
-    source = watched(gpu)
-    asked = source._nvml.calls.get(missing, 0)
+    library = FakeNvml(gpu)
+    source = watched(library=library)
+    asked = library.calls.get(missing, 0)
     for change, _ in CHANGES.values():
         change(gpu)
     found = {report.component for report in source.poll()}
     assert len(found) >= 5
-    assert source._nvml.calls.get(missing, 0) == asked
+    assert library.calls.get(missing, 0) == asked
 
 
 def test_older_drivers_are_asked_the_older_way() -> None:
@@ -233,13 +234,14 @@ def test_a_gpu_that_supports_nothing_is_silent() -> None:
             "nvmlDeviceGetTemperature",
         }
     )
-    source = watched(gpu)
+    library = FakeNvml(gpu)
+    source = watched(library=library)
     for change, _ in CHANGES.values():
         change(gpu)
     assert source.poll() == []
     assert all(math.isnan(value) for value in source.readings()[0].values())
     assert source.workers == {}
-    assert source._nvml.event_sets == 0
+    assert library.event_sets == 0
     source.close()
 
 

@@ -67,6 +67,10 @@ def by_hand(*sources: HardwareSource, clock: Callable[[], float] = time.monotoni
     return HardwareWatch(sources, interval_s=None, clock=clock)
 
 
+def polling_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "rmetric-hardware"]
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
@@ -166,7 +170,7 @@ def test_nothing_grows_while_nobody_fetches() -> None:
     for _ in flood:
         watch.poll_once()
         clock.now_s += 10.0
-    assert len(watch._seen) <= 100
+    assert watch.remembered_events <= 100
     reports = watch.drain()
     assert len(reports) == QUEUE_LENGTH
     assert reports[-1].identity == "49 99"
@@ -190,7 +194,7 @@ def test_the_thread_polls_by_itself_and_closes_its_sources() -> None:
 @pytest.mark.usefixtures("no_thread_is_left")
 def test_the_thread_ends_with_its_last_source() -> None:
     watch = HardwareWatch([Script(HardwareUnavailable("gone"))], interval_s=0.001)
-    until(lambda: watch._thread is not None and not watch._thread.is_alive())
+    until(lambda: not polling_threads())
     assert watch.notes() == ["gone; λ counts slow steps only"]
     watch.close()
 
@@ -221,7 +225,7 @@ def test_a_watch_that_nobody_closed_goes_with_its_thread() -> None:
 
 def test_without_sources_there_is_no_thread() -> None:
     with HardwareWatch([]) as watch:
-        assert watch._thread is None
+        assert not polling_threads()
         assert not watch.poll_once()
 
 
@@ -241,9 +245,8 @@ def _in_a_child(watch: HardwareWatch, answer: SimpleQueue[object]) -> None:
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_a_forked_process_sees_an_empty_watch_and_never_waits() -> None:
     source = Stuck()
-    with HardwareWatch([source], interval_s=60.0, notes=["a warning"]) as watch:
+    with HardwareWatch([Script([DISK]), source], interval_s=60.0, notes=["a warning"]) as watch:
         assert source.inside.wait(PATIENCE_S)  # its lock is held while the process forks
-        watch._reports.append(DISK)
         context = multiprocessing.get_context("fork")
         answer = context.SimpleQueue()
         child = context.Process(target=_in_a_child, args=(watch, answer))

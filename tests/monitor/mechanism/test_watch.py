@@ -25,7 +25,7 @@ from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecut
 from rmetric.records import MECHANISM
 from tests.live.architectures import model_of, tokens
 from tests.live.live import make_live_run, read, train, watched
-from tests.monitor.test_monitor import Waits
+from tests.monitor.common import Waits, backward, batch_of
 
 
 def run_of(name: str = "tiny-moe", **config: Any) -> LiveRun:
@@ -360,11 +360,11 @@ def test_a_step_that_is_computed_once_more_is_measured_once() -> None:
     for wrong_first in (False, True):
         run = run_of("tiny-moe")
         watch = watch_of(run, stride=1, monitors=("router", "attention", "gradient_alignment"))
-        batch = run._batch()
+        batch = batch_of(run)
         run.model.train()
         if wrong_first:
-            run._backward(batch.part(1, 2), 1)
-        watch.restarting(lambda run=run, batch=batch: run._gradients(batch))()
+            backward(run, batch.part(1, 2), 2)
+        watch.restarting(lambda run=run, batch=batch: [backward(run, batch.part(part, 2), 2) for part in range(2)])()
         pending = watch.step(1)
         assert pending is not None
         found.append(pending.read().events)
@@ -377,11 +377,11 @@ def test_nothing_waits_for_the_device_in_the_training_thread() -> None:
     for watching in (False, True):
         run = run_of("tiny-moe")
         run.model.train()
-        watch, batch = watch_of(run, monitors="auto" if watching else (), executor=BackgroundExecutor), run._batch()
+        watch, batch = watch_of(run, monitors="auto" if watching else (), executor=BackgroundExecutor), batch_of(run)
         with Waits() as waits:  # a mixture of experts has some waits of its own
             for step in range(1, 7):
-                run._backward(batch.part(0, 2), 0)
-                run._backward(batch.part(1, 2), 1)
+                backward(run, batch.part(0, 2), 2)
+                backward(run, batch.part(1, 2), 2)
                 pending = watch.step(step)
         calls[watching] = waits.calls
         found = {*pending.read().values} if pending is not None else set()

@@ -19,6 +19,7 @@ from rmetric.monitor.repair import (
 )
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.live.live import make_live_run, train, watched
+from tests.monitor.common import Scheduled, batch_of
 from tests.monitor.repair.common import hooks_of
 
 
@@ -29,7 +30,7 @@ def policies() -> list[Policy]:
         RecomputeStep(),
         ClipGradients(),
         *(
-            kind(when=InterventionRule(on=("now",)))
+            kind(when=InterventionRule(on=("scheduled",)))
             for kind in (LowerLearningRate, SmoothSingularValues, QkNormalisation, ResetRouterBias)
         ),
         SkipUpdate(),
@@ -42,18 +43,17 @@ def test_the_model_is_as_it_was_before(kind: str) -> None:
     run = make_live_run("tiny-moe", rows=2, length=8)
     train(run, 1)
     before = hooks_of(run.model, run.optimizer)
-    monitor = watched(run, policy=chosen)
+    monitor = watched(run, detectors=(Scheduled({1}),), policy=chosen)
     assert hooks_of(run.model, run.optimizer) != before
     with monitor:
         train(run, 1)
-        monitor._above = ("now",)
         with make_fault("SILENT_DATA_CORRUPTION", "high", target="gradient").inject(run):
             train(run, 2)
         assert monitor.enabled
     assert hooks_of(run.model, run.optimizer) == before
     twin = make_live_run("tiny-moe", rows=2, length=8)
     twin.model.load_state_dict(run.model.state_dict())
-    ids = run._batch().input_ids
+    ids = batch_of(run).input_ids
     run.model.eval()
     twin.model.eval()
     with torch.no_grad():

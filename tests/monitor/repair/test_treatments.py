@@ -25,6 +25,7 @@ from rmetric.monitor.repair import (
 from rmetric.monitor.repair.model_policies import bound, bounded, reset_, smooth_
 from rmetric.monitor.repair.policy import InterventionLimit, InterventionRule, TokenBucket
 from tests.live.live import make_live_run, train, watched
+from tests.monitor.common import Scheduled, batch_of
 from tests.monitor.repair.common import Toy
 
 
@@ -82,12 +83,11 @@ def test_what_is_not_finite_cannot_be_clipped() -> None:
 def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does() -> None:
     toy = Toy(lr=0.1)
     seen: list[float] = []
-    policy = LowerLearningRate(factor=0.5, steps=2, when=InterventionRule(on=("always",)))
-    with toy.watch(policy=policy) as monitor:
+    policy = LowerLearningRate(factor=0.5, steps=2, when=InterventionRule(on=("scheduled",)))
+    with toy.watch(detectors=(Scheduled({1}),), policy=policy) as monitor:
         scheduler = torch.optim.lr_scheduler.ExponentialLR(toy.optimizer, 0.9)
         toy.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
         for step in range(1, 6):
-            monitor._above = ("always",) if step == 2 else ()
             toy.train(1, monitor)
             assert toy.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9 ** (step - 1))
             scheduler.step()
@@ -145,10 +145,9 @@ def test_experts_are_smoothed_one_by_one() -> None:
 
 def test_matrices_of_the_layers_are_smoothed_after_the_update() -> None:
     run = make_live_run("tiny-moe")
-    with watched(run, policy=SmoothSingularValues(times=1.1, when=_at_once())) as monitor:
+    with watched(run, detectors=(Scheduled({1}),), policy=SmoothSingularValues(times=1.1, when=_at_once())) as monitor:
         train(run, 1)
         embedding = run.model.get_input_embeddings().weight.detach().clone()
-        monitor._above = ("now",)
         losses = train(run, 3)
         [repair] = monitor.repairs
     changed = repair.details["spectral_norms"]
@@ -159,8 +158,8 @@ def test_matrices_of_the_layers_are_smoothed_after_the_update() -> None:
     assert all(map(math.isfinite, losses))
 
 
-def _at_once(**options: Any) -> InterventionRule:
-    return InterventionRule(on=("now",), most=1, **options)
+def _at_once() -> InterventionRule:
+    return InterventionRule(on=("scheduled",), most=1)
 
 
 # -- queries and keys -------------------------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ def largest_logit(run: LiveRun) -> float:
 
     modules = [attention.module for attention in attentions(run.model)]
     with replaced_attention(modules, look), torch.no_grad():
-        run.model(input_ids=run._batch().input_ids)
+        run.model(input_ids=batch_of(run).input_ids)
     return max(found)
 
 
@@ -187,10 +186,10 @@ def test_logits_are_bounded_and_small_ones_untouched() -> None:
         for attention in attentions(run.model):
             attention.query.module.weight.mul_(30.0)
             attention.key.module.weight.mul_(30.0)
-    with watched(run, policy=QkNormalisation(max_logit=5.0, steps=2, when=_at_once())) as monitor:
+    policy = QkNormalisation(max_logit=5.0, steps=2, when=_at_once())
+    with watched(run, detectors=(Scheduled({1}),), policy=policy) as monitor:
         train(run, 1)
         assert largest_logit(run) > 5.0
-        monitor._above = ("now",)
         train(run, 1)
         assert largest_logit(run) <= 5.0 * 1.001
         assert [repair.verdict for repair in monitor.repairs] == ["normalised"]
@@ -200,9 +199,8 @@ def test_logits_are_bounded_and_small_ones_untouched() -> None:
 
 def test_a_healthy_model_computes_the_same_with_bounded_logits() -> None:
     run, alone = make_live_run(), make_live_run()
-    with watched(run, policy=QkNormalisation(when=_at_once())) as monitor:
+    with watched(run, detectors=(Scheduled({1}),), policy=QkNormalisation(when=_at_once())) as monitor:
         train(run, 1)
-        monitor._above = ("now",)
         losses = train(run, 4)
         assert len(monitor.repairs) == 1
     assert losses == train(alone, 5)[1:]
@@ -243,9 +241,8 @@ def test_a_reset_router_prefers_no_expert_but_tells_tokens_apart() -> None:
 
 def test_routers_are_reset_after_the_step_that_follows_the_occasion() -> None:
     run = make_live_run("tiny-moe")
-    with watched(run, policy=ResetRouterBias(when=_at_once())) as monitor:
+    with watched(run, detectors=(Scheduled({1}),), policy=ResetRouterBias(when=_at_once())) as monitor:
         train(run, 1)
-        monitor._above = ("now",)
         train(run, 1)
         assert monitor.repairs == []
         assert all(block.router._forward_pre_hooks for block in expert_blocks(run.model))
@@ -266,10 +263,9 @@ def test_a_dense_model_is_refused() -> None:
 
 def test_an_occasion_needs_a_rest_and_has_an_end() -> None:
     toy = Toy()
-    policy = LowerLearningRate(steps=1, when=InterventionRule(on=("now",), rest=5, most=3))
+    policy = LowerLearningRate(steps=1, when=InterventionRule(on=("scheduled",), rest=5, most=3))
     with toy.watch(policy=policy) as monitor:
         for _ in range(30):
-            monitor._above = ("now",)
             toy.train(1, monitor)
         assert [repair.step for repair in monitor.repairs] == [1, 6, 11]
 
@@ -311,9 +307,8 @@ def test_a_policy_of_ones_own_that_fails_ends_the_repairs_only(caplog: pytest.Lo
 
 def test_wrapping_is_undone_when_the_monitor_closes() -> None:
     run = make_live_run()
-    with watched(run, policy=QkNormalisation(when=_at_once())) as monitor:
+    with watched(run, detectors=(Scheduled({1}),), policy=QkNormalisation(when=_at_once())) as monitor:
         train(run, 1)
-        monitor._above = ("now",)
         train(run, 1)
     module = attentions(run.model)[0].module
     called = []

@@ -1,0 +1,63 @@
+"""Parts of live runs, and a detector that alerts when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rmetric.detectors import StreamingDetector
+from rmetric.live.run import Batch, LiveRun
+from rmetric.monitor.measurement import StepMeasurer
+from rmetric.records import Observation
+
+
+def batch_of(run: LiveRun) -> Batch:
+    """The batch of the run's current step."""
+    tokens = run.corpus.batch(run.config.seed, run.step, run.config.rows, run.config.length)
+    ids = torch.from_numpy(tokens).to(run.device)
+    return Batch(ids, ids.clone())
+
+
+def backward(run: LiveRun, batch: Batch, workers: int = 1) -> Tensor:
+    """Forward and backward pass of one worker's part of a batch; returns its loss."""
+    loss = run.model(input_ids=batch.input_ids, labels=batch.labels).loss
+    (loss / workers).backward()
+    return loss.detach()
+
+
+def measurer_of(run: LiveRun) -> StepMeasurer:
+    """Measures the steps of a run as a monitor with the default settings does."""
+    return StepMeasurer(
+        run.model, run.optimizer, scaler=None, update_entries=None, attention_logits=False, mechanism=None
+    )
+
+
+class Scheduled(StreamingDetector):
+    """Alerts in the given steps."""
+
+    name = "scheduled"
+    threshold = 0.5
+
+    def __init__(self, steps: Container[int]) -> None:
+        self._steps = steps
+
+    def update(self, observation: Observation) -> float:
+        return float(observation.step in self._steps)
+
+
+class Waits(TorchDispatchMode):
+    """Counts what would make the host wait for the device: a scalar fetched, a tensor looked into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "unique"):
+            self.calls.append(name)
+        return func(*args, **(kwargs or {}))
