@@ -1,6 +1,10 @@
-"""The monitor: measure a live run, score it, warn, log."""
+"""Measure a live run, score it, warn, log.
 
-from rmetric.monitor.alerts import Alert
-from rmetric.monitor.monitor import DEFAULT_DETECTORS, TrainingMonitor
+Names are resolved on first use: the hardware watch and the sinks work without torch.
+"""
 
-__all__ = ["DEFAULT_DETECTORS", "Alert", "TrainingMonitor"]
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

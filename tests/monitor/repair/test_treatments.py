@@ -264,10 +264,9 @@ def test_a_dense_model_is_refused() -> None:
 def test_an_occasion_needs_a_rest_and_has_an_end() -> None:
     toy = Toy()
     policy = LowerLearningRate(steps=1, when=InterventionRule(on=("scheduled",), rest=5, most=3))
-    with toy.watch(policy=policy) as monitor:
-        for _ in range(30):
-            toy.train(1, monitor)
-        assert [repair.step for repair in monitor.repairs] == [1, 6, 11]
+    with toy.watch(detectors=(Scheduled(range(100)),), policy=policy) as monitor:
+        toy.train(30, monitor)
+        assert [repair.step for repair in monitor.repairs] == [2, 7, 12]
 
 
 def test_a_budget_fills_slowly() -> None:
@@ -307,9 +306,8 @@ def test_a_policy_of_ones_own_that_fails_ends_the_repairs_only(caplog: pytest.Lo
 
 def test_wrapping_is_undone_when_the_monitor_closes() -> None:
     run = make_live_run()
-    with watched(run, detectors=(Scheduled({1}),), policy=QkNormalisation(when=_at_once())) as monitor:
-        train(run, 1)
-        train(run, 1)
+    with watched(run, detectors=(Scheduled({1}),), policy=QkNormalisation(when=_at_once())):
+        train(run, 2)
     module = attentions(run.model)[0].module
     called = []
     with wrapped_attention([module], lambda inner, *a, **k: called.append(inner) or inner(*a, **k)):

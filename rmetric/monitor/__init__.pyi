@@ -1,0 +1,3 @@
+from .alerts import Alert as Alert
+from .monitor import DEFAULT_DETECTORS as DEFAULT_DETECTORS
+from .monitor import TrainingMonitor as TrainingMonitor
