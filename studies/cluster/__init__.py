@@ -1,14 +1,29 @@
-"""What interruptions cost a large training job, and what warnings and repair save: Training Overhead Ratio, simulated.
+"""Cost of interruptions to a large training job, and what warnings and repair save: Training Overhead Ratio, simulated.
 
-One concept a file: which components fail (:mod:`.components`), when to write a checkpoint (:mod:`.interval`), the job
-(:mod:`.job`), what a detector sees of it (:mod:`.warnings`), policies (:mod:`.policy`), the simulation
-(:mod:`.monte_carlo`), the formula that it must agree with (:mod:`.expected`), and outcomes with intervals
-(:mod:`.outcome`).
+:mod:`.job` has the failing components, the checkpoint interval and the job; :mod:`.policies` what a detector sees of
+failures, what repair undoes, and first-order formulas; :mod:`.monte_carlo` the simulation, which must agree with them.
 """
 
 from studies.cluster.job import Job
-from studies.cluster.monte_carlo import Outcome, observed_hours, outcomes
-from studies.cluster.policies import Measured, Policy, Repair, Warnings, measured, policies
+from studies.cluster.monte_carlo import JobOutcome, observed_hours, outcomes
+from studies.cluster.policies import (
+    JobPolicy,
+    MeasuredWarnings,
+    RepairEffect,
+    Warnings,
+    measured_warnings,
+    policies,
+)
 
-__all__ = ["Job", "Measured", "Outcome", "Policy", "Repair", "Warnings", "measured", "observed_hours", "outcomes",
-           "policies"]  # fmt: skip
+__all__ = [
+    "Job",
+    "JobOutcome",
+    "JobPolicy",
+    "MeasuredWarnings",
+    "RepairEffect",
+    "Warnings",
+    "measured_warnings",
+    "observed_hours",
+    "outcomes",
+    "policies",
+]

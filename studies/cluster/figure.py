@@ -11,7 +11,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.cluster import Outcome, Repair, measured
+from studies.cluster import JobOutcome, RepairEffect, measured_warnings
 from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
 from studies.cluster.report import by_size, caption
 from studies.live_results import LiveResults
@@ -24,12 +24,12 @@ LOOKS = {
     WITH_REPAIR: style.Look(style.VERMILION, (0, (5, 1.5, 1, 1.5)), "D"),
     BOUND: style.Look(style.GREY, (0, (1, 1.2)), "^"),
 }
-Known = Mapping[int, Mapping[str, Outcome]]
+Known = Mapping[int, Mapping[str, JobOutcome]]
 
 
 def draw(ev: Evaluator, live: LiveResults | None = None) -> Drawing:
     """The figure."""
-    found, repair = measured(ev), Repair.of((live or LiveResults()).corruption)
+    found, repair = measured_warnings(ev), RepairEffect.of((live or LiveResults()).corruption)
     text = (
         "(a) TOR of each policy; (b) what it has beyond checkpoints alone on the same failures, in pairs. Bands: what "
         f"95 % of the replicates lie in. As Table 17: {caption(found, repair)}"
@@ -59,7 +59,7 @@ def _panel(
     ax: Axes,
     known: Known,
     looks: Mapping[str, style.Look],
-    score_of: Callable[[Mapping[str, Outcome], str], Score],
+    score_of: Callable[[Mapping[str, JobOutcome], str], Score],
 ) -> None:
     for name, look in looks.items():
         scores = {gpus: score_of(outcomes, name) for gpus, outcomes in known.items()}

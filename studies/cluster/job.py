@@ -1,6 +1,7 @@
-"""A training job on a cluster whose components fail: rates, checkpoint intervals, costs.
+"""A training job on a cluster whose components fail: rates by class of components, checkpoint interval, durations.
 
-Components that interrupt a job, put together by the fault that a study injects for them.
+A class holds the components that one injected fault of a study stands for.
+
 **Source:** :data:`rmetric.simulation.hardware.INTERRUPTIONS`, 419 in 54 days on 16,384 GPUs.
 """
 
@@ -107,7 +108,7 @@ class Job:
     restart_s: float = RESTART_STALL_S
     """Seconds from an interruption until the last checkpoint is loaded and training goes on: an assumption."""
     interval_s: float | None = None
-    """Seconds of work between two checkpoints; ``None``: :func:`.interval.daly`."""
+    """Seconds of work between two checkpoints; ``None``: :func:`daly`."""
     vain_steps: tuple[float, float] = (3000.0, 4000.0)
     """Fewest and most steps that a silent corruption makes worthless when no monitor sees it (uniform).
 

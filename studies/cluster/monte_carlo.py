@@ -1,6 +1,5 @@
-"""Replicates of a job from failure to failure, and the outcomes of policies with intervals over replicates.
+"""Simulate many replicates of a job at once, from failure to failure; outcomes of policies with intervals over them.
 
-Many replicates of a job at once, from failure to failure.
 Failures are a Poisson process. Between two of them all is known beforehand (so much work, a checkpoint, so much work
 …), so one pass of the loop takes every replicate to its next failure, and no step of training is ever simulated.
 
@@ -26,12 +25,14 @@ from rmetric.errors import UserError
 from rmetric.evaluation.scores import Score, percentile_interval
 from rmetric.streams import RunStreams
 from studies.cluster.job import CLASSES, CORRUPTION, Job
-from studies.cluster.policies import Drawn, Policy, expected_tor
+from studies.cluster.policies import DrawnWarnings, JobPolicy, expected_tor
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 HOPELESS_TOR = 0.05
-"""Below this a job hardly gets on, and to simulate it would take for ever."""
+"""Training Overhead Ratio below which a job hardly gets on, and would take for ever to simulate."""
+REPLICATES = 1000
+HOURS_A_DAY = 24.0
 _STREAMS = ("gap", "component", "run", "symptoms", "repair", "vain")
 
 
@@ -49,7 +50,7 @@ class Failure:
     """Hours of work that a corruption makes worthless beyond the last checkpoint; 0 of others."""
 
 
-def observed_hours(job: Job, policy: Policy, *, replicates: int = 1000, seed: int = 0) -> Floats:
+def observed_hours(job: Job, policy: JobPolicy, *, replicates: int = REPLICATES, seed: int = 0) -> Floats:
     """T_observed of each replicate, hours, shape (replicates,).
 
     The k-th failure of a replicate is drawn from streams that know of no policy and no size: policies and sizes share
@@ -67,13 +68,13 @@ def observed_hours(job: Job, policy: Policy, *, replicates: int = 1000, seed: in
         )
     streams = RunStreams((seed,), replicates).within("cluster")
     drawn = policy.warnings.drawn(streams, replicates) if policy.warnings else None
-    rhythm = Rhythm.of(job, policy, drawn, replicates)
+    cycle = WorkCycle.of(job, policy, drawn, replicates)
     left, observed = np.full(replicates, job.useful_h), np.zeros(replicates)
     since, waits = np.zeros(replicates), np.zeros(replicates)
     going = np.ones(replicates, dtype=bool)
     for failure in _failures(job, policy, drawn, streams, replicates):
         since += failure.gap_h
-        needed = rhythm.time_for(left)
+        needed = cycle.time_for(left)
         trained = np.clip(since - waits, 0.0, needed)
         ends = going & (trained == needed)
         observed += np.where(ends, waits + needed, 0.0)
@@ -83,7 +84,7 @@ def observed_hours(job: Job, policy: Policy, *, replicates: int = 1000, seed: in
         observed += np.where(going & failure.repaired, job.step_h, 0.0)
         stops = going & ~failure.repaired
         lead_h = np.where(failure.corruption, np.nan, failure.seen_h)
-        left += np.where(stops, failure.vain_h - rhythm.kept(trained, lead_h), 0.0)
+        left += np.where(stops, failure.vain_h - cycle.kept(trained, lead_h), 0.0)
         observed += np.where(stops, since, 0.0)
         since = np.where(stops, 0.0, since)
         waits = np.where(stops, job.restart_h, waits)
@@ -91,48 +92,50 @@ def observed_hours(job: Job, policy: Policy, *, replicates: int = 1000, seed: in
 
 
 @dataclass(frozen=True)
-class Rhythm:
-    """Work and checkpoints in turn."""
+class WorkCycle:
+    """Work and checkpoints by turns, between two failures."""
 
     interval_h: float
     """Hours of work between two checkpoints."""
     write_h: float
-    pace: Floats
+    slowdown: Floats
     """Hours that an hour of work takes, at least 1; shape (replicates,)."""
 
     @classmethod
-    def of(cls, job: Job, policy: Policy, drawn: Drawn | None, replicates: int) -> Rhythm:
-        """With the drag of false alarms and of the watch."""
-        pace = np.ones(replicates)
+    def of(cls, job: Job, policy: JobPolicy, drawn: DrawnWarnings | None, replicates: int) -> WorkCycle:
+        """The cycle of a policy: false alarms and the watch of the repair slow the work."""
+        slowdown = np.ones(replicates)
         if drawn is not None:
-            pace += drawn.false_alarms_per_step * job.write_s / job.step_time_s
+            slowdown += drawn.false_alarms_per_step * job.write_s / job.step_time_s
         if policy.repair is not None:
-            pace += policy.repair.overhead_pct / 100.0
-        return cls(job.interval_h, job.write_h, pace)
+            slowdown += policy.repair.overhead_pct / 100.0
+        return cls(job.interval_h, job.write_h, slowdown)
 
     def time_for(self, work_h: Floats) -> Floats:
         """Hours that this work takes without a failure; the end of the job needs no checkpoint of this kind."""
         writes = np.maximum(np.ceil(work_h / self.interval_h) - 1.0, 0.0)
-        return work_h * self.pace + writes * self.write_h
+        return work_h * self.slowdown + writes * self.write_h
 
     def kept(self, trained_h: Floats, lead_h: Floats) -> Floats:
         """Hours of work in the last checkpoint after so many hours, given a warning so long before their end (or NaN).
 
         A checkpoint that is being written when the warning comes is the one that is needed.
         """
-        cycle = self.interval_h * self.pace + self.write_h
+        cycle = self.interval_h * self.slowdown + self.write_h
         plain = np.floor(trained_h / cycle) * self.interval_h
         warned_at = np.maximum(trained_h - np.nan_to_num(lead_h), 0.0)
         whole = np.floor(warned_at / cycle)
         within = warned_at - whole * cycle
-        worked = np.minimum(within, self.interval_h * self.pace)
+        worked = np.minimum(within, self.interval_h * self.slowdown)
         writes = np.minimum(self.write_h, cycle - within)
         after = trained_h - warned_at - writes
-        saved = whole * self.interval_h + worked / self.pace + np.floor(after / cycle) * self.interval_h
+        saved = whole * self.interval_h + worked / self.slowdown + np.floor(after / cycle) * self.interval_h
         return np.where(~np.isnan(lead_h) & (after >= 0.0), saved, plain)
 
 
-def _failures(job: Job, policy: Policy, drawn: Drawn | None, streams: RunStreams, replicates: int) -> Iterator[Failure]:
+def _failures(
+    job: Job, policy: JobPolicy, drawn: DrawnWarnings | None, streams: RunStreams, replicates: int
+) -> Iterator[Failure]:
     """One failure of every replicate after the other, for ever."""
     draws = {name: streams.generators(name)[0] for name in _STREAMS}
     rates = np.array([job.rates_per_h[kind] for kind in CLASSES])
@@ -158,8 +161,8 @@ def _failures(job: Job, policy: Policy, drawn: Drawn | None, streams: RunStreams
         )
 
 
-def _seen_steps(drawn: Drawn | None, kind: NDArray[np.int64], uniform: Floats) -> Floats:
-    """What the detector saw of the run that each failure is like; NaN if nothing."""
+def _seen_steps(drawn: DrawnWarnings | None, kind: NDArray[np.int64], uniform: Floats) -> Floats:
+    """Steps from :attr:`Warnings.seen_steps` of the run that each failure is like; NaN without a warning."""
     seen = np.full(len(kind), np.nan)
     if drawn is None:
         return seen
@@ -172,16 +175,12 @@ def _seen_steps(drawn: Drawn | None, kind: NDArray[np.int64], uniform: Floats) -
     return seen
 
 
-REPLICATES = 1000
-HOURS_A_DAY = 24.0
-
-
 @dataclass(frozen=True)
-class Outcome:
-    """A policy on a job."""
+class JobOutcome:
+    """Outcome of a policy on a job."""
 
     job: Job
-    policy: Policy
+    policy: JobPolicy
     tors: NDArray[np.float64]
     """T_optimal / T_observed of each replicate, in (0, 1], shape (replicates,); empty if the policy is undefined.
 
@@ -200,10 +199,10 @@ class Outcome:
 
     @property
     def lost_usd_a_day(self) -> Score:
-        """What they cost."""
+        """Cost of them."""
         return self._over_replicates((1.0 - self.tors) * HOURS_A_DAY * self.job.gpus * self.job.usd_per_gpu_hour)
 
-    def gained_points(self, other: Outcome) -> Score:
+    def gained_points(self, other: JobOutcome) -> Score:
         """TOR beyond that of another policy on the same failures, percentage points, in pairs."""
         if not len(other.tors):
             return Score.undefined(other.policy.undefined)
@@ -216,14 +215,14 @@ class Outcome:
 
 
 def outcomes(
-    job: Job, policies: Sequence[Policy], *, replicates: int = REPLICATES, seed: int = 0
-) -> dict[str, Outcome]:
-    """Policy's name → its outcome, all on the same failures."""
+    job: Job, policies: Sequence[JobPolicy], *, replicates: int = REPLICATES, seed: int = 0
+) -> dict[str, JobOutcome]:
+    """Name of the policy → its outcome, all on the same failures."""
     found = {}
     for policy in policies:
         if policy.undefined:
             tors = np.empty(0)
         else:
             tors = job.useful_h / observed_hours(job, policy, replicates=replicates, seed=seed)
-        found[policy.name] = Outcome(job, policy, tors)
+        found[policy.name] = JobOutcome(job, policy, tors)
     return found

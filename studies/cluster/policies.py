@@ -1,4 +1,4 @@
-"""How a job meets its failures: checkpoints alone, with warnings, with repair; and first-order formulas for each."""
+"""Policies of a job against its failures: checkpoints alone, with warnings, with repair; and a first-order formula."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from rmetric.streams import RunStreams
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, Job
 
 Floats = NDArray[np.float64]
+CHECKPOINTS, WITH_WARNINGS, WITH_REPAIR, BOUND = "checkpoints", "+ warnings", "+ repair", "bound"
+"""Names of the policies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Warnings:
 
     @property
     def false_alarms_per_step(self) -> float:
-        """Of all runs together."""
+        """Rate over all runs together."""
         return float(self.false_alarms.sum() / self.healthy_steps.sum())
 
     def recall(self, kind: str) -> float:
@@ -63,7 +65,7 @@ class Warnings:
         steps = self.seen_steps.get(kind, np.empty(0))
         return float(np.mean(~np.isnan(steps))) if len(steps) else 0.0
 
-    def drawn(self, streams: RunStreams, replicates: int) -> Drawn:
+    def drawn(self, streams: RunStreams, replicates: int) -> DrawnWarnings:
         """One detector a replicate: the bootstrap over runs carries into every interval how few runs there were."""
         steps = {}
         for kind, seen in self.seen_steps.items():
@@ -73,11 +75,11 @@ class Warnings:
         (rng,) = streams.generators("healthy runs")
         weights = resample(len(self.healthy_steps), replicates, rng)
         healthy = np.maximum(weights @ self.healthy_steps, 1.0)
-        return Drawn(steps, weights @ self.false_alarms / healthy)
+        return DrawnWarnings(steps, weights @ self.false_alarms / healthy)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnWarnings:
     """Detectors of all replicates."""
 
     seen_steps: Mapping[str, Floats]
@@ -87,25 +89,25 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredWarnings:
     """Warnings of a detector, or why there are none."""
 
     warnings: Warnings | None
     reason: str = ""
 
 
-def measured(ev: Evaluator, detector: str = CALIBRATED) -> Measured:
+def measured_warnings(ev: Evaluator, detector: str = CALIBRATED) -> MeasuredWarnings:
     """On the score half, strict, at the threshold that keeps the false-alarm budget on the fit half."""
     if detector not in ev.detectors:
-        return Measured(None, f"{detector} was not asked for")
+        return MeasuredWarnings(None, f"{detector} was not asked for")
     budgeted = ev.budgeted(detector)
     if budgeted.counts is None:
-        return Measured(None, budgeted.reason)
+        return MeasuredWarnings(None, budgeted.reason)
     counts = budgeted.counts
     half = ev.halves.score & counts.counted
     healthy = half & (counts.healthy_steps > 0)
     if not healthy.any():
-        return Measured(None, "the score half has no healthy step")
+        return MeasuredWarnings(None, "the score half has no healthy step")
     seen = {}
     for kind in STANDS_FOR:
         failed = half & ev.runs_where(fault=kind) & (counts.tp + counts.fn > 0)
@@ -116,20 +118,17 @@ def measured(ev: Evaluator, detector: str = CALIBRATED) -> Measured:
         false_alarms=counts.fp[healthy].astype(np.float64),
         healthy_steps=counts.healthy_steps[healthy].astype(np.float64),
     )
-    return Measured(warnings)
-
-
-CHECKPOINTS, WITH_WARNINGS, WITH_REPAIR, BOUND = "checkpoints", "+ warnings", "+ repair", "bound"
+    return MeasuredWarnings(warnings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repair:
+class RepairEffect:
     """A corrupted step is computed once more before its update is kept."""
 
     share: float = 0.99
-    """Of the harmful corruptions that are repaired: an assumption unless a campaign has measured it."""
+    """Share of the harmful corruptions that are repaired: an assumption unless a campaign has measured it."""
     overhead_pct: float = 1.0
-    """Of the compute that the watch costs.
+    """Share of the compute that the watch costs, %.
 
     **Source:** Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726, unless a campaign has measured it.
     """
@@ -146,8 +145,8 @@ class Repair:
     def of(cls, summary: Mapping[str, Any]) -> Self:
         """From a campaign's ``summary.json``; what it does not say stays assumed.
 
-        >>> Repair.of({"repaired_share": 0.995, "repair_overhead_pct": -0.02})
-        Repair(share=0.995, overhead_pct=0.0, share_measured=True, overhead_measured=True)
+        >>> RepairEffect.of({"repaired_share": 0.995, "repair_overhead_pct": -0.02})
+        RepairEffect(share=0.995, overhead_pct=0.0, share_measured=True, overhead_measured=True)
         """
         share, overhead = (_number(summary.get(key)) for key in ("repaired_share", "repair_overhead_pct"))
         found: dict[str, Any] = {}
@@ -164,29 +163,29 @@ def _number(value: object) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
-    """Checkpoints at the job's interval, and what comes on top of them."""
+class JobPolicy:
+    """Checkpoints at the job's interval, and what is added to them."""
 
     name: str
     warnings: Warnings | None = None
-    repair: Repair | None = None
+    repair: RepairEffect | None = None
     undefined: str = ""
     """Why nothing can be said about this policy; empty if it can."""
 
 
-def policies(job: Job, found: Measured, repair: Repair) -> list[Policy]:
+def policies(job: Job, found: MeasuredWarnings, repair: RepairEffect) -> list[JobPolicy]:
     """The three, and a bound: all failures warned in time, all corruption repaired, at no cost."""
     why = found.reason
-    perfect = Repair(share=1.0, overhead_pct=0.0)
+    perfect = RepairEffect(share=1.0, overhead_pct=0.0)
     return [
-        Policy(name=CHECKPOINTS),
-        Policy(name=WITH_WARNINGS, warnings=found.warnings, undefined=why),
-        Policy(name=WITH_REPAIR, warnings=found.warnings, repair=repair, undefined=why),
-        Policy(name=BOUND, warnings=Warnings.perfect(job), repair=perfect),
+        JobPolicy(name=CHECKPOINTS),
+        JobPolicy(name=WITH_WARNINGS, warnings=found.warnings, undefined=why),
+        JobPolicy(name=WITH_REPAIR, warnings=found.warnings, repair=repair, undefined=why),
+        JobPolicy(name=BOUND, warnings=Warnings.perfect(job), repair=perfect),
     ]
 
 
-def expected_tor(job: Job, policy: Policy) -> float:
+def expected_tor(job: Job, policy: JobPolicy) -> float:
     """Training Overhead Ratio to first order in the rates of failure.
 
     .. math:: \\mathrm{TOR} = \\frac{1 - \\sum_k \\lambda_k L_k}{1 + d + c / \\tau}
@@ -204,22 +203,7 @@ def expected_tor(job: Job, policy: Policy) -> float:
     return (1.0 - lost) / (1.0 + drag + job.write_h / job.interval_h)
 
 
-def checkpoint_only_h(job: Job) -> float:
-    """Mean T_observed, exactly, where every failure only throws back to the last checkpoint (``vain_steps`` 0).
-
-    .. math:: M e^{R / M} (e^{(\\tau + c) / M} - 1) T / \\tau
-
-    with M the mean time between failures, R the restart, T the useful hours; of a job of whole intervals, the last of
-    which ends in a checkpoint as well.
-
-    **Source:** Daly 2006, the exact form for failures that only throw back.
-    """
-    mtbf = job.mtbf_h
-    growth = math.expm1((job.interval_h + job.write_h) / mtbf)
-    return mtbf * math.exp(job.restart_h / mtbf) * growth * job.useful_h / job.interval_h
-
-
-def _lost_h(job: Job, policy: Policy, kind: str, drag: float) -> float:
+def _lost_h(job: Job, policy: JobPolicy, kind: str, drag: float) -> float:
     """Hours that a failure of this class costs on average."""
     cycle = job.interval_h * (1.0 + drag) + job.write_h
     seen_h = np.full(1, np.nan)

@@ -10,7 +10,16 @@ import numpy as np
 
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.reporting.table import Cell, Column, Table
-from studies.cluster import Job, Measured, Outcome, Repair, Warnings, measured, outcomes, policies
+from studies.cluster import (
+    Job,
+    JobOutcome,
+    MeasuredWarnings,
+    RepairEffect,
+    Warnings,
+    measured_warnings,
+    outcomes,
+    policies,
+)
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, counted, young
 from studies.cluster.monte_carlo import REPLICATES
 from studies.cluster.policies import CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
@@ -25,17 +34,19 @@ POLICIES = (CHECKPOINTS, WITH_WARNINGS, WITH_REPAIR)
 
 def tables(ev: Evaluator, live: LiveResults | None = None) -> list[Table]:
     """By size, and by assumption at the largest one."""
-    found, repair = measured(ev), Repair.of((live or LiveResults()).corruption)
+    found, repair = measured_warnings(ev), RepairEffect.of((live or LiveResults()).corruption)
     return [_by_size(found, repair, ev.seed), _by_assumption(found, repair, ev.seed)]
 
 
-def by_size(found: Measured, repair: Repair, sizes: tuple[int, ...], seed: int) -> dict[int, dict[str, Outcome]]:
+def by_size(
+    found: MeasuredWarnings, repair: RepairEffect, sizes: tuple[int, ...], seed: int
+) -> dict[int, dict[str, JobOutcome]]:
     """GPUs → policy → outcome; the same failures for all."""
     jobs = {gpus: Job(gpus=gpus) for gpus in sizes}
     return {gpus: outcomes(job, policies(job, found, repair), seed=seed) for gpus, job in jobs.items()}
 
 
-def _by_size(found: Measured, repair: Repair, seed: int) -> Table:
+def _by_size(found: MeasuredWarnings, repair: RepairEffect, seed: int) -> Table:
     rows: list[dict[str, Cell]] = []
     for gpus, known in by_size(found, repair, SIZES, seed).items():
         for name, outcome in known.items():
@@ -68,7 +79,7 @@ def _by_size(found: Measured, repair: Repair, seed: int) -> Table:
     return Table(NAME, title, caption(found, repair), columns, rows, row_keys=("gpus", "policy"))
 
 
-def caption(found: Measured, repair: Repair) -> str:
+def caption(found: MeasuredWarnings, repair: RepairEffect) -> str:
     """The model in words, what is measured and what is assumed."""
     job = Job(gpus=LARGEST)
     fewest, most = job.vain_steps
@@ -86,7 +97,7 @@ def caption(found: Measured, repair: Repair) -> str:
     )
 
 
-def _detector(found: Measured) -> str:
+def _detector(found: MeasuredWarnings) -> str:
     warnings = found.warnings
     if warnings is None:
         return f"No warnings: {found.reason}."
@@ -107,7 +118,7 @@ def _seen(kind: str, warnings: Warnings) -> str:
     return f"{kind} {len(warned)} of {len(steps)}{median} ({counted(kind)} interruptions)"
 
 
-def _repair(repair: Repair) -> str:
+def _repair(repair: RepairEffect) -> str:
     whence = {True: "measured in the corruption campaign", False: "assumed"}
     cost = whence[True] if repair.overhead_measured else "arXiv 2604.00726"
     return (
@@ -121,11 +132,11 @@ class Variant:
     """One assumption changed."""
 
     job: Job
-    found: Measured
-    repair: Repair
+    found: MeasuredWarnings
+    repair: RepairEffect
 
 
-def variants(found: Measured, repair: Repair, job: Job) -> dict[str, Variant]:
+def variants(found: MeasuredWarnings, repair: RepairEffect, job: Job) -> dict[str, Variant]:
     """What is changed → the rest as it was."""
     base = Variant(job=job, found=found, repair=repair)
 
@@ -145,7 +156,7 @@ def variants(found: Measured, repair: Repair, job: Job) -> dict[str, Variant]:
     if found.warnings is None:
         return changed
     for share, said in ((0.5, "half of the failing components ail first"), (0.0, "only corruption can be seen")):
-        changed[said] = replace(base, found=Measured(replace(found.warnings, symptoms=share)))
+        changed[said] = replace(base, found=MeasuredWarnings(replace(found.warnings, symptoms=share)))
     rates = job.rates_per_h
     warned = sum(rates[kind] * found.warnings.recall(kind) for kind in rates if kind != CORRUPTION)
     longer = 3600.0 * job.interval_h / math.sqrt(1.0 - warned * job.mtbf_h)
@@ -153,7 +164,7 @@ def variants(found: Measured, repair: Repair, job: Job) -> dict[str, Variant]:
     return changed
 
 
-def _by_assumption(found: Measured, repair: Repair, seed: int) -> Table:
+def _by_assumption(found: MeasuredWarnings, repair: RepairEffect, seed: int) -> Table:
     rows = [
         {"changed": name, **_cells(variant, seed)}
         for name, variant in variants(found, repair, Job(gpus=LARGEST)).items()

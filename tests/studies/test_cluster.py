@@ -10,15 +10,15 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.simulation.hardware import INTERRUPTIONS
-from studies.cluster import Job, Measured, Policy, Repair, Warnings, observed_hours, outcomes, policies
+from studies.cluster import Job, JobPolicy, MeasuredWarnings, RepairEffect, Warnings, observed_hours, outcomes, policies
 from studies.cluster.job import CLASSES, CORRUPTION, UNSEEN, daly, young
-from studies.cluster.monte_carlo import Rhythm
-from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS, checkpoint_only_h, expected_tor
+from studies.cluster.monte_carlo import WorkCycle
+from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS, expected_tor
 
 NODE, NETWORK = "NODE_FAILURE", "NETWORK_DEGRADATION"
 LARGE = Job(gpus=16_384)
 SHORT = Job(gpus=16_384, useful_days=8.0)
-ALONE = Policy(name="alone")
+ALONE = JobPolicy(name="alone")
 
 
 def seen(**changes: object) -> Warnings:
@@ -34,7 +34,22 @@ def seen(**changes: object) -> Warnings:
     return replace(Warnings(seen_steps=steps, false_alarms=alarms, healthy_steps=healthy), **changes)  # type: ignore[arg-type]
 
 
-def tor(job: Job, policy: Policy, replicates: int = 200, seed: int = 0) -> float:
+def checkpoint_only_h(job: Job) -> float:
+    """Mean T_observed, exactly, where every failure only throws back to the last checkpoint (``vain_steps`` 0).
+
+    .. math:: M e^{R / M} (e^{(\\tau + c) / M} - 1) T / \\tau
+
+    with M the mean time between failures, R the restart, T the useful hours; of a job of whole intervals, the last of
+    which ends in a checkpoint as well.
+
+    **Source:** Daly 2006, the exact form for failures that only throw back.
+    """
+    mtbf = job.mtbf_h
+    growth = math.expm1((job.interval_h + job.write_h) / mtbf)
+    return mtbf * math.exp(job.restart_h / mtbf) * growth * job.useful_h / job.interval_h
+
+
+def tor(job: Job, policy: JobPolicy, replicates: int = 200, seed: int = 0) -> float:
     return float((job.useful_h / observed_hours(job, policy, replicates=replicates, seed=seed)).mean())
 
 
@@ -75,7 +90,7 @@ def test_checkpoints_alone_take_as_long_as_the_exact_formula_says(gpus: int) -> 
 @pytest.mark.parametrize("gpus", [8, 512, 4096, 16_384])
 def test_every_policy_agrees_with_the_first_order(gpus: int) -> None:
     job = Job(gpus=gpus)
-    for policy in policies(job, Measured(seen()), Repair()):
+    for policy in policies(job, MeasuredWarnings(seen()), RepairEffect()):
         second_order = (job.restart_h / job.mtbf_h + job.interval_h / job.mtbf_h) ** 2 + 0.001
         assert tor(job, policy, 1000) == pytest.approx(expected_tor(job, policy), abs=second_order), policy.name
 
@@ -102,7 +117,7 @@ def test_without_failures_only_checkpoints_cost() -> None:
 
 def test_without_failures_false_alarms_and_watch_cost_what_they_should() -> None:
     job = Job(gpus=8, useful_days=1.0, rate_factor=0.0, write_s=50.0)
-    policy = Policy(name="all", warnings=seen(), repair=Repair(overhead_pct=2.0))
+    policy = JobPolicy(name="all", warnings=seen(), repair=RepairEffect(overhead_pct=2.0))
     hours = observed_hours(job, policy, replicates=4000)
     alarm_share = seen().false_alarms_per_step * 50.0 / 5.0
     assert hours.mean() == pytest.approx(24.0 * (1.02 + alarm_share), rel=1e-4)
@@ -114,34 +129,36 @@ def test_more_failures_cost_more(name: str) -> None:
     tors = []
     for factor in (0.25, 0.5, 1.0, 2.0):
         job = replace(LARGE, rate_factor=factor)
-        (policy,) = [policy for policy in policies(job, Measured(seen()), Repair()) if policy.name == name]
+        (policy,) = [
+            policy for policy in policies(job, MeasuredWarnings(seen()), RepairEffect()) if policy.name == name
+        ]
         tors.append(tor(job, policy))
     assert tors == sorted(tors, reverse=True) and tors[0] > tors[-1] + 0.02
 
 
 def test_perfect_warnings_are_a_bound() -> None:
-    found = outcomes(LARGE, policies(LARGE, Measured(seen()), Repair(share=1.0, overhead_pct=0.0)))
+    found = outcomes(LARGE, policies(LARGE, MeasuredWarnings(seen()), RepairEffect(share=1.0, overhead_pct=0.0)))
     for name, outcome in found.items():
         assert (outcome.tors <= found[BOUND].tors + 1e-3).all(), name
     whole = 1.0 / (1.0 + LARGE.write_h / LARGE.interval_h)
     assert found[BOUND].tor.value < whole
     cheap = replace(LARGE, restart_s=0.0)
-    bound = policies(cheap, Measured(seen()), Repair())[-1]
+    bound = policies(cheap, MeasuredWarnings(seen()), RepairEffect())[-1]
     rates = sum(rate for kind, rate in cheap.rates_per_h.items() if kind != CORRUPTION)
     assert tor(cheap, bound) == pytest.approx(whole * (1 - rates * (cheap.write_h + 1.5 * cheap.step_h)), abs=2e-3)
 
 
 def test_a_detector_that_sees_nothing_changes_nothing() -> None:
     blind = seen(seen_steps={}, false_alarms=np.zeros(20))
-    assert (observed_hours(SHORT, Policy(name="blind", warnings=blind)) == observed_hours(SHORT, ALONE)).all()
+    assert (observed_hours(SHORT, JobPolicy(name="blind", warnings=blind)) == observed_hours(SHORT, ALONE)).all()
     unwell = seen(seen_steps={NODE: np.array([20.0])}, false_alarms=np.zeros(20), symptoms=0.0)
-    assert (observed_hours(SHORT, Policy(name="none", warnings=unwell)) == observed_hours(SHORT, ALONE)).all()
+    assert (observed_hours(SHORT, JobPolicy(name="none", warnings=unwell)) == observed_hours(SHORT, ALONE)).all()
 
 
 def test_a_warning_that_comes_too_late_for_a_checkpoint_saves_nothing() -> None:
     def with_lead(steps: float) -> np.ndarray:
         kinds = {kind: np.array([steps]) for kind in (NODE, NETWORK, UNSEEN)}
-        return observed_hours(SHORT, Policy(name="x", warnings=seen(seen_steps=kinds, false_alarms=np.zeros(20))))
+        return observed_hours(SHORT, JobPolicy(name="x", warnings=seen(seen_steps=kinds, false_alarms=np.zeros(20))))
 
     alone = observed_hours(SHORT, ALONE)
     assert with_lead(1.0) == pytest.approx(alone)  # 5 s, and a checkpoint takes 10
@@ -149,20 +166,20 @@ def test_a_warning_that_comes_too_late_for_a_checkpoint_saves_nothing() -> None:
 
 
 def test_repair_of_everything_leaves_no_trace_of_corruption_but_a_step() -> None:
-    fixed = observed_hours(SHORT, Policy(name="fixed", repair=Repair(share=1.0, overhead_pct=0.0)))
+    fixed = observed_hours(SHORT, JobPolicy(name="fixed", repair=RepairEffect(share=1.0, overhead_pct=0.0)))
     without = replace(SHORT, vain_steps=(0.0, 0.0))
     assert fixed.mean() < observed_hours(without, ALONE).mean()  # not even a restart
-    assert observed_hours(SHORT, Policy(name="none", repair=Repair(share=0.0, overhead_pct=0.0))) == pytest.approx(
-        observed_hours(SHORT, ALONE)
-    )
+    assert observed_hours(
+        SHORT, JobPolicy(name="none", repair=RepairEffect(share=0.0, overhead_pct=0.0))
+    ) == pytest.approx(observed_hours(SHORT, ALONE))
 
 
 def test_what_a_warned_job_keeps() -> None:
-    rhythm = Rhythm(interval_h=1.0, write_h=0.1, pace=np.ones(5))
+    cycle = WorkCycle(interval_h=1.0, write_h=0.1, slowdown=np.ones(5))
     trained = np.full(5, 2.9)  # two checkpoints at 1.1 and 2.2, then 0.7 of work
     lead = np.array([np.nan, 0.05, 0.1, 0.5, 1.85])
     # none; too late to write; just written: 0.6 of work; 0.2 of work; while the first is being written at 1.05
-    assert rhythm.kept(trained, lead) == pytest.approx([2.0, 2.0, 2.6, 2.2, 2.0])
+    assert cycle.kept(trained, lead) == pytest.approx([2.0, 2.0, 2.6, 2.2, 2.0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,25 +188,25 @@ def test_what_a_warned_job_keeps() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others() -> None:
-    policy = Policy(name="all", warnings=seen(), repair=Repair())
+    policy = JobPolicy(name="all", warnings=seen(), repair=RepairEffect())
     one, again, other = (observed_hours(LARGE, policy, replicates=50, seed=seed) for seed in (3, 3, 4))
     assert one.tobytes() == again.tobytes()
     assert (one != other).all()
 
 
 def test_policies_share_their_luck() -> None:
-    found = outcomes(SHORT, policies(SHORT, Measured(seen()), Repair())[:2])
+    found = outcomes(SHORT, policies(SHORT, MeasuredWarnings(seen()), RepairEffect())[:2])
     alone, warned = found[CHECKPOINTS], found[WITH_WARNINGS]
     gain = warned.gained_points(alone)
     assert gain.value == pytest.approx(100.0 * (warned.tor.value - alone.tor.value))
-    strangers = outcomes(SHORT, policies(SHORT, Measured(seen()), Repair())[:2], seed=9)[WITH_WARNINGS].gained_points(
-        alone
-    )
+    strangers = outcomes(SHORT, policies(SHORT, MeasuredWarnings(seen()), RepairEffect())[:2], seed=9)[
+        WITH_WARNINGS
+    ].gained_points(alone)
     assert gain.high - gain.low < 0.8 * (strangers.high - strangers.low)
 
 
 def test_intervals_cover_what_they_should() -> None:
-    policy = Policy(name="warned", warnings=seen())
+    policy = JobPolicy(name="warned", warnings=seen())
     interval = outcomes(SHORT, [policy], replicates=2000)["warned"].tor
     fresh = SHORT.useful_h / observed_hours(SHORT, policy, replicates=2000, seed=1)
     inside = ((fresh >= interval.low) & (fresh <= interval.high)).mean()
@@ -200,7 +217,7 @@ def test_intervals_cover_what_they_should() -> None:
 def test_few_scored_runs_make_wide_intervals() -> None:
     def width(copies: int) -> float:
         steps = {UNSEEN: np.tile([np.nan, 10.0], copies)}
-        policy = Policy(name="w", warnings=seen(seen_steps=steps, false_alarms=np.zeros(20)))
+        policy = JobPolicy(name="w", warnings=seen(seen_steps=steps, false_alarms=np.zeros(20)))
         known = outcomes(SHORT, [ALONE, policy])
         gain = known["w"].gained_points(known["alone"])
         return gain.high - gain.low
@@ -219,7 +236,7 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
         with pytest.raises(UserError):
             Job(**wrong)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="repaired share"):
-        Repair(share=1.5)
+        RepairEffect(share=1.5)
     with pytest.raises(UserError, match="no component fails by LR_SPIKE"):
         seen(seen_steps={"LR_SPIKE": np.zeros(1)})
     with pytest.raises(UserError, match="hardly gets on"):
@@ -227,14 +244,14 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
 
 
 def test_what_a_campaign_does_not_say_stays_assumed() -> None:
-    assert Repair.of({}) == Repair()
-    assert Repair.of({"repaired_share": None, "repair_overhead_pct": math.nan}) == Repair()
-    found = Repair.of({"repaired_share": 1, "note": "other keys do not matter"})
+    assert RepairEffect.of({}) == RepairEffect()
+    assert RepairEffect.of({"repaired_share": None, "repair_overhead_pct": math.nan}) == RepairEffect()
+    found = RepairEffect.of({"repaired_share": 1, "note": "other keys do not matter"})
     assert (found.share, found.share_measured, found.overhead_measured) == (1.0, True, False)
 
 
 def test_an_unknown_detector_leaves_its_policies_undefined_with_the_reason() -> None:
-    known = outcomes(LARGE, policies(LARGE, Measured(None, "nobody watched"), Repair()), replicates=10)
+    known = outcomes(LARGE, policies(LARGE, MeasuredWarnings(None, "nobody watched"), RepairEffect()), replicates=10)
     assert known[CHECKPOINTS].tor.defined and known[BOUND].tor.defined
     for name in (WITH_WARNINGS, WITH_REPAIR):
         assert known[name].tor.reason == known[name].gained_points(known[CHECKPOINTS]).reason == "nobody watched"

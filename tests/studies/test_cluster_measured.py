@@ -8,7 +8,7 @@ import pytest
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import load_study
 from rmetric.streams import RunStreams
-from studies.cluster import Job, Warnings, measured
+from studies.cluster import Job, Warnings, measured_warnings
 from studies.cluster.job import CORRUPTION
 from tests.evaluation.builders import build_log
 
@@ -31,7 +31,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
 
 
 def test_leads_and_delays_are_those_of_the_score_half(evaluator: Evaluator) -> None:
-    warnings = measured(evaluator, "grad_norm").warnings
+    warnings = measured_warnings(evaluator, "grad_norm").warnings
     assert warnings is not None
     leads = warnings.seen_steps[NODE]
     assert sorted(leads[~np.isnan(leads)].tolist()) == [90.0, 90.0]  # warned at 310, failed at 400
@@ -47,7 +47,7 @@ def test_leads_and_delays_are_those_of_the_score_half(evaluator: Evaluator) -> N
 
 
 def test_a_detector_that_was_not_scored_says_so(evaluator: Evaluator) -> None:
-    found = measured(evaluator)
+    found = measured_warnings(evaluator)
     assert found.warnings is None
     assert found.reason == "r_metric_robust was not asked for"
 

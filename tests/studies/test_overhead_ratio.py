@@ -12,7 +12,7 @@ from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Table, to_csv, to_markdown
-from studies.cluster import Job, Measured, Repair, Warnings
+from studies.cluster import Job, MeasuredWarnings, RepairEffect, Warnings
 from studies.cluster import figure as picture
 from studies.cluster import report as overhead_ratio
 from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
@@ -61,7 +61,7 @@ def test_money_and_hours_are_those_of_the_ratio(tables: list[Table]) -> None:
 
 def test_the_caption_says_what_is_measured_and_what_assumed(evaluator: Evaluator, tables: list[Table]) -> None:
     assert "Repaired: 50 % of the corruption (measured in the corruption campaign), at 0.25 %" in tables[0].caption
-    assumed = overhead_ratio.caption(Measured(None, "nobody watched"), Repair())
+    assumed = overhead_ratio.caption(MeasuredWarnings(None, "nobody watched"), RepairEffect())
     assert "Repaired: 99 % of the corruption (assumed), at 1 % of the compute (arXiv 2604.00726)" in assumed
     assert "No warnings: nobody watched." in assumed
 
@@ -79,7 +79,7 @@ def test_the_variants_differ_from_the_base_in_what_they_say() -> None:
         seen_steps={"NODE_FAILURE": np.array([5.0, np.nan])}, false_alarms=np.zeros(1), healthy_steps=np.ones(1)
     )
     job = Job(gpus=16_384)
-    known = overhead_ratio.variants(Measured(warnings), Repair(), job)
+    known = overhead_ratio.variants(MeasuredWarnings(warnings), RepairEffect(), job)
     base = known.pop("nothing (Table 17)")
     for name, variant in known.items():
         assert variant != base, name
@@ -117,7 +117,7 @@ def test_the_figure(evaluator: Evaluator) -> None:
 
 
 def test_the_figure_leaves_out_what_is_undefined() -> None:
-    known = overhead_ratio.by_size(Measured(None, "nobody watched"), Repair(), (8, 16_384), 0)
+    known = overhead_ratio.by_size(MeasuredWarnings(None, "nobody watched"), RepairEffect(), (8, 16_384), 0)
     drawn = picture.figure(known)
     assert_texts_are_clear(drawn)
     left, right = drawn.axes
