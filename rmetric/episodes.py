@@ -1,11 +1,53 @@
-"""Alert episodes: alerts that are fewer than 50 quiet steps apart are one event."""
+"""Alert episodes: alerts that are fewer than 50 quiet steps apart are one event.
+
+An alert begins an episode if it is the first of its run, or if the records between it and the alert before, all of them
+quiet, cover at least 50 steps: step of the record before it − step of the alert before ≥ 50. :func:`rearmed` is this
+rule; it is asked record by record (:meth:`Rearm.begins`), portion by portion (:meth:`Rearm.extend`), run by run
+(:func:`episodes`), and for all thresholds at once (:func:`quiet_records`, :func:`highest_before`).
+"""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 REARM_STEPS = 50
+LONG_AGO = -(2**62)
+"""Step of the alert before the first one."""
+
+Steps = TypeVar("Steps", int, NDArray[np.int64])
+
+
+def rearmed(record_before: Steps, alert_before: Steps) -> Steps:
+    """Whether an alert begins an episode, by the steps of the record and of the alert before it."""
+    return record_before - alert_before >= REARM_STEPS  # type: ignore[return-value]
+
+
+class Rearm:
+    """Merges the alerts of one run into episodes while its records arrive, one by one or several at a time."""
+
+    def __init__(self) -> None:
+        self._record_before, self._alert_before = 0, LONG_AGO
+
+    def begins(self, step: int, alert: bool) -> bool:
+        """Whether an episode begins at the next record."""
+        begins = alert and bool(rearmed(self._record_before, self._alert_before))
+        self._record_before = step
+        if alert:
+            self._alert_before = step
+        return begins
+
+    def extend(self, step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Indices of those of the next records, each of shape (n,), at which an episode begins."""
+        at = np.flatnonzero(alerts)
+        if len(at):
+            record_before = np.append(self._record_before, step[:-1])[at]
+            at = at[rearmed(record_before, np.append(self._alert_before, step[at[:-1]]))]
+            self._alert_before = int(step[alerts][-1])
+        self._record_before = int(step[-1]) if len(step) else self._record_before
+        return at
 
 
 def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -21,26 +63,37 @@ def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.i
     >>> episodes(np.array([10, 20, 30, 80, 90, 100]), np.array([True, True, False, False, True, False])).tolist()
     [0, 4]
     """
-    begins = []
-    previous = -1
-    for index in np.flatnonzero(alerts).tolist():
-        if previous < 0 or step[index - 1] - step[previous] >= REARM_STEPS:
-            begins.append(index)
-        previous = index
-    return np.array(begins, dtype=np.int64)
+    return Rearm().extend(step, alerts)
 
 
-class Rearm:
-    """Merges alerts into episodes as the strict protocol does: an episode ends after 50 quiet steps."""
+def quiet_records(step: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number of records right before each one of a run that must be quiet for it to begin an episode, shape (n,).
 
-    def __init__(self) -> None:
-        self._last_alert: int | None = None
-        self._record_before: int | None = None
+    Those that :func:`rearmed` would not let pass as the alert before.
 
-    def begins(self, step: int, alert: bool) -> bool:
-        """Whether an episode begins at the next record."""
-        before, self._record_before = self._record_before, step
-        if not alert:
-            return False
-        last, self._last_alert = self._last_alert, step
-        return last is None or before is None or before - last >= REARM_STEPS
+    >>> quiet_records(np.array([10, 20, 30, 80, 90, 100])).tolist()
+    [0, 1, 2, 3, 1, 2]
+    """
+    count = np.zeros(len(step), dtype=np.int64)
+    first_that_counts = np.searchsorted(step, step[:-1] - REARM_STEPS, side="right")
+    count[1:] = np.arange(1, len(step)) - first_that_counts
+    return count
+
+
+def highest_before(scores: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Largest of the ``lengths[i]`` scores right before ``scores[i]``; ``-inf`` for a length of 0. Shape (n,).
+
+    With the lengths of :func:`quiet_records` an episode begins at record i for every threshold t with
+    ``highest_before[i] <= t < scores[i]``. Two overlapping blocks of a power of two cover any window, so log₂ of the
+    longest passes are enough.
+    """
+    result = np.full(len(scores), -np.inf)
+    block, size = scores, 1
+    while True:
+        rows = np.flatnonzero((lengths >= size) & (lengths < 2 * size))
+        result[rows] = np.maximum(block[rows - 1], block[rows - lengths[rows] + size - 1])
+        if not (lengths >= 2 * size).any():
+            return result
+        wider = block.copy()
+        wider[size:] = np.maximum(block[size:], block[:-size])  # now of 2 · size scores that end here
+        block, size = wider, 2 * size

@@ -24,6 +24,7 @@ Under both, censored and incomplete runs are left out (and their number is repor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -32,7 +33,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.episodes import REARM_STEPS
+from rmetric.episodes import highest_before, quiet_records
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.records import Run
 
@@ -176,22 +177,14 @@ class Timeline:
 
     @cached_property
     def quiet_records(self) -> NDArray[np.int64]:
-        """Number of records right before each one that must be quiet for it to begin an episode, shape (records,).
-
-        An episode begins at record i with the previous alert at record j if step[i − 1] − step[j] ≥ 50: the quiet
-        records between them cover 50 steps.
-        """
-        count = np.zeros(len(self.step), dtype=np.int64)
-        for first, last in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True):
-            steps = self.step[first:last]
-            oldest = np.searchsorted(steps, steps[:-1] - REARM_STEPS, side="right")
-            count[first + 1 : last] = np.arange(1, len(steps)) - oldest
-        return count
+        """As :func:`rmetric.episodes.quiet_records`, run by run; shape (records,)."""
+        pairs = itertools.pairwise(self.bounds.tolist())
+        return np.concatenate([np.empty(0, np.int64), *(quiet_records(self.step[low:high]) for low, high in pairs)])
 
     def starts(self, scores: NDArray[np.float64]) -> Starts:
         """Where episodes begin; ``scores`` of shape (records,)."""
         high = np.where(np.isnan(scores), -np.inf, scores)
-        low = _window_maximum(high, self.quiet_records)
+        low = highest_before(high, self.quiet_records)
         keep = (high > low) & (self.zone != IGNORED)
         return Starts(self.run[keep], self.step[keep], self.zone[keep], low[keep], high[keep])
 
@@ -302,23 +295,6 @@ def _healthy_steps(run: Run, truth: Truth) -> int:
     before = max(int(step[0]) - cadence, -1)
     last = int(step[-1]) if truth.onset is None else min(truth.onset - 1, int(step[-1]))
     return max(last - before, 0)
-
-
-def _window_maximum(values: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Largest of the ``lengths[i]`` values right before ``values[i]``; ``-inf`` for a length of 0. Shape (n,).
-
-    Two overlapping blocks of a power of two cover any window, so log₂ of the longest passes are enough.
-    """
-    result = np.full(len(values), -np.inf)
-    block, size = values, 1
-    while True:
-        rows = np.flatnonzero((lengths >= size) & (lengths < 2 * size))
-        result[rows] = np.maximum(block[rows - 1], block[rows - lengths[rows] + size - 1])
-        if not (lengths >= 2 * size).any():
-            return result
-        wider = block.copy()
-        wider[size:] = np.maximum(block[size:], block[:-size])  # now of 2 · size values that end here
-        block, size = wider, 2 * size
 
 
 def _or_nan(step: int | None) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.episodes import REARM_STEPS
+from rmetric.episodes import Rearm
 from rmetric.records import VERDICTS, to_log_precision
 from rmetric.replay.signals import SIGNALS
 
@@ -67,7 +67,7 @@ class FirstAlerts(dict[str, int]):
 
 
 class AlertEpisodes:
-    """Merges alerts into episodes as the strict protocol does: after 50 quiet steps the next alert begins a new one."""
+    """Alert episodes of one detector: how many, when each begins, and which is the first at or after the fault."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -76,27 +76,15 @@ class AlertEpisodes:
         """Their first steps, of the first 4,096."""
         self.warning: int | None = None
         """Begin of the first episode at or after the fault; ``None`` as long as there is neither."""
-        self._record_before = self._last_alert = -1
+        self._rearm = Rearm()
 
     def extend(self, steps: NDArray[np.int64], above: NDArray[np.bool_], onset: int | None = None) -> None:
-        """The next records, each of shape (n,), n at least 1; ``onset``: step of the fault, if it is known by now."""
-        begins = self._begins_in(steps, above)
-        self._record_before = int(steps[-1])
+        """The next records, each of shape (n,); ``onset``: step of the fault, if it is known by now."""
+        begins = steps[self._rearm.extend(steps, above)].tolist()
         self.count += len(begins)
         if self.warning is None and onset is not None:
             self.warning = next((step for step in (*self.begins, *begins) if step >= onset), None)
         self.begins += begins[: MAX_EPISODES_KEPT - len(self.begins)]
-
-    def _begins_in(self, steps: NDArray[np.int64], above: NDArray[np.bool_]) -> list[int]:
-        at = np.flatnonzero(above)
-        if not len(at):
-            return []
-        alert_before = np.append(self._last_alert, steps[at[:-1]])
-        record_before = np.append(self._record_before, steps[:-1])[at]
-        # The quiet records between two alerts must cover the steps; the first alert of all begins an episode.
-        rearmed = (record_before - alert_before >= REARM_STEPS) | (alert_before < 0)
-        self._last_alert = int(steps[at[-1]])
-        return steps[at[rearmed]].tolist()
 
 
 MAX_NON_FINITE_STEPS = 200

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rmetric.episodes import episodes
 from rmetric.evaluation.protocols import Timeline
-from tests.evaluation.builders import build_run
 
 TENS = np.arange(10, 501, 10)
 """Fifty records, steps 10 to 500."""
@@ -46,26 +42,6 @@ def test_after_fifty_quiet_steps_a_second_episode_warns(make_run):
     assert (counts.tp[0], counts.fp[0]) == (1, 1)
     too_soon = strict([make_run(TENS, onset=205, failure=405)], scores_at(TENS, 150, 160, 210))
     assert (too_soon.tp[0], too_soon.fp[0], too_soon.fn[0]) == (0, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("cadence", "first", "merged", "separate"),
-    [
-        (1, 100, 150, 151),  # quiet 101 … 149 are 49 steps, 101 … 150 are 50
-        (10, 100, 150, 160),
-        (25, 100, 150, 175),
-        (100, 100, 200, 300),  # one quiet record of 100 steps
-    ],
-)
-def test_rearming_at_exactly_fifty_quiet_steps(cadence, first, merged, separate):
-    steps = np.arange(0, 1001, cadence)
-    assert len(episodes(steps, scores_at(steps, first, merged) > 0)) == 1
-    assert len(episodes(steps, scores_at(steps, first, separate) > 0)) == 2
-
-
-def test_a_gap_in_the_log_is_not_quiet():
-    steps = np.array([10, 20, 200, 210])
-    assert len(episodes(steps, np.array([False, True, True, False]))) == 1
 
 
 def test_two_episodes_in_a_control_are_two_false_positives(make_run):
@@ -183,15 +159,3 @@ def test_the_paper_protocol_counts_an_alert_anywhere_up_to_the_failure(make_run)
     assert counts.fp.tolist() == [0, 0, 0, 1, 1]
     assert counts.fn.tolist() == [0, 0, 1, 0, 0]
     assert counts.lead[:2].tolist() == [350, 0]
-
-
-@given(st.data())
-def test_starts_of_episodes_at_every_threshold_are_those_of_the_definition(data):
-    gaps = data.draw(st.lists(st.sampled_from([1, 10, 40, 50, 60]), min_size=1, max_size=40))
-    steps = np.cumsum(gaps)
-    values = st.sampled_from([np.nan, -np.inf, 0.0, 1.0, 2.0, 3.0, np.inf])
-    scores = np.array(data.draw(st.lists(values, min_size=len(steps), max_size=len(steps))))
-    starts = Timeline.of([build_run(steps)]).starts(scores)
-    for threshold in (-np.inf, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0):
-        expected = steps[episodes(steps, scores > threshold)]
-        assert starts.step[starts.at(threshold)].tolist() == expected.tolist()

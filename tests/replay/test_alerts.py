@@ -1,20 +1,17 @@
-"""When the detectors alerted, and the episodes of the R-Metric."""
+"""The alert episodes of a replay, chunk by chunk."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rmetric.episodes import episodes
 from rmetric.replay import AlertEpisodes
 
 
-@given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=60), st.integers(1, 9))
-def test_alert_episodes_are_those_of_the_strict_protocol(rows: list[tuple[int, bool]], size: int) -> None:
-    steps = np.cumsum([gap for gap, _ in rows])
-    above = np.array([alert for _, alert in rows])
-    merged = AlertEpisodes()
-    for start in range(0, len(steps), size):
-        merged.extend(steps[start : start + size], above[start : start + size])
-    assert merged.begins == steps[episodes(steps, above)].tolist()
+def test_the_warning_is_the_first_episode_from_the_fault_on_even_if_the_fault_is_told_of_late() -> None:
+    steps, merged = np.arange(10, 400, 10), AlertEpisodes()
+    above = np.isin(steps, (10, 20, 100, 110, 250))
+    for first, onset in ((0, None), (13, 90), (26, 90)):
+        part = slice(first, first + 13)
+        merged.extend(steps[part], above[part], onset)
+    assert (merged.count, merged.begins) == (3, [10, 100, 250])
+    assert merged.warning == 100

@@ -1,0 +1,59 @@
+"""Alert episodes: the rule, and that all ways of asking it agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmetric.episodes import REARM_STEPS, Rearm, episodes, highest_before, quiet_records
+
+VALUES = st.sampled_from([-np.inf, 0.0, 1.0, 2.0, 3.0, np.inf])
+GAPS = st.one_of(st.sampled_from([1, 10, 40, 49, 50, 51, 60]), st.integers(1, 60))
+
+
+@given(st.lists(st.tuples(GAPS, VALUES), min_size=1, max_size=60), st.integers(1, 9), st.integers(0, 100))
+def test_all_ways_of_asking_agree(records: list[tuple[int, float]], size: int, start: int) -> None:
+    steps = start + np.cumsum([gap for gap, _ in records])
+    scores = np.array([score for _, score in records])
+    low = highest_before(scores, quiet_records(steps))
+    for threshold in (-np.inf, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0):
+        alerts = scores > threshold
+        expected = _by_definition(steps.tolist(), alerts.tolist())
+        assert episodes(steps, alerts).tolist() == expected
+        one, several = Rearm(), Rearm()
+        assert [index for index, step in enumerate(steps.tolist()) if one.begins(step, bool(alerts[index]))] == expected
+        portions = range(0, len(steps), size)
+        found = [
+            first + several.extend(steps[first : first + size], alerts[first : first + size]) for first in portions
+        ]
+        assert np.concatenate(found).tolist() == expected
+        assert np.flatnonzero((low <= threshold) & (threshold < scores)).tolist() == expected
+
+
+def _by_definition(steps: list[int], alerts: list[bool]) -> list[int]:
+    """The quiet records since the alert before cover 50 steps, or there is none."""
+    at = [index for index, alert in enumerate(alerts) if alert]
+    before = dict(zip(at[1:], at, strict=False))
+    return [i for i in at if i not in before or steps[i - 1] - steps[before[i]] >= REARM_STEPS]
+
+
+@pytest.mark.parametrize(
+    ("cadence", "first", "merged", "separate"),
+    [
+        (1, 100, 150, 151),  # quiet 101 … 149 are 49 steps, 101 … 150 are 50
+        (10, 100, 150, 160),
+        (25, 100, 150, 175),
+        (100, 100, 200, 300),  # one quiet record of 100 steps
+    ],
+)
+def test_rearming_at_exactly_fifty_quiet_steps(cadence: int, first: int, merged: int, separate: int) -> None:
+    steps = np.arange(0, 1001, cadence)
+    assert len(episodes(steps, np.isin(steps, (first, merged)))) == 1
+    assert len(episodes(steps, np.isin(steps, (first, separate)))) == 2
+
+
+def test_a_gap_in_the_log_is_not_quiet() -> None:
+    steps = np.array([10, 20, 200, 210])
+    assert len(episodes(steps, np.array([False, True, True, False]))) == 1
