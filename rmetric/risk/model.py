@@ -16,13 +16,48 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.records import Observation, Observations, write_atomically
 from rmetric.risk.features import FEATURES, FeatureStream, features_of
-from rmetric.risk.scorers import UNKNOWN, Linear, Trees, scorer_of
+from rmetric.risk.scorers import Linear, Trees, scorer_of
 
 Floats = NDArray[np.float64]
 VERSION = 1
 SHIPPED = "model.json"
 DIGITS = 9
 """Significant ones of each number in the file."""
+BENIGN, UNKNOWN = "benign", "unknown"
+"""``benign``: nothing is broken; ``unknown``: the signals fit no family well enough. The second is an answer only."""
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    # The step is too long; everything else is in order: go back and lower the rate.
+    "learning rate": ("LR_SPIKE", "LARGE_LR"),
+    # The gradients are too long, at a learning rate that is as planned: skip steps, clip, look at the loss scaling.
+    "gradients": ("GRADIENT_EXPLOSION",),
+    # The text is at fault, not the machine: skip the batches and look at the loader.
+    "data": ("DATA_CORRUPTION",),
+    # Arithmetic that is wrong now and then: find and drain the device.
+    "silent corruption": ("SILENT_DATA_CORRUPTION",),
+    # The model computes another function than the one it was trained as: a wrong checkpoint, kernel or setting.
+    "attention or norm": ("GQA_MISMATCH", "RMS_NORM_ERROR", "LOW_PRECISION_ATTENTION"),
+    # The same in the parts that only a mixture of experts has.
+    "experts": ("EXPERT_FAILURE", "ROUTER_IMBALANCE"),
+    # Loss and gradients are healthy until a worker is gone: checkpoint and replace it.
+    "node": ("NODE_FAILURE",),
+    # Every step waits for the slowest link: look at the network.
+    "network": ("NETWORK_DEGRADATION",),
+    # A changed data mix, a learning-rate restart, one bad batch, a stray correctable event, or nothing at all.
+    BENIGN: (),
+}
+"""Family → its faults, in the order of tables and figures."""
+
+_FAMILY_OF = {fault: family for family, faults in FAMILIES.items() for fault in faults}
+
+
+def family_of(fault: str) -> str:
+    """Family of a fault by its registered name; ``unknown`` for one that has none (a plug-in's, a combination's).
+
+    >>> family_of("LARGE_LR"), family_of("NONE"), family_of("LR_SPIKE+NODE_FAILURE")
+    ('learning rate', 'benign', 'unknown')
+    """
+    return BENIGN if fault == "NONE" else _FAMILY_OF.get(fault, UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -100,7 +135,7 @@ class Assessments:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class RiskParameters:
     """Everything that is fitted."""
 
     horizons: tuple[int, ...]
@@ -128,13 +163,13 @@ class RiskModel:
     The risk is that of what has already happened. Before the onset of a fault nobody can know of it, so a healthy
     record counts as one that does not lead to failure.
 
-    Parameters
+    RiskParameters
     ----------
     parameters
         From :meth:`load`, :meth:`shipped` or :mod:`studies.risk.fit`.
     """
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: RiskParameters) -> None:
         self.parameters = parameters
         self._stream = FeatureStream()
 
@@ -235,7 +270,7 @@ def softmax(margins_NM: Floats) -> Floats:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def to_json(parameters: Parameters) -> str:
+def to_json(parameters: RiskParameters) -> str:
     """The file's text: one line a row of numbers."""
     content = {
         "version": VERSION,
@@ -271,7 +306,7 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def _read(text: str, name: str) -> Parameters:
+def _read(text: str, name: str) -> RiskParameters:
     again = "make it anew: python -m studies.risk.fit --from LOGS --out FILE"
     try:
         content = json.loads(text)
@@ -282,7 +317,7 @@ def _read(text: str, name: str) -> Parameters:
         raise UserError(f"{name} is a risk model of another version of this package; {again}")
     try:
         families = content["families"]
-        return Parameters(
+        return RiskParameters(
             horizons=tuple(int(steps) for steps in content["horizons_steps"]),
             hazards=tuple(_calibrated(item) for item in content["hazards"]),
             heals=_calibrated(content["heals"]),

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.risk.frames import AFTER, Judged, confusion_frame
+from studies.risk.quality import AFTER, Judged, confusion_frame
 from studies.risk.risk_tables import described, judge
 
 NAME, TITLE = "figure_7_confusion", "Figure 7: Confusion matrix of the diagnosis"

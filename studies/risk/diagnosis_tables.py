@@ -6,8 +6,8 @@ import pandas as pd
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
-from rmetric.risk.scorers import FAMILIES
-from studies.risk.frames import AFTER, Judged, confusion_frame, diagnosis_frame
+from rmetric.risk.model import FAMILIES
+from studies.risk.quality import AFTER, Judged, confusion_frame, diagnosis_frame
 from studies.risk.risk_tables import described, judge
 
 

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from studies.risk import confusion, reliability
     from studies.risk import diagnosis_tables as diagnosis
     from studies.risk import risk_tables as risk
-    from studies.risk.frames import Judged
+    from studies.risk.quality import Judged
     from studies.risk.records import default_detector
 
     model = RiskModel.shipped() if args.model is None else RiskModel.load(args.model)

@@ -23,9 +23,8 @@ from rmetric.errors import UserError
 from rmetric.evaluation.split import digest, halves
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.records import Run
-from rmetric.risk.model import Calibrated, Choice, Parameters, RiskModel, sigmoid, softmax
-from rmetric.risk.scorers import FAMILIES
-from studies.risk.learning import (
+from rmetric.risk.model import FAMILIES, Calibrated, Choice, RiskModel, RiskParameters, sigmoid, softmax
+from studies.risk.recipes import (
     LinearRecipe,
     Recipe,
     TreesRecipe,
@@ -84,7 +83,7 @@ def fit(study: Study, detector: Detector, jobs: int | None = 1) -> RiskModel:
         heals, heal_notes = fit_healing(alerts)
         families, family_notes = fit_families(alerts)
     return RiskModel(
-        Parameters(
+        RiskParameters(
             horizons=HORIZONS,
             hazards=hazards,
             heals=heals,

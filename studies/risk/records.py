@@ -1,4 +1,4 @@
-"""Which records of a study the model is fitted to and judged on, and what came of them."""
+"""Records of a study that the risk model is fitted to and judged on, with what came of their runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmetric.evaluation.scoring import by_run, score_study
 from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.records import Run
 from rmetric.risk.features import FEATURES, features_of
-from rmetric.risk.scorers import disturbance_step, family_of
+from rmetric.risk.model import family_of
 
 PREFERRED_DETECTORS = ("r_metric_robust", "robust_z")
 """Whose alerts are asked about: the first that is registered."""
@@ -74,6 +74,13 @@ class Records:
     def fails_within(self, steps: int) -> NDArray[np.bool_]:
         """Whether the run fails at most so many steps later."""
         return self.failure_step <= self.step + steps
+
+
+def disturbance_step(run: Run) -> int | None:
+    """Step at which a control run was disturbed on purpose; ``None`` if it was not."""
+    disturbance = run.config.get("disturbance")
+    step = disturbance.get("step") if isinstance(disturbance, dict) else None
+    return int(step) if isinstance(step, int | float) else None
 
 
 Tables = Mapping[int, NDArray[np.float64]]

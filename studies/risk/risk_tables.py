@@ -12,7 +12,7 @@ from rmetric.episodes import episodes
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.risk.model import RiskModel
-from studies.risk.frames import Judged, brier_frame, healing_frame
+from studies.risk.quality import Judged, brier_frame, healing_frame
 from studies.risk.records import default_detector
 
 SKILL = "Brier skill: 1 − Brier score / Brier score of the fit half's base rate; 1 is perfect, 0 is that base rate."

@@ -11,8 +11,8 @@ from rmetric.detectors import make_detector
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.risk.model import RiskModel
 from studies.risk import fit as fitting
-from studies.risk.frames import Judged
-from studies.risk.learning import LinearRecipe, TreesRecipe
+from studies.risk.quality import Judged
+from studies.risk.recipes import LinearRecipe, TreesRecipe
 from studies.runner import StudyPlan, run_study
 
 FAULTS = ("GRADIENT_EXPLOSION", "DATA_CORRUPTION", "NETWORK_DEGRADATION", "LR_SPIKE")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 
 from rmetric.errors import UserError
+from rmetric.faults import FAULTS
 from rmetric.records import read_run
-from rmetric.risk.model import RiskModel, cumulative, to_json
-from rmetric.risk.scorers import FAMILIES, UNKNOWN
+from rmetric.risk.model import BENIGN, FAMILIES, UNKNOWN, RiskModel, cumulative, family_of, to_json
 from tests.helpers import healthy_observations, part
 from tests.risk.helpers import bits
 
@@ -114,3 +115,15 @@ def test_the_shipped_model_needs_no_scikit_learn() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) == len(RiskModel.shipped().horizons)
+
+
+def test_every_registered_fault_has_exactly_one_family() -> None:
+    count = Counter(fault for faults in FAMILIES.values() for fault in faults)
+    assert set(count) == {name for name, _ in FAULTS.items()}
+    assert set(count.values()) == {1}
+    assert all(family_of(fault) in FAMILIES for fault in count)
+
+
+def test_a_control_run_is_benign_and_a_stranger_unknown() -> None:
+    assert family_of("NONE") == BENIGN
+    assert family_of("NIC_FLAP") == UNKNOWN

@@ -14,7 +14,7 @@ from studies.risk import confusion, reliability
 from studies.risk import diagnosis_tables as diagnosis
 from studies.risk import risk_tables as risk
 from studies.risk.evaluate import main
-from studies.risk.frames import Judged
+from studies.risk.quality import Judged
 from studies.risk.records import default_detector
 from tests.evaluation.builders import build_run
 

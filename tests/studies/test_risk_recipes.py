@@ -6,7 +6,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from rmetric.risk.model import sigmoid, softmax
-from studies.risk.learning import (
+from studies.risk.recipes import (
     ABSENT,
     LinearRecipe,
     Recipe,

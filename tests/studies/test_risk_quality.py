@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from rmetric.evaluation.split import halves
-from rmetric.risk.scorers import UNKNOWN
-from studies.risk.frames import (
+from rmetric.risk.model import UNKNOWN
+from studies.risk.quality import (
     AFTER,
     HEALS,
     SUBSETS,

@@ -20,8 +20,7 @@ from rmetric.detectors import Detector
 from rmetric.evaluation.scores import DRAWS, Score, binomial_interval, percentile_interval, resample
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
-from rmetric.risk.model import Assessments, RiskModel
-from rmetric.risk.scorers import UNKNOWN
+from rmetric.risk.model import UNKNOWN, Assessments, RiskModel
 from studies.risk.records import Records, alert_records, alert_steps, all_records, feature_tables
 
 Floats = NDArray[np.float64]

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rmetric.evaluation.studies import Study
 from rmetric.records import Run
-from studies.risk.records import alert_records, all_records, default_detector, feature_tables, groups
+from studies.risk.records import alert_records, all_records, default_detector, disturbance_step, feature_tables, groups
 from tests.evaluation.builders import build_run
 
 SHARED = {"seed": 5, "backend": "torch", "model_type": "tiny", "total_training_steps": 200}
@@ -94,3 +95,10 @@ def test_the_default_detector_is_a_causal_one() -> None:
 def test_no_alert_gives_no_record() -> None:
     study = study_of(run())
     assert len(alert_records(study, tables(study), {})) == 0
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "expected"), [(None, None), ({"type": "bad_batch", "step": 40}, 40), ("damaged", None), ({}, None)]
+)
+def test_the_step_of_a_disturbance(disturbance: object, expected: int | None) -> None:
+    assert disturbance_step(build_run([1, 2], disturbance=disturbance)) == expected
