@@ -19,7 +19,7 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, file_name_part
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 from rmetric.simulation import MAX_STEPS, RunSpec, TrainingSimulator
 from studies.runner import run_batch
 

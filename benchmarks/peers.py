@@ -31,7 +31,8 @@ from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
-from rmetric.records import Run, write_atomically
+from rmetric.files import write_atomically
+from rmetric.records import Run
 from rmetric.reporting.table import Column, Table, to_markdown
 
 HERE = Path(__file__).resolve().parent

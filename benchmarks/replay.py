@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.metric import RMetric
-from rmetric.records import encode_event, encode_metrics, held, to_log_precision
+from rmetric.records import held
 from rmetric.replay.report import replay_to_folder
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 

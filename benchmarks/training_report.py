@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rmetric.cli import Parser, whole_number
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 
 
 def add_machine(parser: Parser) -> None:

@@ -3,15 +3,15 @@ from .detectors import StreamingDetector as StreamingDetector
 from .detectors import register_detector as register_detector
 from .faults import Fault as Fault
 from .faults import register_fault as register_fault
+from .log_reader import read_run as read_run
+from .measurements import Observation as Observation
 from .metric import RMetric as RMetric
 from .monitor import Alert as Alert
 from .monitor import TrainingMonitor as TrainingMonitor
 from .monitor.repair import RecomputeStep as RecomputeStep
 from .monitor.repair import RestoreState as RestoreState
-from .records import Observation as Observation
 from .records import Observations as Observations
 from .records import Run as Run
-from .records import read_run as read_run
 from .simulation import TrainingSimulator as TrainingSimulator
 
 __version__: str

@@ -6,7 +6,7 @@ reformatted file or a renamed folder throws nothing away:
 =================================  ====================================  ==========================================
 version                            stands for                            raised when
 =================================  ====================================  ==========================================
-``rmetric.records.SCHEMA_VERSION`` the fields of a log                   a field is added, or means something else
+``log_writer.SCHEMA_VERSION``      the fields of a log                   a field is added, or means something else
 ``SIMULATION_VERSION``             :mod:`rmetric.simulation`             the same plan gives other simulated logs
 ``TRAINING_VERSION``               :mod:`studies.real_runs`              the same plan trains or measures otherwise
 ``Detector.version``               one detector                          the same records get other scores

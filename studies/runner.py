@@ -24,7 +24,9 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES
-from rmetric.records import SCHEMA_VERSION, TERMINAL_EVENTS, write_atomically
+from rmetric.files import write_atomically
+from rmetric.log_writer import SCHEMA_VERSION
+from rmetric.records import TERMINAL_EVENTS
 from rmetric.registry import load_plugin
 from rmetric.simulation import SIMULATION_VERSION, RunLog, RunSpec, Traces, TrainingSimulator, write_logs
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS

@@ -25,7 +25,10 @@ from numpy.typing import NDArray
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.evaluation.scoring import SCORING_VERSION
 from rmetric.evaluation.studies import with_drift
-from rmetric.records import OBSERVABLE, SCHEMA_VERSION, Observations, read_run
+from rmetric.log_reader import read_run
+from rmetric.log_writer import SCHEMA_VERSION
+from rmetric.measurements import OBSERVABLE
+from rmetric.records import Observations
 from rmetric.simulation import SIMULATION_VERSION
 from rmetric.versions import content_checksums
 from studies.runner import SIMULATION, StudyPlan

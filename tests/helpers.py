@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import ArrayLike, NDArray
 
 from rmetric.detectors import DETECTORS, Detector
-from rmetric.records import MECHANISM, Observations
+from rmetric.measurements import MECHANISM
+from rmetric.records import Observations
 
 EXTREMES = (
     math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 5e-324, -5e-324, 2e-310, 2.2250738585072014e-308,

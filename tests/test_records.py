@@ -12,26 +12,11 @@ from hypothesis import example, given
 from hypothesis.extra import numpy as hnp
 
 from rmetric.errors import UserError
-from rmetric.records import (
-    MAX_LINE_BYTES,
-    MEASUREMENTS,
-    OBSERVABLE,
-    Observation,
-    Observations,
-    Run,
-    assemble,
-    chunks,
-    encode_event,
-    encode_metrics,
-    fresh_evaluations,
-    held,
-    measurement,
-    observations_of,
-    read_events,
-    read_run,
-    to_log_precision,
-    write_atomically,
-)
+from rmetric.files import write_atomically
+from rmetric.log_reader import MAX_LINE_BYTES, assemble, chunks, observations_of, read_events, read_run
+from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
+from rmetric.measurements import MEASUREMENTS, OBSERVABLE, Observation, in_convention
+from rmetric.records import Observations, Run, fresh_evaluations, held
 from tests.helpers import any_float, any_observations, bits, lines_of, strict_json
 
 NAN, INF = math.nan, math.inf
@@ -125,7 +110,7 @@ def test_events_and_metrics_round_alike() -> None:
 
 @given(st.one_of(st.none(), any_float))
 def test_none_is_not_measured_and_non_finite_is_infinite(value: float | None) -> None:
-    held_as = measurement(value)
+    held_as = in_convention(value)
     if value is None:
         assert math.isnan(held_as)
     elif math.isfinite(value):
@@ -143,7 +128,7 @@ def test_an_observation_answers_to_the_names_of_the_log() -> None:
     assert Observation(1).evaluated is False
 
 
-@given(any_observations(OBSERVABLE, max_size=12))
+@given(any_observations(tuple(OBSERVABLE), max_size=12))
 def test_columns_and_single_observations_are_the_same_thing(observations: Observations) -> None:
     again = Observations.of(iter(observations))
     assert again.step.tolist() == observations.step.tolist()
@@ -331,7 +316,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
 
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"old")
-    monkeypatch.setattr("rmetric.records.os.replace", interrupted)
+    monkeypatch.setattr("rmetric.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
@@ -500,7 +485,7 @@ def test_a_chunk_continues_the_validation_loss_of_the_one_before(tmp_path: Path)
     assert observations_of(third, previous_validation=3.0).evaluated.tolist() == [True]  # type: ignore[union-attr]
 
 
-@given(any_observations(MEASUREMENTS, max_size=12), st.integers(1, 5))
+@given(any_observations(tuple(MEASUREMENTS), max_size=12), st.integers(1, 5))
 def test_a_run_is_assembled_from_its_chunks(
     tmp_path_factory: pytest.TempPathFactory, observations: Observations, size: int
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.detectors import DETECTORS, StreamingDetector
-from rmetric.records import MEASUREMENTS, MECHANISM, Observation
+from rmetric.measurements import MEASUREMENTS, MECHANISM, Observation
 from rmetric.state import restore, state_of
 
 STREAMING = [name for name, kind in DETECTORS.items() if issubclass(kind, StreamingDetector)]

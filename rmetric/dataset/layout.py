@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rmetric.records import MEASUREMENTS
+from rmetric.measurements import MEASUREMENTS
 
 TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = BESIDE = (
     "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3", "transfer_4", "transfer_5",

@@ -1,4 +1,4 @@
-"""From the file to runs, the same as :func:`rmetric.records.read_run` gives for the logs it was made from."""
+"""From the file to runs, the same as :func:`rmetric.log_reader.read_run` gives for the logs it was made from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from rmetric.dataset.layout import FORMAT, FORMAT_KEY, MATRIX, ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, STEP
 from rmetric.errors import UserError
-from rmetric.records import MEASUREMENTS, Chunk, Event, Run, assemble
+from rmetric.log_reader import Chunk, assemble
+from rmetric.measurements import MEASUREMENTS
+from rmetric.records import Event, Run
 
 
 @dataclass(frozen=True)

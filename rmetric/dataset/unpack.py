@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from rmetric.cli import Parser, output_folder, script, split_part
 from rmetric.errors import UserError
-from rmetric.records import MEASUREMENTS, encode_event, encode_metrics, write_atomically
+from rmetric.files import write_atomically
+from rmetric.log_writer import encode_event, encode_metrics
+from rmetric.measurements import MEASUREMENTS
 
 if TYPE_CHECKING:
     from rmetric.dataset.read import StoredRun

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.errors import UserError
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.registry import Registry, load_entry_points
 
 DETECTORS: Registry[type[Detector]] = Registry("detector")

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import StreamingDetector, clipped
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 
 READS = ("training_loss", "sigma_sq", "delta_l")
 CEILING = 1e6

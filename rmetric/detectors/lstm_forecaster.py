@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from rmetric.detectors.base import StreamingDetector, clipped, register_detector
 from rmetric.detectors.features import CEILING, StartOfRun
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.robust.reference import NORMAL
 
 if TYPE_CHECKING:

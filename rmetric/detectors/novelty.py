@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from rmetric.detectors.base import Detector, StreamingDetector, register_detector
 from rmetric.detectors.features import CEILING, READS, FittedToStart, RunFeatures
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 
 if TYPE_CHECKING:
     from pyod.models.ecod import ECOD

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from rmetric.detectors.base import StreamingDetector, register_detector
-from rmetric.records import Observation
+from rmetric.measurements import Observation
 from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
 

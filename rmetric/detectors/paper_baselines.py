@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from river.stats import EWMean, EWVar
 
 from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, clipped, register_detector
+from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
-from rmetric.records import Observation, Observations
+from rmetric.records import Observations
 
 
 @register_detector("grad_norm")

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.measurements import Observation
 from rmetric.metric import RMetric, RValue
-from rmetric.records import Observation, Observations
+from rmetric.records import Observations
 from rmetric.robust.metric import READS, SHIPPED, RobustRMetric, RobustRValue, RobustSettings
 from rmetric.robust.reference import WARM_UP, WINDOW
 from rmetric.signals import Weights

@@ -11,7 +11,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import LARGEST, OneMeasurementDetector, StreamingDetector, clipped, register_detector
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.robust.reference import RobustReference, logarithm
 
 OLMO_STANDS_STILL = 1e-10

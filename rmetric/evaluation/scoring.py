@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, Detector
 from rmetric.evaluation.studies import Study, in_parallel
-from rmetric.records import SCHEMA_VERSION, Observations, write_atomically
+from rmetric.files import write_atomically
+from rmetric.log_writer import SCHEMA_VERSION
+from rmetric.records import Observations
 from rmetric.registry import load_plugin
 from rmetric.versions import content_checksums, foreign_code
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.protocols import group_key
-from rmetric.records import MEASUREMENTS, Run
+from rmetric.measurements import MEASUREMENTS
+from rmetric.records import Run
 
 
 @dataclass(frozen=True)

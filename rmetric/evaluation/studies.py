@@ -18,7 +18,9 @@ from tqdm import tqdm
 from rmetric.cli import find_logs, split_part
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
-from rmetric.records import Observations, Run, held, read_run, to_log_precision
+from rmetric.log_reader import read_run
+from rmetric.log_writer import to_log_precision
+from rmetric.records import Observations, Run, held
 from rmetric.signals import ValidationDrift
 
 T = TypeVar("T")

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmetric.errors import UserError
-from rmetric.records import MEASUREMENTS, VERDICTS, Event, NumberedEvent, OnDamage
+from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.measurements import MEASUREMENTS, VERDICTS
+from rmetric.records import Event
 from rmetric.registry import Registry
 
 Importer = Callable[[Path, Mapping[str, str], OnDamage], Iterator[NumberedEvent]]
-"""``importer(path, mapping, on_damage)`` yields ``(line number, event)`` in the schema of :mod:`rmetric.records`.
+"""``importer(path, mapping, on_damage)`` yields ``(line number, event)`` in the schema of :mod:`rmetric.log_writer`.
 
 ``mapping`` is our name → their name (see :func:`parse_mapping`). What cannot be used is reported to
 ``on_damage(line, message)`` and left out. A file that holds no log of this format raises :class:`UserError`. Memory is

@@ -9,7 +9,9 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, merged, register_importer
-from rmetric.records import Event, NumberedEvent, OnDamage, measurement, numbered_lines
+from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.measurements import in_convention
+from rmetric.records import Event
 
 DELIMITERS = (",", ";", "\t", "|")
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
@@ -107,6 +109,6 @@ def _step(cell: str) -> Any:
 
 def _value(cell: str) -> float | str | None:
     try:
-        return measurement(float(cell))
+        return in_convention(float(cell))
     except ValueError:
         return None if cell.strip().casefold() in MISSING else cell[:64]

@@ -11,7 +11,7 @@ from rmetric.cli import DEFAULT_LOGS, SAMPLE, find_logs, split_part
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of
-from rmetric.records import BYTE_ORDER_MARK
+from rmetric.log_reader import BYTE_ORDER_MARK
 
 HEAD_BYTES = 1 << 16
 AUTO = "auto"

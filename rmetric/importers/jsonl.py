@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rmetric.importers.base import FieldMap, flattened, merged, register_importer
-from rmetric.records import NumberedEvent, OnDamage, measurement, read_events
+from rmetric.log_reader import NumberedEvent, OnDamage, read_events
+from rmetric.measurements import in_convention
 
 
 @register_importer("rmetric")
@@ -56,5 +57,5 @@ def _translated(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> 
             step = event.get("step")
             if isinstance(step, str) and step.strip().isdecimal() and len(step) < 20:
                 event["step"] = int(step)
-            yield line, {name: measurement(value) if type(value) is float else value for name, value in event.items()}
+            yield line, {name: in_convention(value) if type(value) is float else value for name, value in event.items()}
     fields.report_unseen(line, on_damage)

@@ -10,7 +10,8 @@ from typing import IO, Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, merged, register_importer
-from rmetric.records import NumberedEvent, OnDamage, measurement
+from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.measurements import in_convention
 
 BLOCK_CHARACTERS = 1 << 16
 MAX_ENTRY_CHARACTERS = 1 << 20
@@ -39,7 +40,7 @@ def _translated(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> 
             continue
         event = fields.translate(entry)
         if event.keys() - {"step"}:
-            yield line, {name: measurement(value) if type(value) is float else value for name, value in event.items()}
+            yield line, {name: in_convention(value) if type(value) is float else value for name, value in event.items()}
     fields.report_unseen(line, on_damage)
 
 

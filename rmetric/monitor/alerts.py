@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmetric.detectors import StreamingDetector
-from rmetric.records import Observation
+from rmetric.measurements import Observation
 from rmetric.robust.loss import UNIFORM_NATS
 
 MOST_NAMES = 3

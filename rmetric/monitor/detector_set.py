@@ -10,10 +10,10 @@ import numpy as np
 from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, make_detector
 from rmetric.episodes import Rearm
 from rmetric.errors import UserError
+from rmetric.measurements import Observation
 from rmetric.metric import RValue
 from rmetric.monitor.alerts import Alert, GradientOutliers, alert_message
 from rmetric.monitor.transfer import StepNumbers
-from rmetric.records import Observation
 
 SMOOTHING = 0.1
 """Weight of a new gradient norm in its running mean: a memory of about 20 steps."""

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rmetric.log_writer import SIGNIFICANT_DIGITS
+from rmetric.measurements import MECHANISM, Observation
 from rmetric.monitor.transfer import StepNumbers
-from rmetric.records import MECHANISM, SIGNIFICANT_DIGITS, Observation
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
 
 VALIDATION, TRAINING = "validation loss", "smoothed training loss"
@@ -176,7 +177,7 @@ class Estimators:
 
 
 def _at_log_precision(value: float) -> float:
-    """Round one number to the log's precision; :func:`rmetric.records.to_log_precision` serves long arrays."""
+    """Round one number to the log's precision; :func:`rmetric.log_writer.to_log_precision` serves long arrays."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
 
 

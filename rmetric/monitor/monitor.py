@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.detectors import StreamingDetector
+from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.dispersion import WorkerLost
@@ -31,7 +32,7 @@ from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepComputation
-from rmetric.records import Event, Observation
+from rmetric.records import Event
 from rmetric.state import restore, state_of
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import logging
 import math
 from collections.abc import Callable
 
+from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.measurement import PendingStep
 from rmetric.monitor.recorder import Recorder
-from rmetric.records import Observation
 
 LOGGER = logging.getLogger("rmetric")
 

@@ -11,11 +11,13 @@ from torch import nn
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
 from rmetric.live.models.structure import unwrapped
+from rmetric.log_writer import SCHEMA_VERSION
+from rmetric.measurements import Observation
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.sinks import Sinks
 from rmetric.monitor.transfer import StepNumbers
-from rmetric.records import NO_FAULT, SCHEMA_VERSION, Event, Observation
+from rmetric.records import NO_FAULT, Event
 
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""

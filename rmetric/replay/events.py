@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.records import MAX_STEP, TERMINAL_EVENTS, Event, NumberedEvent, Observations, OnDamage, Run, step_of
+from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.records import MAX_STEP, TERMINAL_EVENTS, Event, Observations, Run, step_of
 
 MAX_TEXT = 200
 

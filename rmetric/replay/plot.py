@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 from rmetric.replay import SIGNALS, Replay, Series
 
 if TYPE_CHECKING:

@@ -19,8 +19,10 @@ from rmetric.detectors import DETECTORS, StreamingDetector, online_detectors
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, detect_format
+from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks
+from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
-from rmetric.records import MEASUREMENTS, VERDICTS, Chunk, NumberedEvent, Observations, OnDamage, chunks
+from rmetric.records import Observations
 from rmetric.replay.events import Intake, is_finite_number, plain_text
 from rmetric.replay.result import Agreement, AlertEpisodes, FirstAlerts, Replay, Trace
 from rmetric.replay.settings import ReplaySettings
@@ -116,7 +118,7 @@ class Replayer:
             self._first_step = int(steps[0])
 
     def _verdicts(self, signals: Mapping[str, Recovered]) -> Columns:
-        """:data:`~rmetric.records.VERDICTS`: the normalised signals, the log's own where no raw value is known, and R.
+        """The :data:`VERDICTS`: the normalised signals, the log's own where no raw value is known, and R.
 
         Each of shape (n,).
         """

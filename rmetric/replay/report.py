@@ -6,8 +6,7 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -16,7 +15,7 @@ import orjson
 from tqdm import tqdm
 
 from rmetric.errors import UserError
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically, written_aside
 from rmetric.replay import SIGNALS, Agreement, Columns, Replay, plain_text, replay_log
 
 SHOWN_WARNINGS = 5
@@ -87,24 +86,6 @@ class CsvWriter:
             rows = rows.replace(b"null", b"").replace(orjson.dumps(self._INFINITY), b"inf")
         self._file.write(rows)
         self._file.write(b"\n")
-
-
-@contextmanager
-def written_aside(path: Path) -> Iterator[IO[bytes]]:
-    """A file of any length that appears under its name whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")  # as records.write_atomically names it
-    try:
-        with open(aside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a failed write does not say where
-        with suppress(OSError):
-            aside.unlink()
-        raise
 
 
 def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:

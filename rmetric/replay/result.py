@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.episodes import Rearm
-from rmetric.records import VERDICTS, to_log_precision
+from rmetric.log_writer import to_log_precision
+from rmetric.measurements import VERDICTS
 from rmetric.replay.signals import SIGNALS
 
 AGREEMENT = 1e-9

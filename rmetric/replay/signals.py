@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.records import Event, fresh_evaluations, held, to_log_precision
+from rmetric.log_writer import to_log_precision
+from rmetric.records import Event, fresh_evaluations, held
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
 Floats = NDArray[np.float64]
@@ -109,7 +110,7 @@ class _Lambda(_Signal):
         self._latest_logged = math.nan
 
     def extend(self, events: list[tuple[int, Event]], logged: Logged) -> Recovered:
-        """``events`` as in :attr:`rmetric.records.Chunk.events`; there may be no record (n = 0)."""
+        """``events`` as in :attr:`rmetric.log_reader.Chunk.events`; there may be no record (n = 0)."""
         n = len(logged["lambda"])
         rate, happened, filled = np.empty(n), np.zeros(n, dtype=bool), 0
         for index, event in events:

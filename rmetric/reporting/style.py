@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 
 P = ParamSpec("P")
 T = TypeVar("T")

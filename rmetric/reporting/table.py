@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmetric.evaluation.scores import Score
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 
 Cell = str | int | float | Score | None
 UNDEFINED = "n/a"

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.robust.reference import RobustReference, logarithm
 
 READS = (

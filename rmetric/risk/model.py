@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.errors import UserError
-from rmetric.records import Observation, Observations, write_atomically
+from rmetric.files import write_atomically
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.risk.features import FEATURES, FeatureStream, features_of
 from rmetric.risk.scorers import Linear, Trees, scorer_of
 

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from rmetric.records import Observation
+from rmetric.measurements import Observation
 from rmetric.robust.reference import CLIP, RobustReference, SortedWindow
 
 RAISED = 1.1

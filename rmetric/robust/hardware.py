@@ -6,7 +6,7 @@ import math
 from collections import deque
 from statistics import median
 
-from rmetric.records import Observation
+from rmetric.measurements import Observation
 from rmetric.robust.context import RecordContext
 from rmetric.robust.reference import CLIP, RobustReference, SortedWindow, logarithm
 

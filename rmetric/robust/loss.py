@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rmetric.records import Observation
+from rmetric.measurements import Observation
 from rmetric.robust.context import RecordContext, bounded
 from rmetric.robust.reference import CLIP, Cusum, RobustTrend
 

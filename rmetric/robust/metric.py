@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.errors import UserError
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.robust.context import RunContext
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence

@@ -13,16 +13,9 @@ from numpy.typing import NDArray
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector, StreamingDetector, first_alert, online_detectors
 from rmetric.faults import NO_FAULT, HardwareEvent
+from rmetric.log_writer import SCHEMA_VERSION, encode_event, encode_metrics, terminal_event, to_log_precision
 from rmetric.metric import RValue
-from rmetric.records import (
-    SCHEMA_VERSION,
-    Event,
-    Observations,
-    encode_event,
-    encode_metrics,
-    terminal_event,
-    to_log_precision,
-)
+from rmetric.records import Event, Observations
 from rmetric.signals import HardwareFailureRate, ValidationDrift, event_worker
 from rmetric.simulation.simulator import Traces
 from rmetric.simulation.spec import RunSpec

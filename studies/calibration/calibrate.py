@@ -24,7 +24,7 @@ from rmetric.evaluation.split import digest, halves
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.faults import SEVERITIES
 from rmetric.faults.processes import Response
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.parameters import SHIPPED, VERSION, SimulationParameters
 from studies.calibration.assumptions import HEALTHY, UNSEEN, Assumption, elsewhere

@@ -20,8 +20,10 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import by_run
 from rmetric.evaluation.studies import Study, with_drift
 from rmetric.faults import NO_FAULT
+from rmetric.log_reader import read_run
+from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RValue
-from rmetric.records import MEASUREMENTS, VERDICTS, Run, read_run
+from rmetric.records import Run
 
 if TYPE_CHECKING:
     from studies.case_study import CaseStudy

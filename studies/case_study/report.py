@@ -15,7 +15,8 @@ from rmetric import __version__
 from rmetric.evaluation.evaluator import REFERENCE
 from rmetric.evaluation.protocols import PROTOCOLS, Protocol
 from rmetric.evaluation.scores import Score, false_alarm_bound, summarise
-from rmetric.records import SCHEMA_VERSION, write_atomically
+from rmetric.files import write_atomically
+from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.reporting.style import write as write_figure
 from rmetric.reporting.style import write_captions
 from rmetric.reporting.table import Cell, Column, Table

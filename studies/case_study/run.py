@@ -21,14 +21,15 @@ from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Outcome, judge
 from rmetric.faults import NO_FAULT, Fault, parse_fault
+from rmetric.files import write_atomically
 from rmetric.live.corpus import Corpus, standard_library
 from rmetric.live.datasets import load_text_corpus, tokenized
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor.hardware import HardwareWatch
 from rmetric.monitor.recorder import start_config, vocabulary_of
-from rmetric.records import encode_event, terminal_event, write_atomically
 from rmetric.registry import load_plugin
 from rmetric.twins.forks import (
     LOGGED_DETECTORS,

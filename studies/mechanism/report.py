@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from rmetric.evaluation.scores import Score
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 from rmetric.reporting.style import write as write_figure
 from rmetric.reporting.style import write_captions
 from rmetric.reporting.table import Cell, Column, Table, number, to_csv

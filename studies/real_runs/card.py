@@ -19,7 +19,8 @@ from rmetric.dataset.read import StoredRun, read_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
-from rmetric.records import MEASUREMENTS, write_atomically
+from rmetric.files import write_atomically
+from rmetric.measurements import MEASUREMENTS
 
 BEGIN, END = "<!-- figures: python -m studies.real_runs.card -->", "<!-- end of figures -->"
 KINDS = ("failed", "recovered", "clean", "censored", "incomplete")

@@ -26,7 +26,10 @@ from rmetric.dataset.layout import ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, SETS, STEP
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import in_parallel
-from rmetric.records import MEASUREMENTS, Chunk, Run, assemble, chunks, read_events, whole_step, write_atomically
+from rmetric.files import write_atomically
+from rmetric.log_reader import Chunk, assemble, chunks, read_events
+from rmetric.measurements import MEASUREMENTS
+from rmetric.records import Run, whole_step
 
 DICTIONARY = (
     *RUN_COLUMNS, *ONCE_COLUMNS, "validation_loss", "learning_rate", "lambda", "delta_l", "non_finite_count",

@@ -17,13 +17,14 @@ from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import judge
 from rmetric.faults import NO_FAULT
+from rmetric.files import write_atomically
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.recorder import start_config, vocabulary_of
-from rmetric.records import encode_event, terminal_event, write_atomically
 from rmetric.registry import load_plugin
 from rmetric.twins.forks import (
     LOGGED_DETECTORS,

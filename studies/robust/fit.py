@@ -28,7 +28,7 @@ from rmetric.evaluation.scores import f1, mean_share, totals
 from rmetric.evaluation.split import digest, folds, halves
 from rmetric.evaluation.studies import Study, in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, threshold_within_budget
-from rmetric.records import write_atomically
+from rmetric.files import write_atomically
 from rmetric.robust.metric import COMPONENTS, NORM_EXPONENT, SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, BaseRate, Tail
 from rmetric.signals import Weights

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from rmetric.errors import UserError
+from rmetric.files import write_atomically
 from rmetric.live.corpus import standard_library
 from rmetric.live.injection.bits import FORMATS, FloatFormat, float_format
 from rmetric.live.models import tiny_model
 from rmetric.live.run import LiveRun, LiveRunConfig
-from rmetric.records import write_atomically
 from rmetric.streams import stable_hash
 from studies.sdc.plan import Injection, Settings, Stage
 from studies.sdc.products import kernel_of, layer_of, products_of

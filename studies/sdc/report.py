@@ -14,7 +14,8 @@ import pandas as pd
 
 from rmetric.detectors import DETECTORS
 from rmetric.evaluation.scores import Score, binomial_interval, poisson_upper
-from rmetric.records import read_run, write_atomically
+from rmetric.files import write_atomically
+from rmetric.log_reader import read_run
 from rmetric.reporting.style import write as write_figure
 from rmetric.reporting.style import write_captions
 from rmetric.reporting.table import Cell, Column, Table

@@ -11,12 +11,15 @@ from pathlib import Path
 import torch
 
 from rmetric.errors import UserError
+from rmetric.files import write_atomically
 from rmetric.live.run import LiveRun
+from rmetric.log_reader import read_run
+from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.recompute_step import RecomputeStep
 from rmetric.monitor.repair.restore_state import RestoreState
-from rmetric.records import Event, Observations, Run, encode_event, read_run, terminal_event, write_atomically
+from rmetric.records import Event, Observations, Run
 from rmetric.twins.forks import Trace, train, watching
 from studies.processes import in_fresh_processes
 from studies.sdc.campaign import Campaign, shared_run

@@ -22,7 +22,8 @@ import pytest
 
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.protocols import Timeline
-from rmetric.records import Observations, Run, read_run
+from rmetric.log_reader import read_run
+from rmetric.records import Observations, Run
 from tests.evaluation.builders import build_logs, build_run
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.records import encode_event
+from rmetric.log_writer import encode_event
 
 STEPS, ONSET = 40, 21
 

@@ -21,7 +21,8 @@ from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import load_study
-from rmetric.records import Run, read_run
+from rmetric.log_reader import read_run
+from rmetric.records import Run
 from rmetric.replay import replay_log
 from rmetric.signals import event_worker
 from studies.real_runs import card

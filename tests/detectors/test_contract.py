@@ -22,7 +22,8 @@ from rmetric.detectors import (
     register_detector,
 )
 from rmetric.errors import UserError
-from rmetric.records import OBSERVABLE, Observations
+from rmetric.measurements import OBSERVABLE
+from rmetric.records import Observations
 from tests.helpers import EXTREMES, any_observations, bits, healthy_observations, part, small_detector
 
 NAMES = list(DETECTORS)

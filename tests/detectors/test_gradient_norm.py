@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import GradientNorm, first_alert
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 
 
 @pytest.mark.parametrize(

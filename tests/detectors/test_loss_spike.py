@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import LossSpike, first_alert
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 
 
 def _scores(losses: list[float] | np.ndarray, **settings: float) -> np.ndarray:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rmetric.detectors import Numerics
-from rmetric.records import Observation
+from rmetric.measurements import Observation
 
 HEALTHY = {"training_loss": 2.0, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": 2.0 - math.log(256)}
 

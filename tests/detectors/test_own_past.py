@@ -15,7 +15,8 @@ from rmetric.detectors import (
     RouterCollapse,
     UpdateMax,
 )
-from rmetric.records import MECHANISM, Observation, Observations
+from rmetric.measurements import MECHANISM, Observation
+from rmetric.records import Observations
 
 MEASURED, EVERY = 100, 10
 FAMILY = {name: kind for name, kind in DETECTORS.items() if issubclass(kind, OwnPastDetector)}

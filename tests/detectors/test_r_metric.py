@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import RMetricDetector, first_alert
+from rmetric.log_reader import read_run
+from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.metric import RMetric
-from rmetric.records import MEASUREMENTS, Observation, Observations, read_run
+from rmetric.records import Observations
 from tests.helpers import bits, healthy_observations
 
 

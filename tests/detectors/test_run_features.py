@@ -10,7 +10,8 @@ import pytest
 from rmetric.detectors import CausalIsolationForest, OneClassSvm, StreamingDetector
 from rmetric.detectors.base import clipped
 from rmetric.detectors.features import RunFeatures
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.state import restore, state_of
 from tests.helpers import bits, healthy_observations
 

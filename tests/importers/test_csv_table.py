@@ -9,7 +9,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import read_csv
-from rmetric.records import MAX_LINE_BYTES, NumberedEvent
+from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
 
 Damage = list[tuple[int, str]]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rmetric.errors import UserError
 from rmetric.importers import read_trainer_state
 from rmetric.importers.trainer_state import BLOCK_CHARACTERS, MAX_ENTRY_CHARACTERS
-from rmetric.records import NumberedEvent
+from rmetric.log_reader import NumberedEvent
 
 Damage = list[tuple[int, str]]
 

@@ -10,8 +10,9 @@ import torch
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
-from rmetric.records import Run, read_run
+from rmetric.records import Run
 
 
 def make_live_run(model: str = "tiny-llama", *, seed: int = 0, **config: Any) -> LiveRun:

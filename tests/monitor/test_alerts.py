@@ -5,8 +5,8 @@ import math
 import pytest
 
 from rmetric.detectors import StreamingDetector, make_detector
+from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message
-from rmetric.records import Observation
 
 HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": -3.0, "update_rms": 1e-3}
 

@@ -19,9 +19,9 @@ import torch
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
+from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
-from rmetric.records import Observation
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of, measurer_of
 

@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import online_detectors
+from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
+from rmetric.measurements import VERDICTS
 from rmetric.metric import RMetric
-from rmetric.records import (
-    VERDICTS,
-    Observations,
-    encode_event,
-    encode_metrics,
-    fresh_evaluations,
-    held,
-    to_log_precision,
-)
+from rmetric.records import Observations, fresh_evaluations, held
 from rmetric.replay import Replay, replay_log
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 

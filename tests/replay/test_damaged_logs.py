@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from replay_and_analyze_logs import main
 from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS
-from rmetric.records import MAX_LINE_BYTES, Event, NumberedEvent, encode_event
+from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
+from rmetric.log_writer import encode_event
+from rmetric.records import Event
 from rmetric.replay import Replay, Replayer, replay_log
 from rmetric.replay.report import SHOWN_WARNINGS, DamageReport, replay_to_folder
 
@@ -178,7 +180,7 @@ def test_a_full_disk_is_one_line(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rmetric.replay.report.os.fsync", full)
+    monkeypatch.setattr("rmetric.files.os.fsync", full)
     assert main([str(log), "--out", str(tmp_path / "out"), "--no-plot"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")

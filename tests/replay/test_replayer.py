@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmetric.records import VERDICTS, encode_event, read_run, to_log_precision
+from rmetric.log_reader import read_run
+from rmetric.log_writer import encode_event, to_log_precision
+from rmetric.measurements import VERDICTS
 from rmetric.replay import ReplaySettings, replay_log
 from rmetric.replay.report import overview_text
 from tests.replay.logs import AUTHORS, REAL, needs_authors_logs, needs_real_runs, replayed, written_run

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmetric.records import encode_event, read_run, to_log_precision
+from rmetric.log_reader import read_run
+from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.replay import replay_log
 from rmetric.signals import ValidationDrift
 from tests.replay.logs import REAL, needs_real_runs, replayed

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.records import VERDICTS
+from rmetric.measurements import VERDICTS
 from rmetric.replay import Series, Trace
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from rmetric.records import Observation, Observations
+from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.risk.features import FEATURES, LARGEST_EXCESS, MEMORY, READS, SATURATED, FeatureStream, features_of
 from rmetric.state import restore, state_of
 from tests.helpers import any_observations, healthy_observations, part

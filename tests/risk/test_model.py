@@ -12,7 +12,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
-from rmetric.records import read_run
+from rmetric.log_reader import read_run
 from rmetric.risk.model import BENIGN, FAMILIES, UNKNOWN, RiskModel, cumulative, family_of, to_json
 from tests.helpers import healthy_observations, part
 from tests.risk.helpers import bits
@@ -109,7 +109,7 @@ def test_a_missing_file_is_told() -> None:
 def test_the_shipped_model_needs_no_scikit_learn() -> None:
     program = (
         "import sys; sys.modules['sklearn'] = None\n"
-        "from rmetric.records import Observation\n"
+        "from rmetric.measurements import Observation\n"
         "from rmetric.risk.model import RiskModel\n"
         "print(len(RiskModel.shipped().update(Observation(1, training_loss=3.0)).risk))"
     )

@@ -10,7 +10,7 @@ import pytest
 from rmetric import RMetric
 from rmetric.detectors import make_detector
 from rmetric.detectors.r_metric import RobustRMetricDetector
-from rmetric.records import MEASUREMENTS, Observation
+from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings
 from rmetric.robust.surprise import Tail
 from rmetric.signals import Weights

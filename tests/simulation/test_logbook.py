@@ -20,7 +20,9 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.detectors import first_alert, online_detectors
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, SEVERITIES
-from rmetric.records import Run, read_run, to_log_precision
+from rmetric.log_reader import read_run
+from rmetric.log_writer import to_log_precision
+from rmetric.records import Run
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, write_logs
 from studies.runner import judge_traces

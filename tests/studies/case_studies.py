@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.records import encode_event, read_run
+from rmetric.log_reader import read_run
+from rmetric.log_writer import encode_event
 from studies.case_study.findings import CaseResults
 
 STEPS, ONSET = 200, 101

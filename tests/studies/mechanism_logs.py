@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rmetric.evaluation.studies import Study, load_study
-from rmetric.records import encode_event
+from rmetric.log_writer import encode_event
 
 STEPS, ONSET, STRIDE = 400, 200, 5
 LEAVES, FALLS = 280, 240

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from rmetric.detectors import DETECTORS
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score
-from rmetric.records import MEASUREMENTS
+from rmetric.measurements import MEASUREMENTS
 from rmetric.reporting.table import to_csv, to_markdown, to_screen
 from studies.case_study import dashboard
 from studies.case_study.cli import fault_list, opening, progress_of

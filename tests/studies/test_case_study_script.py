@@ -19,7 +19,7 @@ import pytest
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import load_study
-from rmetric.records import read_run
+from rmetric.log_reader import read_run
 from rmetric.replay import replay_log
 from tests.helpers import lines_of, strict_json
 

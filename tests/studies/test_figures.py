@@ -23,8 +23,8 @@ from matplotlib.transforms import Bbox
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import recall, totals
 from rmetric.evaluation.studies import load_study
+from rmetric.log_writer import encode_event
 from rmetric.metric import RMetric
-from rmetric.records import encode_event
 from rmetric.reporting import style
 from studies.paper.figures import (
     FIGURES,

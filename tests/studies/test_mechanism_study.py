@@ -11,7 +11,8 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.faults import NO_FAULT
-from rmetric.records import MECHANISM, Run
+from rmetric.measurements import MECHANISM
+from rmetric.records import Run
 from studies.mechanism import GROUPS, WATCHED, Group, MechanismPlan, MechanismSpec
 from studies.mechanism.plan import strength_of
 from studies.mechanism.run import train_all

@@ -17,7 +17,8 @@ from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
 from rmetric.faults import NO_FAULT
 from rmetric.live.run import LiveRun
-from rmetric.records import MEASUREMENTS, Run
+from rmetric.measurements import MEASUREMENTS
+from rmetric.records import Run
 from studies.real_runs import MATRIX, TORCH, RealSpec, RealStudyPlan
 from studies.real_runs.disturbances import DISTURBANCES
 from studies.real_runs.plan import groups_of

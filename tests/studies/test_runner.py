@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.records import read_run
+from rmetric.log_reader import read_run
 from studies.runner import MANIFEST, StudyPlan, run_batch, run_study
 
 ROOT = Path(__file__).resolve().parents[2]

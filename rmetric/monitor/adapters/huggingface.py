@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.hooks import LOGGER, log_errors, replaced
 from rmetric.monitor.sinks.base import optional_module
-from rmetric.records import write_atomically
 
 _TrainerCallback: Any = optional_module("transformers", "transformers", "'rmetric[live]'").TrainerCallback
 _Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator

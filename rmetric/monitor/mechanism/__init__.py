@@ -1,6 +1,6 @@
 """Mechanism monitors: where inside a model a failure begins, often before the loss shows it.
 
-What each measurement of :data:`rmetric.records.MECHANISM` is, and which of several layers, heads, experts or tensors it
+Each measurement of :data:`rmetric.measurements.MECHANISM`, and which of several layers, heads, experts or tensors it
 speaks of:
 
 ===================== ================== ==============================================================================

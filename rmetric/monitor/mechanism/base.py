@@ -50,7 +50,7 @@ class MechanismMonitor(ABC):
     name: ClassVar[str]
     """What it is asked for by."""
     measures: ClassVar[tuple[str, ...]]
-    """Names out of :data:`rmetric.records.MECHANISM` (and ``attention_logit_max``) that it may give."""
+    """Names out of :data:`rmetric.measurements.MECHANISM` (and ``attention_logit_max``) that it may give."""
 
     @classmethod
     @abstractmethod

@@ -12,14 +12,15 @@ from typing import Any
 import orjson
 
 from rmetric.errors import UserError
+from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
-from rmetric.records import TERMINAL_EVENTS, encode_event, step_of
+from rmetric.records import TERMINAL_EVENTS, step_of
 
 _START = "EXPERIMENT_START"
 
 
 class JsonlSink(Sink):
-    """Writes the project's own log; see :mod:`rmetric.records`.
+    """Writes the project's own log; see :mod:`rmetric.log_writer`.
 
     Nothing is buffered: an event is one ``write`` of one whole line, so whatever kills the process, no event that was
     handed over is lost and no line is cut. On a full disk a line that went in only partly is taken away again.

@@ -27,8 +27,9 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import DIVERGED, NAN_LOSS, Truth
 from rmetric.evaluation.protocols import WARNING, Timeline, group_key
+from rmetric.log_reader import assemble, chunks
 from rmetric.metric import RValue
-from rmetric.records import Run, assemble, chunks
+from rmetric.records import Run
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from rmetric.simulation import RunSpec

@@ -16,9 +16,9 @@ from accelerate.utils import DistributedType
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
+from rmetric.log_reader import read_run
 from rmetric.monitor.adapters import monitored
 from rmetric.monitor.dispersion import WorkerLost
-from rmetric.records import read_run
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train
 
 ACCUMULATED = 3

@@ -17,8 +17,8 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from rmetric.errors import UserError
+from rmetric.log_reader import read_run
 from rmetric.monitor.adapters import RMetricCallback
-from rmetric.records import read_run
 from tests.helpers import lines_of
 from tests.live.processes import run_processes
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train, without_times

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rmetric.errors import UserError
-from rmetric.records import read_run
+from rmetric.log_reader import read_run
 from tests.helpers import lines_of
 from tests.monitor.adapters.reference import (
     CLIP,

@@ -18,11 +18,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from rmetric.detectors.mechanism import Alarming, OwnPastDetector, Usual
 from rmetric.errors import UserError
 from rmetric.live.run import LiveRun
+from rmetric.measurements import MECHANISM
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismMonitor, MechanismWatch, MonitorResult
 from rmetric.monitor.mechanism.base import HostArrays, Task
 from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
-from rmetric.records import MECHANISM
 from tests.live.architectures import model_of, tokens
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of

@@ -14,9 +14,9 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
+from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Policies, RecomputeStep, RepairRecord, SkipUpdate
-from rmetric.records import read_run
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
 

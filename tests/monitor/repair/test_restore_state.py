@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rmetric.faults import make_fault
+from rmetric.log_reader import read_run
 from rmetric.monitor.repair import RecomputeStep, RestoreState
-from rmetric.records import read_run
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
 

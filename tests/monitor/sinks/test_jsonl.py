@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given
 
 from rmetric.errors import UserError
+from rmetric.log_reader import read_run
+from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks import JsonlSink, Sinks
 from rmetric.monitor.sinks.jsonl import cut_back
-from rmetric.records import encode_event, read_run
 from tests.helpers import lines_of
 from tests.test_scripts import mounted
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.records import Run, read_run
+from rmetric.log_reader import read_run
+from rmetric.records import Run
 from studies.sdc.campaign import Campaign
 from studies.sdc.plan import Injection, Settings
 from studies.sdc.run import CampaignResult, repair_policy, run_campaign

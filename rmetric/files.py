@@ -1,0 +1,44 @@
+"""Write output files so that each appears under its name whole or not at all, whatever kills the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
+    """A file of any length that is written aside, then renamed.
+
+    Parameters
+    ----------
+    forced
+        Whether it is forced to the disk first, so that it survives a power cut.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(aside, "wb") as file:
+            yield file
+            if forced:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a failed write does not say where; the user needs to know
+        with suppress(OSError):
+            aside.unlink()
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file of known content.
+
+    It is not forced to the disk (0.5 ms a file): after a power cut, resuming a study checks every log and makes the
+    damaged ones anew.
+    """
+    with written_aside(path, forced=False) as file:
+        file.write(content)

@@ -1,0 +1,291 @@
+"""Read a log back: lines, events, columns of up to 65,536 records at a time, or the whole run."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from rmetric.errors import UserError
+from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
+from rmetric.records import MAX_STEP, Event, Observations, Run, fresh_evaluations, held, whole_step
+
+CHUNK_RECORDS = 65_536
+MAX_LINE_BYTES = 1 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merge == "latest"}
+"""Measurements whose gaps a reader fills with the latest known value."""
+
+NumberedEvent = tuple[int, Event]
+OnDamage = Callable[[int, str], None]
+
+
+def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """The JSON objects of a file with their line numbers, in bounded memory.
+
+    A line that is no JSON object is reported to ``on_damage(line, message)`` and skipped. Bare NaN and Infinity, which
+    Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
+    """
+    loads = orjson.loads
+    for number, line in numbered_lines(path, on_damage):
+        try:
+            event = loads(line)
+        except orjson.JSONDecodeError:
+            event = _parse_leniently(line, number, on_damage)
+            if event is _UNUSABLE:
+                continue
+        if isinstance(event, dict):
+            yield number, event
+        else:
+            on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
+
+
+def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, with their numbers from 1 and their ends, in bounded memory.
+
+    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` is reported and skipped.
+    """
+    with open(path, "rb") as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES):
+            number += 1
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
+                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                continue
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            if line.strip():
+                yield number, line
+
+
+_UNUSABLE = object()
+
+
+def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
+    """The value of a line that is not strict JSON; ``_UNUSABLE``, and a report, if it is no JSON at all."""
+    text = line.decode("utf-8", errors="replace")
+    if "\ufffd" in text:
+        on_damage(number, "not UTF-8; the bad bytes were replaced")
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        cut = "cut off" if not line.endswith(b"\n") else "not JSON"
+        on_damage(number, f"{cut}; skipped")
+        return _UNUSABLE
+    if isinstance(event, dict):
+        named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
+        event = {key: value for key, value in event.items() if key not in named}
+        if named:
+            event["non_finite"] = [*_named_non_finite(event), *named]
+    return event
+
+
+def _named_non_finite(record: Event) -> list[Any]:
+    named = record.get("non_finite")
+    return named if isinstance(named, list) else []
+
+
+@dataclass
+class Chunk:
+    """Up to :data:`CHUNK_RECORDS` consecutive METRICS records of a log, and as many events that stood between them."""
+
+    step: NDArray[np.int64]
+    columns: dict[str, NDArray[np.float64]]
+    """Raw values of :data:`MEASUREMENTS`, :data:`MECHANISM` and :data:`VERDICTS` by log name, each of shape (n,); gaps
+    are not filled."""
+    events: list[tuple[int, Event]]
+    """Other events, each with the index (0 to n) of the record of this chunk that it stands before."""
+    alerts: dict[str, int]
+    """``alerts`` of the last record."""
+
+
+def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHUNK_RECORDS) -> Iterator[Chunk]:
+    """Turn events into columns, ``size`` records at a time.
+
+    A METRICS record without a usable ``step``, or whose step does not lie after the record before it, is reported and
+    left out: a detector needs time to go forward. Of a record only its numbers are held, so that memory is bounded
+    whatever else a line holds.
+    """
+    gathered, last_step = _Gathered(), -1
+    for line, event in events:
+        if event.get("event", "METRICS") != "METRICS":
+            gathered.events.append((len(gathered.steps), event))
+            if len(gathered.events) == size:
+                yield gathered.chunk()
+                gathered = _Gathered()
+            continue
+        step = event.get("step")
+        if type(step) is not int or not last_step < step < MAX_STEP:
+            step = _usable_step(step, last_step, line, on_damage)
+            if step is None:
+                continue
+        last_step = step
+        gathered.add(line, step, event, on_damage)
+        if len(gathered.steps) == size:
+            yield gathered.chunk()
+            gathered = _Gathered()
+    if gathered.steps or gathered.events:
+        yield gathered.chunk()
+
+
+def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> int | None:
+    """A step as a whole number after ``last_step``; ``None``, and a report, if it is none."""
+    whole = whole_step(step)
+    if whole is None:
+        on_damage(line, f"a METRICS record needs a whole number as its step, not {step!r}; skipped")
+    elif whole <= last_step:
+        again = "repeats a step" if whole == last_step else "goes back in time"
+        on_damage(line, f"step {whole} after step {last_step} {again}; skipped")
+        whole = None
+    return whole
+
+
+_COLUMNS = (*MEASUREMENTS, *VERDICTS)
+_NOT_MEASURED = (math.nan,) * len(_COLUMNS)
+_FLOAT = frozenset({float})
+
+
+class _Gathered:
+    """The numbers of the records of a chunk, row after row, and the events between them."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.events: list[tuple[int, Event]] = []
+        self._values = array("d")
+        self._non_finite: list[tuple[int, list[str]]] = []
+        self._mechanism: list[tuple[int, dict[str, float]]] = []
+        self._alerts: Any = None
+
+    def add(self, line: int, step: int, record: Event, on_damage: OnDamage) -> None:
+        get = record.get
+        row: Sequence[Any] = tuple(map(get, _COLUMNS, _NOT_MEASURED))
+        if not _FLOAT.issuperset(map(type, row)):
+            row = [_as_float(value, name, line, on_damage) for name, value in zip(_COLUMNS, row, strict=True)]
+        self._values.extend(row)
+        if "non_finite" in record:
+            named = _named_non_finite(record)
+            self._non_finite.append((len(self.steps), [name for name in _COLUMNS if name in named]))
+        if "mechanism" in record:
+            self._mechanism.append((len(self.steps), _mechanism_of(record, line, on_damage)))
+        self._alerts = get("alerts")
+        self.steps.append(step)
+
+    def chunk(self) -> Chunk:
+        values_CN = np.array(self._values, dtype=np.float64).reshape(-1, len(_COLUMNS)).T.copy()
+        columns = {name: values for name, values in zip(_COLUMNS, values_CN, strict=True) if not np.isnan(values).all()}
+        for index, names in self._non_finite:
+            for name in names:
+                columns.setdefault(name, np.full(len(self.steps), np.nan))[index] = np.inf
+        for index, measured in self._mechanism:
+            for name, value in measured.items():
+                columns.setdefault(name, np.full(len(self.steps), np.nan))[index] = value
+        return Chunk(
+            step=np.array(self.steps, dtype=np.int64),
+            columns=columns,
+            events=self.events,
+            alerts=self._alerts if isinstance(self._alerts, dict) else {},
+        )
+
+
+def _mechanism_of(record: Event, line: int, on_damage: OnDamage) -> dict[str, float]:
+    """What a record holds under ``mechanism``, those that are not finite as infinity."""
+    found = record["mechanism"]
+    if not isinstance(found, dict):
+        on_damage(line, f"mechanism is {str(found)[:40]!r}, not an object; taken as not measured")
+        return {}
+    named = {name: math.inf for name in _named_non_finite(found) if name in MECHANISM}
+    return named | {
+        name: _as_float(found[name], name, line, on_damage) for name in MECHANISM if found.get(name) is not None
+    }
+
+
+def _as_float(value: Any, name: str, line: int, on_damage: OnDamage) -> float:
+    """A value of a record as a number; some loggers write ``nan`` and ``1e-3`` as text. NaN: not measured."""
+    if value is None or type(value) is float:
+        return math.nan if value is None else value
+    try:
+        if isinstance(value, bool):
+            raise TypeError(value)
+        return in_convention(float(value))
+    except OverflowError:  # a whole number beyond all doubles
+        return math.inf
+    except (TypeError, ValueError):
+        on_damage(line, f"{name} is {str(value)[:40]!r}, not a number; taken as not measured")
+        return math.nan
+
+
+def observations_of(chunk: Chunk, previous_validation: float = math.nan) -> Observations:
+    """The observations of a chunk as the log has them, with the latest known values filled in.
+
+    Parameters
+    ----------
+    previous_validation
+        Raw ``validation_loss`` of the record before the chunk (NaN if it had none).
+    """
+    columns = {name: values for name, values in chunk.columns.items() if name not in VERDICTS}
+    evaluated = np.zeros(len(chunk.step), dtype=bool)
+    if "validation_loss" in columns:
+        evaluated = fresh_evaluations(columns["validation_loss"], previous_validation)
+    for name in columns.keys() & LATEST:
+        columns[name] = held(columns[name], previous_validation if name == "validation_loss" else math.nan)
+    return Observations(chunk.step, columns, evaluated)
+
+
+def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
+    """Read a whole log of the project's (or the authors') format into memory.
+
+    Damage is reported to ``on_damage(line, message)``; without it, the first damage raises :class:`UserError`.
+    """
+    file = Path(path)
+
+    def strictly(line: int, message: str) -> None:
+        raise UserError(f"{file}, line {line}: {message}")
+
+    report = on_damage or strictly
+    return assemble(file.stem, chunks(read_events(file, report), report, size=2**62))
+
+
+def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
+    """One run out of all its chunks."""
+    run = Run(name, {}, Observations(np.empty(0, dtype=np.int64)))
+    filled: list[Chunk] = []
+    for piece in pieces:
+        for _, event in piece.events:
+            if event.get("event") == "EXPERIMENT_START":
+                config = event.get("config")
+                run.config = config if isinstance(config, dict) else {}
+            else:
+                run.events.append(event)
+        if len(piece.step):
+            filled.append(piece)
+    if filled:
+        whole = filled[0] if len(filled) == 1 else _joined(filled)
+        run.observations = observations_of(whole)
+        run.verdicts = {key: values for key, values in whole.columns.items() if key in VERDICTS}
+        run.alerts = whole.alerts
+    return run
+
+
+def _joined(pieces: Sequence[Chunk]) -> Chunk:
+    """The records of consecutive chunks as one."""
+    names = dict.fromkeys(name for piece in pieces for name in piece.columns)
+    missing = [np.full(len(piece.step), np.nan) for piece in pieces]
+    return Chunk(
+        step=np.concatenate([piece.step for piece in pieces]),
+        columns={
+            name: np.concatenate([piece.columns.get(name, gap) for piece, gap in zip(pieces, missing, strict=True)])
+            for name in names
+        },
+        events=[],
+        alerts=pieces[-1].alerts,
+    )

@@ -1,0 +1,127 @@
+"""Write a log: numbers with 7 significant digits, one line of strict JSON an event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import ArrayLike, NDArray
+
+from rmetric.records import Event
+
+SCHEMA_VERSION = 1
+SIGNIFICANT_DIGITS = 7
+_POWERS_OF_TEN = np.array([float(f"1e{exponent}") for exponent in range(23)])
+
+
+def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
+    """Round to the 7 significant digits of the log: the double nearest to that decimal, so that it prints short.
+
+    Non-finite values pass through. Rounding twice is rounding once.
+
+    >>> to_log_precision([3.14159265358979, 0.0001234567891, 123456789.0]).tolist()
+    [3.141593, 0.0001234568, 123456800.0]
+    """
+    x = np.asarray(values, dtype=np.float64)
+    magnitude = np.abs(x)
+    rounded = np.add(x, 0.0, out=np.empty_like(x))  # also turns -0.0 into 0.0
+    ordinary = (magnitude >= 1e-15) & (magnitude < 1e15)
+    # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
+    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude, where=ordinary, out=np.zeros_like(x))).astype(int)
+    usual = np.where(ordinary, x, 0.0)  # a huge one would overflow
+    up, down = _POWERS_OF_TEN[np.clip(decimals, 0, 22)], _POWERS_OF_TEN[np.clip(-decimals, 0, 22)]
+    np.divide(np.rint(usual / down * up) * down, up, out=rounded, where=ordinary)
+    extreme = np.isfinite(x) & ~ordinary & (x != 0)
+    if extreme.any():
+        rounded[extreme] = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in x[extreme].tolist()]
+    return rounded
+
+
+def terminal_event(kind: str, failure_step: int | None, reason: str | None, horizon: int) -> Event:
+    """The last line of a run that was judged: ``kind`` is ``failed`` or the outcome of a success."""
+    if kind == "failed":
+        return {"event": "EXPERIMENT_FAILURE", "step": failure_step, "reason": reason}
+    return {"event": "EXPERIMENT_SUCCESS", "step": horizon, "outcome": kind}
+
+
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """One line of strict JSON. Floats get 7 significant digits; a non-finite one is left out and named."""
+    clean: Event = {}
+    non_finite: list[str] = []
+    for key, value in event.items():
+        if isinstance(value, float | np.floating) and not math.isfinite(value):
+            non_finite.append(key)
+        else:
+            clean[key] = _strict(value)
+    if non_finite:
+        clean["non_finite"] = non_finite
+    return orjson.dumps(clean) + b"\n"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else str(value)
+    if isinstance(value, np.integer | np.bool_):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, Sequence | np.ndarray):
+        return [_strict(item) for item in value]
+    raise TypeError(f"a log cannot hold a {type(value).__name__}: {value!r}")
+
+
+def encode_metrics(
+    step: NDArray[np.int64], floats: Mapping[str, NDArray[np.float64]], states: Mapping[str, Sequence[Any]]
+) -> list[bytes]:
+    """METRICS lines, one a record.
+
+    Parameters
+    ----------
+    step
+        Shape (n,).
+    floats
+        Log name → values of shape (n,), already at log precision; NaN (not measured) is left out, an infinity is left
+        out and named in ``non_finite``.
+    states
+        Log name → n JSON values: the fault-state fields and ``alerts``.
+
+    Returns
+    -------
+    list of bytes
+        One line a record, such as (here wrapped)::
+
+            {"event":"METRICS","step":2510,"training_loss":3.412345,"validation_loss":3.401234,
+             "learning_rate":0.0001812345,"grad_norm":1.312345,"update_rms":3.912345e-05,"step_time_s":5.012345,
+             "step_time_max_s":5.112345,"lambda":0.8123456,"sigma_sq":0.03412345,"delta_l":-0.1123456,
+             "lambda_norm":0.7,"sigma_sq_norm":0.01212345,"delta_l_norm":0.3123456,"r_metric":0.2945678,
+             "alerts":{"loss_spike":310},"active_workers":[0,1,2,3,4,5,6,7],"router_imbalance_factor":0.0,
+             "failed_experts":[],"force_gqa_mismatch":false,"force_rms_norm_error":false,"is_nan":false,
+             "is_crashed":false}
+    """
+    names = ["event", "step", *floats, *states]
+    columns = [
+        ["METRICS"] * len(step),
+        step.tolist(),
+        *(values.tolist() for values in floats.values()),
+        *states.values(),
+    ]
+    records = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    irregular = np.zeros(len(step), dtype=bool)
+    for values in floats.values():
+        irregular |= ~np.isfinite(values)
+    for index in np.flatnonzero(irregular).tolist():
+        records[index] = _without_non_finite(records[index], floats)
+    return [orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records]
+
+
+def _without_non_finite(record: Event, floats: Mapping[str, Any]) -> Event:
+    clean = {key: value for key, value in record.items() if key not in floats or math.isfinite(value)}
+    named = [key for key in floats if math.isinf(record[key])]
+    if named:
+        clean["non_finite"] = named
+    return clean
