@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rmetric.robust.metric import RobustRMetric
 
 
+from rmetric.measurements import VERDICTS
 from rmetric.signals import Weights
 
 
@@ -119,6 +120,10 @@ class RValue(NamedTuple):
     lambda_norm: float | NDArray[np.float64]
     sigma_sq_norm: float | NDArray[np.float64]
     delta_l_norm: float | NDArray[np.float64]
+
+    def by_log_name(self) -> dict[str, float | NDArray[np.float64]]:
+        """The four values by their names in the log (:data:`~rmetric.measurements.VERDICTS`), in its order."""
+        return {name: self.r if name == "r_metric" else getattr(self, name) for name in VERDICTS}
 
 
 @dataclass(frozen=True, kw_only=True)
