@@ -55,7 +55,7 @@ def made_up_parameters() -> Iterator[None]:
     from tests.simulation.made_up import MADE_UP
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmetric.simulation.parameters._shipped", lambda: MADE_UP)
+        patch.setattr("rmetric.simulation.SimulationParameters.shipped", lambda: MADE_UP)
         yield
 
 

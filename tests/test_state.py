@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.detectors import DETECTORS, StreamingDetector
-from rmetric.measurements import MEASUREMENTS, MECHANISM, Observation
+from rmetric.measurements import FIELDS, MECHANISM, Observation
 from rmetric.state import restore, state_of
 
 STREAMING = [name for name, kind in DETECTORS.items() if issubclass(kind, StreamingDetector)]
 
 
 def observation(step: int, rng: np.random.Generator) -> Observation:
-    fields = {("lambda_" if name == "lambda" else name): float(rng.lognormal()) for name in MEASUREMENTS}
+    fields = {name: float(rng.lognormal()) for name in FIELDS}
     return Observation(step, **fields, evaluated=True, mechanism={name: float(rng.lognormal()) for name in MECHANISM})
 
 

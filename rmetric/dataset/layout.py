@@ -1,4 +1,4 @@
-"""What stands in the file: one row a record, the columns of the run repeated in each of its rows.
+"""Columns of the data set: one row a record, the columns of the run repeated in each of its rows.
 
 Repetition costs next to nothing in a column store, and whoever opens the file with pandas, Polars or DuckDB has every
 label at every step. Two columns stand in the first row of a run alone: ``config`` and ``events``, as JSON text.

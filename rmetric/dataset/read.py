@@ -1,4 +1,4 @@
-"""From the file to runs, the same as :func:`rmetric.log_reader.read_run` gives for the logs it was made from."""
+"""Read the runs of a data set, the same as :func:`rmetric.log_reader.read_run` gives for the logs it was made from."""
 
 from __future__ import annotations
 
@@ -105,12 +105,16 @@ def _table(file: Path) -> pa.Table:
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
             schema = opened.schema_arrow
-            if (schema.metadata or {}).get(FORMAT_KEY) != FORMAT or not {*SCHEMA.names} <= {*schema.names}:
+            absent = [name for name in SCHEMA.names if name not in schema.names]
+            if (schema.metadata or {}).get(FORMAT_KEY) != FORMAT or not {*absent} <= {*MEASUREMENTS}:
                 raise UserError(
                     f"{file} is no data set of this project's layout {FORMAT.decode()}; "
                     "make one with python -m studies.real_runs.publish"
                 )
-            return opened.read(columns=SCHEMA.names).select(SCHEMA.names).cast(SCHEMA)
+            table = opened.read(columns=[name for name in SCHEMA.names if name not in absent])
+            for name in absent:  # a measurement that is younger than the file
+                table = table.append_column(name, pa.nulls(len(table), pa.float64()))
+            return table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise

@@ -1,4 +1,4 @@
-"""From the data set back to logs, for what reads logs alone: a replay, the authors' own scripts.
+"""Write the runs of a data set as logs again, for programs that read logs alone, such as the authors' own scripts.
 
 python -m rmetric.dataset.unpack data/real_runs.parquet --out logs_UNPACKED
 python -m rmetric.dataset.unpack data/real_runs.parquet:transfer --runs NAME --out logs_UNPACKED

@@ -1,4 +1,4 @@
-"""The simulator's parameters: read from one versioned file that says of each number where it comes from."""
+"""Parameters of the simulator, read from one versioned file that says of each number where it comes from."""
 
 from __future__ import annotations
 
@@ -42,9 +42,13 @@ class SimulationParameters:
     responses: Responses
 
     @classmethod
+    @cache
     def shipped(cls) -> SimulationParameters:
         """Those that come with this package."""
-        return _shipped()
+        parameters = cls.of(SHIPPED.read_text(encoding="utf-8"))
+        if unknown := {*parameters.responses} - {*FAULTS}:
+            raise ValueError(f"{SHIPPED.name} has responses of unknown faults: {', '.join(sorted(unknown))}")
+        return parameters
 
     @classmethod
     def read(cls, path: Path) -> SimulationParameters:
@@ -103,11 +107,3 @@ def _check(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value}, not above 0")
     if value > 1.0 and name in SHARES:
         raise ValueError(f"{name} is {value}, above 1")
-
-
-@cache
-def _shipped() -> SimulationParameters:
-    parameters = SimulationParameters.of(SHIPPED.read_text(encoding="utf-8"))
-    if unknown := {*parameters.responses} - {name for name, _ in FAULTS.items()}:
-        raise ValueError(f"{SHIPPED.name} has responses of unknown faults: {', '.join(sorted(unknown))}")
-    return parameters

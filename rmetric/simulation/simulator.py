@@ -13,18 +13,16 @@ from rmetric.architectures import Architecture
 from rmetric.faults import NEVER, HardwareEvent, Processes
 from rmetric.faults.processes import FLOOR_RATE
 from rmetric.signals import gradient_variance
-from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, correlated, integrate, visible
+from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, FloatsRT, correlated, integrate, visible
+from rmetric.simulation.gradients import update_rms, worker_norms
 from rmetric.simulation.hardware import healthy_events, restart_stalls_s
 from rmetric.simulation.healthy import Healthy, HealthyParameters, healthy_processes
 from rmetric.simulation.parameters import Responses, SimulationParameters
 from rmetric.simulation.spec import RunSpec
 from rmetric.streams import RunStreams
 
-FloatsRT = NDArray[np.float64]
 TIMER_DECIMALS = 3
 """Step times are measured to the millisecond."""
-MOMENTUM = 0.9
-"""What Adam's first moment keeps from step to step: so fast do updates fade when the gradient is 0."""
 
 
 @dataclass
@@ -87,7 +85,7 @@ class TrainingSimulator:
         architecture, steps = specs[0].profile, specs[0].steps
         streams = RunStreams(tuple(spec.seed for spec in specs), steps)
         healthy = healthy_processes(architecture, streams, self.parameters)
-        processes = _undisturbed(architecture, healthy, len(specs), steps, self.parameters, self.responses)
+        processes = undisturbed(architecture, healthy, len(specs), steps, self.parameters, self.responses)
         onset, cleared = self._inject(specs, streams, processes)
         excess, twin = self._integrate(len(specs), healthy, processes)
         return self._observe(specs, streams, healthy, processes, excess, twin, onset, cleared)
@@ -151,7 +149,7 @@ class TrainingSimulator:
         held_out = np.where(collapsed_before, architecture.initial_loss, loss * mixed)
         twin_held_out = _loss(healthy, twin, architecture) * mixed
         training_loss = loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss
-        norms = self._worker_norms(streams, healthy, processes, excess)
+        norms = worker_norms(p, streams, healthy, processes, excess)
         norms[broken] = np.nan
         grad_norm = norms.mean(axis=2, dtype=np.float64)
         grad_norm[processes.non_finite_gradients > 0] = np.nan
@@ -173,7 +171,7 @@ class TrainingSimulator:
             learning_rate=learning_rate,
             grad_norm=grad_norm,
             sigma_sq=gradient_variance(norms),
-            update_rms=self._update_rms(streams, learning_rate, processes, broken),
+            update_rms=update_rms(p, streams, learning_rate, processes, broken),
             step_time_s=np.round(
                 healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
             ),
@@ -183,36 +181,6 @@ class TrainingSimulator:
             ],
             reported=processes.reported,
         )
-
-    def _worker_norms(
-        self, streams: RunStreams, healthy: Healthy, processes: Processes, excess: Excess
-    ) -> NDArray[np.float32]:
-        p, architecture = self.parameters, processes.architecture
-        span = architecture.initial_loss - architecture.irreducible_loss
-        base = 0.25 + 2.5 * ((healthy.loss - architecture.irreducible_loss) / span) ** 0.8
-        thrown_off = np.minimum(excess.displacement / healthy.loss, OVERFLOW_NATS)
-        size = base * np.sqrt(1.0 + p.gradient_per_excess * thrown_off) * processes.gradient_factor
-        size[processes.collapsed] = 0.0
-        bad = healthy.bad_batch > 0.0
-        size[bad] *= (1.0 + healthy.bad_batch[bad]) ** p.benign_spike_gradient
-        spread = (p.worker_spread * (1.0 + p.mix_shift_worker_spread * healthy.mixed)).astype(np.float32)
-        z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
-        # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
-        norms = z * z
-        norms *= np.float32(p.worker_tail)
-        norms += np.float32(1.0)
-        norms *= z
-        norms *= spread[:, :, None]
-        # Where workers come apart, some have more and others less: the batch as a whole keeps its size.
-        wider, further = processes.gradient_noise_factor, p.benign_spike_worker_spread * healthy.bad_batch
-        apart = (wider != 1.0) | bad
-        logarithm = norms[apart] * wider[apart].astype(np.float32)[:, None]
-        logarithm += z[apart] * (spread[apart] * further[apart].astype(np.float32))[:, None]
-        np.exp(norms, out=norms)
-        norms[apart] = _with_mean_of(norms[apart], np.exp(logarithm))
-        norms *= size.astype(np.float32)[:, :, None]
-        norms *= processes.worker_gradient_factor
-        return norms
 
     def _stray(self, loss: FloatsRT, streams: RunStreams, processes: Processes) -> None:
         """Let runs that have left their twin's path stray about their own, in place."""
@@ -224,30 +192,13 @@ class TrainingSimulator:
         size = processes.wobble[rows] * processes.learning_rate_rel[rows]  # small steps do not stray far
         loss[rows] *= np.maximum(1.0 + size * noise, 0.1)
 
-    def _update_rms(
-        self, streams: RunStreams, learning_rate: FloatsRT, processes: Processes, broken: NDArray[np.bool_]
-    ) -> FloatsRT:
-        """Root mean square of an Adam update: the learning rate times a factor that hardly depends on the gradient."""
-        p = self.parameters
-        noise = correlated(streams.normal("update"), p.update_correlation_steps)
-        update = p.update_level * learning_rate * processes.update_factor * np.exp(p.update_spread * noise)
-        if processes.collapsed.any():
-            update *= MOMENTUM ** np.minimum(np.cumsum(processes.collapsed, axis=1), 60)
-        update[broken] = np.nan
-        return update
-
-
-def _with_mean_of(even_NW: NDArray[np.float32], norms_NW: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Norms scaled so that each row has the other one's mean."""
-    return norms_NW * (even_NW.mean(axis=1) / norms_NW.mean(axis=1))[:, None]
-
 
 def _common(spec: RunSpec) -> tuple[str, int, int, int]:
     """What the runs of a batch must share."""
     return spec.architecture, spec.steps, spec.log_every, spec.eval_every
 
 
-def _undisturbed(
+def undisturbed(
     architecture: Architecture,
     healthy: Healthy,
     runs: int,

@@ -257,6 +257,14 @@ def test_a_damaged_or_foreign_file_is_one_line(harm: str, data_set: Path, tmp_pa
     assert "\n" not in str(refused.value) and str(path) in str(refused.value)
 
 
+def test_a_measurement_that_is_younger_than_the_file_was_not_measured(data_set: Path, tmp_path: Path) -> None:
+    older = rewritten(tmp_path / "older.parquet", pq.read_table(data_set).drop_columns(["update_rms"]))
+    runs = read_runs(older)
+    assert [run.name for run in runs] == [run.name for run in read_runs(data_set)]
+    assert not any(run.observations.has("update_rms") for run in runs)
+    assert all(run.observations.has("training_loss") for run in runs)
+
+
 def test_a_missing_file_or_a_folder_of_that_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist; make it with"):
         load_study(tmp_path / "gone.parquet")

@@ -10,8 +10,9 @@ from scipy import stats
 from rmetric.architectures import ARCHITECTURES
 from rmetric.simulation import RunSpec, Traces, TrainingSimulator
 from rmetric.simulation.dynamics import Excess
+from rmetric.simulation.gradients import worker_norms
 from rmetric.simulation.healthy import expected_loss, healthy_processes, learning_rate_rel
-from rmetric.simulation.simulator import _undisturbed
+from rmetric.simulation.simulator import undisturbed
 from rmetric.streams import RunStreams
 from studies.runner import judge_traces
 from tests.simulation.made_up import MADE_UP
@@ -103,8 +104,8 @@ def _worker_norms(tail: float) -> np.ndarray:
     architecture, streams = ARCHITECTURES["llama-3-8b"], RunStreams(tuple(range(4)), 1500)
     healthy = healthy_processes(architecture, streams, parameters)
     nothing = Excess(np.zeros((4, 1500)), np.zeros((4, 1500)))
-    processes = _undisturbed(architecture, healthy, 4, 1500, parameters, {})
-    return TrainingSimulator(replace(MADE_UP, healthy=parameters))._worker_norms(streams, healthy, processes, nothing)
+    processes = undisturbed(architecture, healthy, 4, 1500, parameters, {})
+    return worker_norms(parameters, streams, healthy, processes, nothing)
 
 
 def test_the_spread_over_workers_has_heavy_tails() -> None:

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmetric.files import write_atomically
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"old")
+    write_atomically(path, b"new content")
+    assert path.read_bytes() == b"new content"
+    assert _names(tmp_path) == ["a.jsonl"]
+
+
+def test_a_failed_write_leaves_nothing_behind_and_says_where(tmp_path: Path) -> None:
+    target = tmp_path / "folder.jsonl"
+    target.mkdir()
+    (target / "kept").touch()
+    with pytest.raises(OSError) as caught:
+        write_atomically(target, b"content")
+    assert caught.value.filename is not None
+    assert _names(tmp_path) == ["folder.jsonl"]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(source: object, target: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"old")
+    monkeypatch.setattr("rmetric.files.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert _names(tmp_path) == ["a.jsonl"]
