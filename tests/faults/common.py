@@ -13,9 +13,8 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, NEVER, Fault, Processes
 from rmetric.faults.processes import Response
-from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator
+from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, simulator
 from rmetric.simulation.healthy import healthy_processes
-from rmetric.simulation.simulator import _undisturbed
 from rmetric.streams import RunStreams
 from studies.runner import judge_traces
 
@@ -29,7 +28,7 @@ def undisturbed(runs: int = 5, steps: int = 800, architecture: str = MOE) -> Pro
     streams = RunStreams(tuple(range(runs)), steps)
     known = SimulationParameters.shipped()
     healthy = healthy_processes(profile, streams, known.healthy)
-    return _undisturbed(profile, healthy, runs, steps, known.healthy, known.responses)
+    return simulator.undisturbed(profile, healthy, runs, steps, known.healthy, known.responses)
 
 
 def between(runs: int, steps: int, onset: int | NDArray[np.int64], duration_steps: int = 0) -> NDArray[np.bool_]:
