@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
-from rmetric.monitor.dispersion.base import CollectiveGuard
+from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.tensors import gathered
 
 

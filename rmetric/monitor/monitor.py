@@ -20,7 +20,6 @@ from rmetric.detectors import StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
-from rmetric.monitor.dispersion import WorkerLost
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch
 from rmetric.monitor.measurement import PendingStep, StepMeasurer, unmeasured_step
@@ -32,6 +31,7 @@ from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepComputation
+from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.records import Event
 from rmetric.state import restore, state_of
 

@@ -23,9 +23,10 @@ from rmetric.faults import make_fault
 from rmetric.live.corpus import BYTES, corpus_of
 from rmetric.live.run import LiveRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.dispersion import WorkerLost, dispersion_sources, workers
 from rmetric.monitor.dispersion import base as agreement
+from rmetric.monitor.dispersion import dispersion_sources, workers
 from rmetric.monitor.measures import GradientNorms
+from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import HardwareFailureRate
 from tests.live.processes import main
 

@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
-from rmetric.monitor.dispersion import WorkerLost, dispersion_sources
+from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
 from tests.live.processes import Ended, run_processes
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.hooks import replaced
-from rmetric.monitor.dispersion import WorkerLost
+from rmetric.monitor.worker_lost import WorkerLost
 
 KEEP_GRADIENTS = ("DEEPSPEED", "MEGATRON_LM")
 """Ways of Accelerate to distribute that do not leave gradients where a monitor could see them."""

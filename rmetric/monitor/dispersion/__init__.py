@@ -1,24 +1,51 @@
-"""σ² from what is there: sources of gradient norms whose variance tells how far the parts of a batch disagree."""
+"""Sources of σ²: gradient norms of the parts of a batch (workers or micro-batches), whose variance it is."""
 
 from __future__ import annotations
 
 import sys
+from typing import ClassVar, Protocol
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
-from rmetric.monitor.dispersion.base import UNKNOWN_WORKER, DispersionSource, WorkerLost
 from rmetric.monitor.dispersion.micro_batches import MicroBatchDispersion
 
-__all__ = ["UNKNOWN_WORKER", "DispersionSource", "MicroBatchDispersion", "WorkerLost", "dispersion_sources"]
+__all__ = ["DispersionSource", "MicroBatchDispersion", "dispersion_sources"]
+
+
+class DispersionSource(Protocol):
+    """A source of the gradient norms whose variance is σ².
+
+    A step's gradient is the mean of its parts' gradients: of the workers' (each worker's own gradient), or of the
+    micro-batches' (each one's contribution to the sum, times their number).
+    """
+
+    name: ClassVar[str]
+    """``workers`` or ``micro_batches``, as the log has it."""
+
+    def collect(self) -> Tensor | None:
+        """Return the norms of the parts' gradients, shape (parts,), float32, on the device; begin a new step.
+
+        Called once a step, after its last backward pass. Never waits for the device. ``None``: nothing in this step.
+        Norms of a loss that a gradient scaler has multiplied are as large as the scale makes them.
+        """
+
+    def start_measuring(self) -> None:
+        """Begin at once: a resumed run, which was measured before, need not find out again that it can be.
+
+        Called before the first step, in every process if there are several.
+        """
+
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
 
 
 def dispersion_sources(model: nn.Module) -> list[DispersionSource]:
-    """The sources that this model offers, best first; none: a window of steps has to do.
+    """List the sources that a model offers, best first; without any, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
-    - Anything else that spreads a parameter over devices (tensor parallelism, FSDP 1): none.
+    - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
 
     Make it, and call ``collect``, at the same place in every process. Raises :class:`rmetric.errors.UserError` for a
     distributed model that cannot be watched.
@@ -38,7 +65,7 @@ def dispersion_sources(model: nn.Module) -> list[DispersionSource]:
 
 
 def _sharded(model: nn.Module) -> list[DispersionSource] | None:
-    """Sources of a model whose parameters are spread over devices; ``None``: they are not."""
+    """Sources of a model whose parameters are sharded over devices; ``None``: they are not."""
     if not {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
         return None  # nobody can have made such a model, and importing them takes seconds
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel

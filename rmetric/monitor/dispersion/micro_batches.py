@@ -13,9 +13,9 @@ from rmetric.monitor.tensors import gathered
 
 LOGGER = logging.getLogger("rmetric")
 HELD_BYTES = 64 * 2**20
-"""Gradients that are kept alive at most until their norms are taken."""
+"""Bytes of gradients that are kept alive at most until their norms are taken."""
 NO_PASS = -1
-"""Number of no backward pass."""
+"""Number that no backward pass has."""
 
 
 class MicroBatchDispersion:
@@ -54,7 +54,7 @@ class MicroBatchDispersion:
             self._counts = dict.fromkeys(self._counts, 0)
             return None
         broke_off = bool(self._fresh)
-        self._seal()
+        self._complete_part()
         parts = self._parts
         self._forget()
         if broke_off or len(parts) < 2:
@@ -70,15 +70,15 @@ class MicroBatchDispersion:
     # -- counting -----------------------------------------------------------------------------------------------------
 
     def _counter(self, index: int) -> Callable[[Tensor], None]:
-        def passed(gradient: Tensor) -> None:
+        def count(gradient: Tensor) -> None:
             self._counts[index] += 1
 
-        return passed
+        return count
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
     def start_measuring(self) -> None:
-        """Put a hook on every parameter; a resumed run, which had micro-batches before, need not find out again."""
+        """Put a hook on every parameter."""
         self.close()
         self._measuring = True
         self._handles = [
@@ -97,10 +97,10 @@ class MicroBatchDispersion:
         self._parts: list[Tensor] = []
 
     def _watcher(self, index: int) -> Callable[[Tensor], None]:
-        """What is done with every gradient of a parameter: as little as possible, and it never fails."""
+        """Make the hook of a parameter: it does as little as possible with each gradient, and never fails."""
         task_id, queue = torch._C._current_graph_task_id, torch.autograd.Variable._execution_engine.queue_callback
 
-        def came(gradient: Tensor) -> None:
+        def remember(gradient: Tensor) -> None:
             try:
                 current = task_id()
                 if current != self._pass:
@@ -114,7 +114,7 @@ class MicroBatchDispersion:
             except Exception as error:  # noqa: BLE001 - see _give_up
                 self._give_up(error)
 
-        return came
+        return remember
 
     def _take_norms(self) -> None:
         if self._held:
@@ -122,24 +122,24 @@ class MicroBatchDispersion:
             self._held, self._held_bytes = [], 0
 
     def _pass_ended(self) -> None:
-        """Autograd calls this at the end of a backward pass, more than once if others ran inside it."""
+        """End a backward pass; autograd calls this more than once if others ran inside it."""
         try:
             self._take_norms()
             if not self._seen.isdisjoint(self._fresh):
-                self._seal()
+                self._complete_part()
             self._seen |= self._fresh
             self._norms += self._fresh_norms
             self._fresh, self._fresh_norms = set(), []
         except Exception as error:  # noqa: BLE001 - see _give_up
             self._give_up(error)
 
-    def _seal(self) -> None:
-        """A micro-batch is complete."""
+    def _complete_part(self) -> None:
+        """Complete a micro-batch."""
         if self._norms:
             self._parts.append(torch.linalg.vector_norm(gathered(self._norms)))
         self._seen, self._norms = set(), []
 
     def _give_up(self, error: Exception) -> None:
-        """Training goes on without these norms; nothing of this may leave a backward pass as an error."""
+        """Go on without these norms; no error of this class may leave a backward pass."""
         LOGGER.warning("gradients of micro-batches are no longer measured: %s: %s", type(error).__name__, error)
         self.close()

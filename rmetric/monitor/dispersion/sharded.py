@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.base import CollectiveGuard, NormGather
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather
 
 
 class ShardedDispersion:
@@ -37,31 +37,31 @@ class ShardedDispersion:
         self._groups = _groups(model)
         self._workers: dist.ProcessGroup = self._groups[0][1]._reduce_scatter_process_group
         self._guard = CollectiveGuard(self._workers)
-        self._sums: _Sums | None = None
+        self._order: _GroupOrder | None = None
         self._settled = False
 
     def collect(self) -> Tensor | None:
         if not self._settled:
             self.start_measuring()
             return None
-        return self._sums.collect() if self._sums else None
+        return self._order.collect() if self._order else None
 
     def start_measuring(self) -> None:
         self._settled = True
         if not self._groups or not self._guard.all_ready():
             return
-        self._sums = _Sums(NormGather(self._workers))
+        self._order = _GroupOrder(NormGather(self._workers))
         for module, group in self._groups:
-            watched: Any = _Watched(group._reduce_scatter_comm, self._sums)
+            watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, self._order)
             module.set_custom_reduce_scatter(watched)
 
     def close(self) -> None:
         self._groups = []
-        self._sums = None
+        self._order = None
 
 
-class _Sums:
-    """Tells a gather of the gradients group by group, and which group is the last."""
+class _GroupOrder:
+    """Hands the gradients to a gather, group by group, and learns which group is the last."""
 
     def __init__(self, gather: NormGather) -> None:
         self._gather = gather
@@ -84,11 +84,11 @@ class _Sums:
         return norms
 
 
-class _Watched:
+class _MeasuredReduceScatter:
     """A reduce-scatter that takes the norm of what goes into it (``torch.distributed.fsdp``'s protocol)."""
 
-    def __init__(self, inner: Any, sums: _Sums) -> None:
-        self._inner, self._sums = inner, sums
+    def __init__(self, inner: Any, order: _GroupOrder) -> None:
+        self._inner, self._order = inner, order
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self._inner.allocate(size, dtype=dtype, device=device)
@@ -96,11 +96,11 @@ class _Watched:
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
     ) -> dist.Work | None:
-        self._sums.add(self, input_tensor)
+        self._order.add(self, input_tensor)
         work = self._inner(
             output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op, async_op=async_op
         )
-        self._sums.reduced(self)
+        self._order.reduced(self)
         return work
 
 
@@ -120,7 +120,7 @@ def _groups(model: nn.Module) -> list[tuple[FSDPModule, Any]]:
 
 
 def _group_of(module: FSDPModule) -> Any:
-    """The module's group; raises what shows that this torch does not have all that is needed."""
+    """Return the module's group; raises if this torch does not have all that is needed."""
     group = module._get_fsdp_state()._fsdp_param_group
     if group is not None:
         _ = module.set_custom_reduce_scatter, group._reduce_scatter_comm, group._reduce_scatter_process_group

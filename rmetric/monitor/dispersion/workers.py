@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.base import CollectiveGuard, NormGather
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather
 
 Reduced = torch.futures.Future[Tensor]
 
@@ -64,7 +64,7 @@ class WorkerDispersion:
 
 
 class Communication:
-    """State of the communication hook: what it does besides what DDP does by default.
+    """State of the communication hook: its work beyond what DDP does by default.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ class Communication:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.gather: NormGather | None = None
-        """Is told of every bucket; ``None``: nobody asks."""
+        """Receives every bucket; ``None``: nothing is measured."""
         self.delay_s = 0.0
-        """Waited before each bucket is sent: a network that has become slow."""
+        """Delay before each bucket is sent: a network that has become slow."""
 
 
 def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:
@@ -97,9 +97,9 @@ def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:
 
 
 def communication_of(model: nn.Module) -> Communication | None:
-    """The state of our communication hook, which is registered if there is none yet.
+    """Return the state of this package's communication hook, which is registered if there is none yet.
 
-    ``None``: there is another's, or no ``DistributedDataParallel``.
+    ``None``: there is another hook, or no ``DistributedDataParallel``.
     """
     if not isinstance(model, DistributedDataParallel):
         return None
@@ -116,7 +116,7 @@ def communication_of(model: nn.Module) -> Communication | None:
 
 
 def _hooked(model: DistributedDataParallel) -> NormGather:
-    """A gather that hears of every gradient of the model from now on."""
+    """Make a gather that receives every gradient of the model from now on."""
     communication = communication_of(model)
     if communication is None:
         gather = NormGather(model.process_group)
@@ -124,12 +124,12 @@ def _hooked(model: DistributedDataParallel) -> NormGather:
         return gather
     if communication.gather is None:
         communication.gather = NormGather(model.process_group)
-    communication.gather.collect()  # what a spread before this one has not fetched
+    communication.gather.collect()  # what a source before this one has not fetched
     return communication.gather
 
 
 class _ParameterHooks:
-    """Tells a gather of the gradients of a model whose communication is somebody else's. They stay, as said above."""
+    """Hands a gather the gradients of a model that has another communication hook. The hooks stay, see above."""
 
     def __init__(self, model: DistributedDataParallel, gather: NormGather) -> None:
         self._model, self._gather = model, gather

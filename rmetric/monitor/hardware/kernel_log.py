@@ -1,6 +1,5 @@
-"""Hardware reports from the kernel log, followed from now on, and the messages that speak of failing hardware.
+"""Follow the kernel log and report the messages that mean failing hardware.
 
-Kernel messages that speak of failing hardware.
 **Source:** the formats are those of the Linux drivers' own print statements (EDAC, machine check, AER, libata, NVMe,
 network drivers) and of the NVIDIA driver's NVRM lines.
 """
@@ -32,20 +31,20 @@ from rmetric.monitor.hardware.reports import (
 
 DETAILS_LENGTH = 200
 MESSAGE_LENGTH = 2_000
-"""No more of a message is looked at: the kernel's own are shorter, and the time to search one stays bounded."""
+"""Most characters of a message that are searched: the kernel's own are shorter, and the time to search one stays bounded."""
 
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)\b[, ]*(.*)")
 _OFF_THE_BUS = re.compile(r"NVRM: .*fallen off the bus", re.DOTALL)
 
-_NOT_OURS = re.compile(
+_NO_FAILURE = re.compile(
     r"SATA link down|\b(?:veth|docker|br-|virbr|cali|tap)\w*: .*[Ll]ink|dev (?:loop|sr|fd|zram|ram)\d"
 )
-"""Alike, but no failure: an empty SATA port, a network of containers, a drive that is not a disk."""
+"""Messages that look alike but are no failure: an empty SATA port, a network of containers, a drive that is not a disk."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Messages that match ``pattern`` mean an event of ``component``."""
+    """Maps messages that match ``pattern`` to an event of ``component``."""
 
     component: str
     kind: Kind
@@ -95,11 +94,11 @@ RULES = (
         r"\b[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b|link status definitely down|NETDEV WATCHDOG: .*timed out",
     ),
 )
-"""Tried from the top; the first that matches decides."""
+"""Rules in the order in which they are tried; the first that matches decides."""
 
 
 def recognise(message: str, worker: int, gpus: Mapping[str, int] | None = None) -> HardwareReport | None:
-    """The report of one kernel message, or ``None`` if it does not speak of failing hardware.
+    """Make the report of one kernel message; ``None`` if it does not mean failing hardware.
 
     Parameters
     ----------
@@ -120,7 +119,7 @@ def recognise(message: str, worker: int, gpus: Mapping[str, int] | None = None) 
         return _xid(int(found[2]), found[1], found[3], worker, gpus)
     if _OFF_THE_BUS.search(message):
         return _xid(LOST, message, "", worker, gpus)
-    if _NOT_OURS.search(message):
+    if _NO_FAILURE.search(message):
         return None
     for rule in RULES:
         if rule.pattern.search(message):
@@ -138,7 +137,7 @@ def _xid(number: int, where: str, note: str, worker: int, gpus: Mapping[str, int
 
 
 READ_BYTES = 8192
-"""One read: /dev/kmsg gives one record a read, and refuses a buffer that is too small for it."""
+"""Size of a read: /dev/kmsg gives one record a read, and refuses a buffer that is too small for it."""
 READS_PER_POLL = 512
 LONGEST_LINE = 65_536
 
@@ -226,7 +225,7 @@ class KernelLogSource:
         self._open()
 
     def _read(self) -> bytes | None:
-        """What is new; nothing at the end; ``None`` where the kernel has overwritten messages before they were read."""
+        """Read the next bytes; none at the end; ``None`` where the kernel has overwritten messages before they were read."""
         try:
             return os.read(self._file, READ_BYTES)
         except BlockingIOError:
@@ -259,7 +258,7 @@ class KernelLogSource:
 
 
 def message_of(line: str) -> str:
-    r"""The kernel's message in a line of a log file or a record of /dev/kmsg; empty if a program wrote it.
+    r"""Extract the kernel's message from a line of a log file or a record of /dev/kmsg; empty if a program wrote it.
 
     >>> message_of("3,812,17093912,-;EDAC MC0: 1 CE memory read error")
     'EDAC MC0: 1 CE memory read error'

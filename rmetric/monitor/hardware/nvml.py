@@ -1,25 +1,27 @@
-"""Hardware reports of NVIDIA GPUs through NVML: counters, clocks, temperatures, and what has changed since last asked.
-
-Hardware reports of NVIDIA GPUs through NVML.
-**Source:** NVIDIA, *NVML API Reference* (docs.nvidia.com/deploy/nvml-api); the module is ``pynvml`` of nvidia-ml-py.
-"""
+"""Watch NVIDIA GPUs through NVML: report what has changed since the last poll."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from rmetric.monitor.hardware.nvml_queries import (
+    OTHER_COUNTERS,
+    PLACED_ECC,
+    TOTAL_ECC,
+    Counter,
+    Device,
+    GpuLost,
+    Read,
+    nvlink_counters,
+)
 from rmetric.monitor.hardware.reports import (
-    BUS,
-    GPU_MEMORY,
-    GPU_SRAM,
     GPU_THERMAL,
-    LINK,
     LOST,
     POWER,
     HardwareReport,
@@ -29,152 +31,6 @@ from rmetric.monitor.hardware.reports import (
     pci_address,
     xid_report,
 )
-
-Read = Callable[[Any, Any], Any]
-"""Asks a library about the GPU with a handle: (library, handle) → raw value."""
-
-HIGHEST_COUNT = 2**31 - 1
-"""A count above it is the driver's "not available" (all bits set) or garbage."""
-
-
-class GpuLost(Exception):  # noqa: N818 - caught within this package
-    """NVML cannot reach the GPU any longer."""
-
-
-class Device:
-    """One GPU of a library. A question that it does not support is not asked again, and stops no other.
-
-    Every question raises :class:`GpuLost` if the GPU is lost and :class:`HardwareUnavailable` if the driver is gone.
-    """
-
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
-        self._unsupported: set[str] = set()
-
-    def ask(self, name: str, read: Read) -> Any:
-        """What NVML answers, whatever it is; ``None`` if it does not."""
-        if name in self._unsupported:
-            return None
-        try:
-            return read(self._nvml, self._handle)
-        except self._nvml.NVMLError as error:
-            self._understand(name, error)
-        except AttributeError:  # a library of another version
-            self._unsupported.add(name)
-        except (TypeError, ValueError, LookupError):  # garbage, this time
-            return None
-        return None
-
-    def number(self, name: str, read: Read, lowest: float, highest: float) -> float:
-        """The answer as a number from ``lowest`` to ``highest``; NaN if it is none."""
-        value = self.ask(name, read)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
-            return math.nan
-        return float(value)
-
-    def count(self, name: str, read: Read) -> int | None:
-        """The answer as a count; ``None`` if it is none."""
-        value = self.ask(name, read)
-        return value if type(value) is int and 0 <= value <= HIGHEST_COUNT else None
-
-    def _understand(self, name: str, error: Exception) -> None:
-        nvml, code = self._nvml, getattr(error, "value", None)
-        if code in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
-            raise GpuLost(str(error)) from None
-        if code in (nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED):
-            raise HardwareUnavailable(f"the NVIDIA driver is gone ({error})") from None
-        if code in (
-            nvml.NVML_ERROR_NOT_SUPPORTED,
-            nvml.NVML_ERROR_INVALID_ARGUMENT,
-            nvml.NVML_ERROR_NO_PERMISSION,
-            nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        ):
-            self._unsupported.add(name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counter:
-    """A count that NVML keeps."""
-
-    name: str
-    component: str
-    kind: Kind
-    read: Read
-
-
-def _ecc_total(error: str, memory: str) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetTotalEccErrors(handle, getattr(nvml, error), getattr(nvml, memory))
-
-
-def _ecc_at(error: str, memory: str, place: str) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetMemoryErrorCounter(
-        handle, getattr(nvml, error), getattr(nvml, memory), getattr(nvml, place)
-    )
-
-
-def _remapped(index: int) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetRemappedRows(handle)[index]
-
-
-def _nvlink(link: int, error: str) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetNvLinkErrorCounter(handle, link, getattr(nvml, error))
-
-
-_ERRORS: tuple[tuple[str, str, Kind], ...] = (
-    ("corrected", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "correctable"),
-    ("uncorrected", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "fatal"),
-)
-_MEMORIES = (("volatile", "NVML_VOLATILE_ECC"), ("aggregate", "NVML_AGGREGATE_ECC"))
-_PLACES = (
-    ("device memory", "NVML_MEMORY_LOCATION_DEVICE_MEMORY", GPU_MEMORY),
-    ("SRAM", "NVML_MEMORY_LOCATION_SRAM", GPU_SRAM),
-)
-_NVLINK_ERRORS = (
-    ("replays", "NVML_NVLINK_ERROR_DL_REPLAY"),
-    ("recoveries", "NVML_NVLINK_ERROR_DL_RECOVERY"),
-    ("flow-control CRC errors", "NVML_NVLINK_ERROR_DL_CRC_FLIT"),
-    ("data CRC errors", "NVML_NVLINK_ERROR_DL_CRC_DATA"),
-)
-
-PLACED_ECC = tuple(
-    Counter(
-        name=f"{kept} {what} ECC errors of {place}",
-        component=component,
-        kind=kind,
-        read=_ecc_at(error, memory, location),
-    )
-    for what, error, kind in _ERRORS
-    for kept, memory in _MEMORIES
-    for place, location, component in _PLACES
-)
-TOTAL_ECC = tuple(
-    Counter(name=f"{kept} {what} ECC errors", component=GPU_MEMORY, kind=kind, read=_ecc_total(error, memory))
-    for what, error, kind in _ERRORS
-    for kept, memory in _MEMORIES
-)
-OTHER_COUNTERS = (
-    Counter(name="rows remapped (correctable)", component=GPU_MEMORY, kind="correctable", read=_remapped(0)),
-    # The uncorrectable error itself has its own counter; the remapping is the repair.
-    Counter(name="rows remapped (uncorrectable)", component=GPU_MEMORY, kind="correctable", read=_remapped(1)),
-    Counter(name="row remapping waits for a reset", component=GPU_MEMORY, kind="correctable", read=_remapped(2)),
-    Counter(name="row remapping failed", component=GPU_MEMORY, kind="fatal", read=_remapped(3)),
-    Counter(
-        name="PCIe replays",
-        component=BUS,
-        kind="correctable",
-        read=lambda nvml, handle: nvml.nvmlDeviceGetPcieReplayCounter(handle),
-    ),
-)
-
-
-def nvlink_counters(link: int) -> list[Counter]:
-    """The counters of one NVLink of a GPU."""
-    return [
-        Counter(name=f"NVLink {link} {what}", component=LINK, kind="correctable", read=_nvlink(link, error))
-        for what, error in _NVLINK_ERRORS
-    ]
-
 
 READINGS = ("temperature_c", "power_w", "power_limit_w", "utilisation_pct")
 
@@ -206,7 +62,7 @@ EVENT_WAIT_MS = 1
 
 
 class WatchedGpu:
-    """One GPU and what it said last. The first poll is the baseline: what happened before is not reported.
+    """One GPU and its latest values. The first poll is the baseline: what happened before is not reported.
 
     A value that cannot be (negative, huge, not a number) is as good as no value; a counter that went back was reset and
     is a new baseline.
@@ -216,7 +72,7 @@ class WatchedGpu:
         self.worker = worker
         self.lost = False
         self.readings = dict.fromkeys(READINGS, math.nan)
-        """What was measured at the last poll; NaN where it is not available."""
+        """Measurements of the last poll; NaN where one is not available."""
         self._device = Device(nvml, handle)
         self._counts: dict[str, int] = {}
         self._reasons: int | None = None
@@ -297,7 +153,7 @@ class WatchedGpu:
             return
         slowdown_c = self._threshold_c("slowdown threshold", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN")
         shutdown_c = self._threshold_c("shutdown threshold", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN")
-        before, self._heat = self._heat, self._heat_now(temperature_c, slowdown_c, shutdown_c)
+        before, self._heat = self._heat, self._heat_level(temperature_c, slowdown_c, shutdown_c)
         if before is None or self._heat <= before:
             return
         if self._heat == 2:
@@ -305,8 +161,8 @@ class WatchedGpu:
         else:
             yield self._report(GPU_THERMAL, "correctable", f"{temperature_c:.0f} °C: slows down at {slowdown_c:.0f} °C")
 
-    def _heat_now(self, temperature_c: float, slowdown_c: float, shutdown_c: float) -> int:
-        """0: cool, 1: slows down, 2: about to shut down. What NaN says is never reached."""
+    def _heat_level(self, temperature_c: float, slowdown_c: float, shutdown_c: float) -> int:
+        """Level of heat: 0 cool, 1 slows down, 2 about to shut down. A threshold of NaN is never reached."""
         for level, threshold_c in ((2, shutdown_c), (1, slowdown_c)):
             still = COOLED_BY_C if (self._heat or 0) >= level else 0.0
             if temperature_c >= threshold_c - still:
@@ -414,7 +270,7 @@ def _older_temperature(nvml: Any, handle: Any) -> Any:
 
 
 MOST_GPUS = 1_024
-"""A machine with more has a library that returns garbage."""
+"""Most GPUs of a machine: a library that counts more returns garbage."""
 
 
 class NvmlSource:

@@ -1,6 +1,5 @@
-"""Hardware reports: the contract of a source, and the NVIDIA driver's Xid codes that speak of hardware.
+"""Hardware reports: the contract of a source, and the Xid codes of the NVIDIA driver that mean hardware.
 
-Xid numbers: which of the NVIDIA driver's error codes speak of hardware.
 **Source:** NVIDIA, *Xid Errors*, the Xid catalogue (docs.nvidia.com/deploy/xid-errors, read November 2026). A number is
 ``fatal`` here where the catalogue asks for a reset of the GPU or a restart of the machine, or where the process that
 used the GPU is ended because of its hardware (94); ``correctable`` where training may go on.
@@ -71,9 +70,9 @@ class HardwareReport:
     worker: int
     """The worker that it hit. For an event of the whole host: the worker that watches the host."""
     details: str = ""
-    """What was seen, for the log: counters and kernel messages, never a path or a host name of our own."""
+    """Counters and kernel messages for the log, never a path or a host name of our own."""
     identity: str = ""
-    """What one event is called by every source that sees it; empty if only one can."""
+    """Name that every source gives to the same event; empty if only one source can see it."""
 
 
 class HardwareSource(Protocol):
@@ -81,7 +80,7 @@ class HardwareSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What the source is, in a message."""
+        """Name of the source in a message."""
 
     def poll(self) -> list[HardwareReport]:
         """Reports since the last poll, in bounded time; :class:`HardwareUnavailable` if there will be no more."""
@@ -91,7 +90,7 @@ class HardwareSource(Protocol):
 
 
 def merged(reports: Iterable[HardwareReport]) -> list[HardwareReport]:
-    """One report for all of one component, kind, worker and identity: what one poll sees of one event is one event.
+    """Merge reports of one component, kind, worker and identity: what one poll sees of one event is one event.
 
     A memory error shows in two counters and a machine check in four lines; a storm of them must not fill a queue.
 
@@ -112,6 +111,7 @@ def merged(reports: Iterable[HardwareReport]) -> list[HardwareReport]:
 
 
 LOST = 79
+"""Xid of a GPU that has fallen off the bus."""
 
 XIDS: dict[int, tuple[str, Kind, str]] = {
     46: (FAULTY_GPU, "fatal", "GPU stopped processing"),
@@ -156,7 +156,7 @@ _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})", re.IGNORECASE)
 
 
 def pci_address(text: str) -> str:
-    """A PCI address without its function, as NVML and the kernel both can be brought to; empty if there is none.
+    """Extract a PCI address without its function, so that NVML's and the kernel's compare; empty if there is none.
 
     >>> pci_address("00000000:65:00.0"), pci_address("PCI:0000:65:00")
     ('0000:65:00', '0000:65:00')
@@ -169,7 +169,7 @@ def pci_address(text: str) -> str:
 
 
 def xid_report(number: object, worker: int, pci: str, note: str = "") -> HardwareReport | None:
-    """The report of an Xid of the GPU at ``pci``; ``None`` if the number does not speak of hardware."""
+    """Make the report of an Xid of the GPU at ``pci``; ``None`` if the number does not mean hardware."""
     if not isinstance(number, int) or number not in XIDS:
         return None
     component, kind, meaning = XIDS[number]

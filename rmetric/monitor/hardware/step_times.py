@@ -1,4 +1,4 @@
-"""Slow steps: what every machine can say about its hardware, whatever it is made of."""
+"""Report slow steps: the hardware signal that every machine has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from rmetric.monitor.hardware.reports import STALL, STRAGGLER, HardwareReport
 
 SIGMAS = 6.0
-"""A step within this many robust standard deviations of the level is noise, however long."""
+"""Robust standard deviations of the level within which a step is noise, however long."""
 STALL_FACTOR = 10.0
 STALL_EXCESS_S = 1.0
 MAD_TO_SIGMA = 1.4826
@@ -30,7 +30,7 @@ class StepTimes:
     How often healthy steps are reported: never if all lie below twice the median (noise of ±20 % with some of 1.5 ×).
     3,000 healthy steps of 18 ms and 80 ms on a shared two-core machine gave none, although the worst took five
     medians: 72 ms over the median do not reach ``minimum_excess_s``. Log-normal step times, as with batches of very
-    different length, are reported about 4 times in 1,000 steps at a spread (σ of the logarithm) of 0.5.
+    different length, are reported about 4 times in 1,000 steps at a standard deviation of the logarithm of 0.5.
 
     Time that is not training (a validation, a checkpoint) belongs out of the step times, or it is reported.
 
@@ -85,7 +85,7 @@ class StepTimes:
         return self._sorted_s[len(self._sorted_s) // 2] if self._sorted_s else math.nan
 
     def update(self, step_time_s: float) -> HardwareReport | None:
-        """Note a step; its report if it was far too long. A time that is negative or not finite is no measurement."""
+        """Take in a step; return a report if it was far too long. A time that is negative or not finite is no measurement."""
         if not 0.0 <= step_time_s < math.inf:
             return None
         if len(self._sorted_s) < self._warm_up:

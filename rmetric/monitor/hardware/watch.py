@@ -1,4 +1,4 @@
-"""Polls the sources of hardware reports in the background and keeps what they say until it is fetched."""
+"""Poll the sources of hardware reports in the background, and queue their reports."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from rmetric.monitor.hardware.nvml import NvmlSource
 from rmetric.monitor.hardware.reports import HardwareReport, HardwareSource, HardwareUnavailable
 
 QUEUE_LENGTH = 1_000
-"""Reports that wait to be fetched; λ looks at the last 50."""
+"""Most reports that wait to be fetched; λ looks at the last 50."""
 NOTES_LENGTH = 16
+"""Most warnings that wait to be fetched."""
 SAME_EVENT_S = 5.0
-"""Two sources that report one identity within this time, and the time between two polls, have seen one event."""
+"""Time, beyond that between two polls, within which two reports of one identity by two sources are one event."""
 CLOSE_WAIT_S = 0.5
+"""Longest wait for a stuck source at the end."""
 
 Source = TypeVar("Source", NvmlSource, KernelLogSource)
 
 
 class HardwareWatch:
-    """A daemon thread that polls sources, and a queue of what they reported.
+    """A daemon thread that polls sources, and a queue of their reports.
 
     Nothing here waits for a source but that thread: :meth:`drain` returns at once, and :meth:`close` gives a stuck
     source half a second. A source that fails is taken out with one warning. A process that was forked from this one
@@ -111,14 +113,14 @@ class HardwareWatch:
         return len(self._seen)
 
     def readings(self) -> dict[int, dict[str, float]]:
-        """Worker → what its GPU measured at the last poll; empty without a GPU. Never waits."""
+        """Worker → readings of its GPU at the last poll; empty without a GPU. Never waits."""
         for source in [*self._sources]:
             if isinstance(source, NvmlSource):
                 return source.readings()
         return {}
 
     def poll_once(self) -> bool:
-        """Ask every source now, as the thread does; whether one is left to be asked again."""
+        """Poll every source now, as the thread does; return whether one is left to be polled again."""
         if os.getpid() != self._process:
             return False
         with self._polling:
@@ -128,7 +130,7 @@ class HardwareWatch:
                 except HardwareUnavailable as error:
                     self._take_out(source, str(error))
                 except Exception as error:  # noqa: BLE001 - whatever a driver does, training goes on
-                    self._take_out(source, f"{source.name} failed: {_what(error)}")
+                    self._take_out(source, f"{source.name} failed: {_in_words(error)}")
             return bool(self._sources)
 
     def close(self) -> None:
@@ -179,17 +181,17 @@ class HardwareWatch:
 
 
 def _try(make: Callable[[], Source], missing: list[str]) -> Source | None:
-    """A source, or ``None`` and the reason in ``missing``."""
+    """Make a source, or return ``None`` and put the reason into ``missing``."""
     try:
         return make()
     except HardwareUnavailable as error:
         missing.append(str(error))
     except Exception as error:  # noqa: BLE001 - whatever a driver does, training goes on
-        missing.append(_what(error))
+        missing.append(_in_words(error))
     return None
 
 
-def _what(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
@@ -201,7 +203,7 @@ def _counts(sources: Sequence[HardwareSource]) -> str:
 def _poll_until_stopped(
     watch: weakref.ref[HardwareWatch], stop: threading.Event, interval_s: float, sources: list[HardwareSource]
 ) -> None:
-    """The thread. It holds the watch only while it polls, so that a watch that nobody closed can go."""
+    """Run the thread. It holds the watch only while it polls, so that a watch that nobody closed is collected."""
     while not stop.is_set():
         held = watch()
         if held is None or not held.poll_once():

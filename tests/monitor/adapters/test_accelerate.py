@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
 from rmetric.monitor.adapters import monitored
-from rmetric.monitor.dispersion import WorkerLost
+from rmetric.monitor.worker_lost import WorkerLost
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train
 
 ACCUMULATED = 3

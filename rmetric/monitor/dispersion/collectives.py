@@ -1,0 +1,118 @@
+"""Exchange norms between processes without hanging any of them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from contextlib import suppress
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rmetric.monitor.tensors import gathered
+
+LOGGER = logging.getLogger("rmetric")
+PATIENCE_S = 30.0
+"""Longest wait, once, for the other processes to come to the same place."""
+_SERIAL = itertools.count()
+"""Number of the next guard; the same in every process that makes the same ones."""
+
+
+class CollectiveGuard:
+    """Decides once, and the same for all processes of a group, whether every one of them takes part in a collective.
+
+    A collective that one process leaves out hangs all the others, and a monitor that only the first process has is an
+    easy mistake. So they decide through the key-value store of the process group, which no device waits for: the last
+    one to come says yes, one that has waited too long says no, and the first answer holds.
+
+    Parameters
+    ----------
+    group
+        The processes.
+    """
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._size = group.size()
+        self._key = f"rmetric/spread/{group.group_name}/{next(_SERIAL)}"
+
+    def all_ready(self) -> bool:
+        """Report that this process is ready; return whether all are. Waits at most :data:`PATIENCE_S`."""
+        store = dist.distributed_c10d._get_default_store()
+        try:
+            if store.add(f"{self._key}/ready", 1) == self._size:
+                return self._decide(store, "yes")
+            with suppress(RuntimeError):  # time is up
+                store.wait([f"{self._key}/all"], timedelta(seconds=PATIENCE_S))
+            return self._decide(store, "no")
+        except RuntimeError:  # the store has gone with the process that kept it
+            return False
+
+    def _decide(self, store: dist.Store, answer: str) -> bool:
+        """Return whether the answer that holds is yes: this one holds unless there is one already."""
+        agreed: bool = store.compare_set(f"{self._key}/all", "", answer) == b"yes"
+        if not agreed:
+            LOGGER.warning(
+                "σ² over workers is off: not every process has a monitor and calls its step; "
+                "create TrainingMonitor in all of them (only the first one writes the log)"
+            )
+        return agreed
+
+
+class NormGather:
+    """Sums up the norm of this process's own gradient and exchanges it: one float of each worker a backward pass.
+
+    The communication of the gradients calls :meth:`add` for every piece of them and :meth:`finish` after the last, in
+    the same order in every process. The exchange is issued right there, among the collectives of the gradients
+    themselves, so that no process can miss it: not one whose monitor gave up, not one that has run out of batches and
+    only shadows the others (``DDP.join``).
+
+    Parameters
+    ----------
+    group
+        The workers.
+    """
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self._pieces: list[Tensor] = []
+        self._exchange: tuple[dist.Work, Tensor] | None = None
+        self._passes = 0
+
+    def begin(self) -> None:
+        """Begin a backward pass; forget the pieces of one that broke off."""
+        self._pieces = []
+
+    def add(self, gradient: Tensor) -> None:
+        """Add a piece of this process's gradient, before it is averaged with the others'."""
+        try:
+            self._pieces.append(torch.linalg.vector_norm(gradient, dtype=torch.float32))
+        except RuntimeError as error:  # out of memory: the exchange must go on, the training too
+            LOGGER.warning("a gradient's norm could not be taken: %s", error)
+            self._pieces.append(torch.full((), torch.nan, device=gradient.device))
+
+    def finish(self) -> None:
+        """Exchange the norms, after the last piece. Waits for nothing."""
+        pieces, self._pieces = self._pieces, []
+        own = torch.linalg.vector_norm(gathered(pieces)).reshape(1)
+        norms = own.new_empty(self._group.size())
+        work = dist.all_gather(list(norms.split(1)), own, group=self._group, async_op=True)
+        self._exchange = (work, norms)
+        self._passes += 1
+
+    def collect(self) -> Tensor | None:
+        """Norms of the workers' gradients in this step, shape (workers,), or ``None``.
+
+        A step with several exchanges has none that tells of the whole step: in between its gradients were mixed.
+        """
+        exchange, self._exchange = self._exchange, None
+        passes, self._passes = self._passes, 0
+        if exchange is None or passes > 1:
+            return None
+        work, norms = exchange
+        try:
+            work.wait()  # on an accelerator its stream waits, not the host
+        except RuntimeError:  # a peer died right after the averaging; the training learns of it at its next collective
+            return None
+        return norms
