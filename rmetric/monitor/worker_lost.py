@@ -41,7 +41,7 @@ class WorkerLost(RuntimeError):  # noqa: N818 - it is an event, as StopIteration
 
     @staticmethod
     def worker_of(error: BaseException | None) -> int:
-        """Rank of the lost worker: of two processes the other one, for torch names the peer's address, not its rank."""
+        """Rank of the lost worker: of two processes the other one; torch names the peer's address, not its rank."""
         known = [cause.worker for cause in _causes(error) if isinstance(cause, WorkerLost)]
         if known:
             return known[0]

@@ -23,8 +23,7 @@ from rmetric.faults import make_fault
 from rmetric.live.corpus import BYTES, corpus_of
 from rmetric.live.run import LiveRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.dispersion import base as agreement
-from rmetric.monitor.dispersion import dispersion_sources, workers
+from rmetric.monitor.dispersion import collectives, dispersion_sources, workers
 from rmetric.monitor.measures import GradientNorms
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import HardwareFailureRate
@@ -112,7 +111,7 @@ def _with_built_in_hook(model: DistributedDataParallel) -> None:
 
 
 def _only_in_the_first_process(rank: int) -> dict[str, Any]:
-    agreement.PATIENCE_S = 0.5
+    collectives.PATIENCE_S = 0.5
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
@@ -120,8 +119,8 @@ def _only_in_the_first_process(rank: int) -> dict[str, Any]:
     model = _wrapped()
     spread = dispersion_sources(model)[0] if rank == 0 else None
     found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._comm_hooks), "messages": messages}
-    agreement.PATIENCE_S = 30.0
-    next(agreement._SERIAL) if rank else None  # so that the scenarios after this one count alike
+    collectives.PATIENCE_S = 30.0
+    next(collectives._SERIAL) if rank else None  # so that the scenarios after this one count alike
     return found
 
 

@@ -31,7 +31,7 @@ from rmetric.monitor.hardware.reports import (
 
 DETAILS_LENGTH = 200
 MESSAGE_LENGTH = 2_000
-"""Most characters of a message that are searched: the kernel's own are shorter, and the time to search one stays bounded."""
+"""Most characters of a message that are searched: the kernel's own are shorter, and the time stays bounded."""
 
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)\b[, ]*(.*)")
 _OFF_THE_BUS = re.compile(r"NVRM: .*fallen off the bus", re.DOTALL)
@@ -39,7 +39,7 @@ _OFF_THE_BUS = re.compile(r"NVRM: .*fallen off the bus", re.DOTALL)
 _NO_FAILURE = re.compile(
     r"SATA link down|\b(?:veth|docker|br-|virbr|cali|tap)\w*: .*[Ll]ink|dev (?:loop|sr|fd|zram|ram)\d"
 )
-"""Messages that look alike but are no failure: an empty SATA port, a network of containers, a drive that is not a disk."""
+"""Messages that are no failure: an empty SATA port, a network of containers, a drive that is not a disk."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class KernelLogSource:
         self._open()
 
     def _read(self) -> bytes | None:
-        """Read the next bytes; none at the end; ``None`` where the kernel has overwritten messages before they were read."""
+        """Read the next bytes, none at the end; ``None`` where the kernel has overwritten unread messages."""
         try:
             return os.read(self._file, READ_BYTES)
         except BlockingIOError:

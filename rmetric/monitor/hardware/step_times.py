@@ -85,7 +85,7 @@ class StepTimes:
         return self._sorted_s[len(self._sorted_s) // 2] if self._sorted_s else math.nan
 
     def update(self, step_time_s: float) -> HardwareReport | None:
-        """Take in a step; return a report if it was far too long. A time that is negative or not finite is no measurement."""
+        """Take in a step; return a report if it was far too long. A negative or non-finite time is no measurement."""
         if not 0.0 <= step_time_s < math.inf:
             return None
         if len(self._sorted_s) < self._warm_up:
