@@ -13,9 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rmetric import read_run
 from rmetric.detectors import DETECTORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,6 +213,22 @@ def test_the_example_of_a_detector_stands_in_a_table(checkout: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     table = (checkout / "results/tables_mine/table_3_detectors.md").read_text(encoding="utf-8")
     assert "| loss_above_lowest " in table
+
+
+def test_the_readme_s_training_loop_is_monitored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra 'live'")
+
+    class Model(torch.nn.Linear):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> SimpleNamespace:
+            return SimpleNamespace(loss=super().forward(x).square().mean())
+
+    monkeypatch.chdir(tmp_path)
+    model = Model(4, 1)
+    given = {"optimizer": torch.optim.SGD(model.parameters(), 0.1), "val_loss": 1.0}
+    names = {"model": model, "loader": [{"x": torch.ones(2, 4)} for _ in range(5)], **given}
+    exec(example(README, "TrainingMonitor"), names)
+    names["monitor"].close()
+    assert len(read_run(tmp_path / "run.jsonl").observations) == 5
 
 
 @pytest.mark.slow
