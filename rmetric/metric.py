@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 from rmetric.measurements import VERDICTS
-from rmetric.signals import Weights
+from rmetric.signals import PAPER_THRESHOLD, Weights
 
 
 class SlidingRange:
@@ -156,7 +156,7 @@ class RMetric:
     """
 
     def __init__(
-        self, *, weights: tuple[float, float, float] = Weights(), threshold: float = 0.57, window: int = 1000
+        self, *, weights: tuple[float, float, float] = Weights(), threshold: float = PAPER_THRESHOLD, window: int = 1000
     ) -> None:
         if any(not (weight >= 0 and math.isfinite(weight)) for weight in weights):
             raise ValueError(f"weights must be finite and at least 0, not {tuple(weights)}")

@@ -29,6 +29,8 @@ class Weights(NamedTuple):
         return self.lambda_ * lambda_norm + self.sigma_sq * sigma_sq_norm + self.delta_l * delta_l_norm
 
 
+PAPER_THRESHOLD = 0.57
+"""An alert is due when the paper's R lies above it."""
 MIN_SPAN_S = 1.0
 
 

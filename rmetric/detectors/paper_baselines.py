@@ -13,6 +13,7 @@ from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, cl
 from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
 from rmetric.records import Observations
+from rmetric.signals import PAPER_THRESHOLD
 
 
 @register_detector("grad_norm")
@@ -95,7 +96,7 @@ class SingleSignal(StreamingDetector):
     source = "Fatima 2025 (baseline)"
     group = "single_signal"
 
-    threshold: float = 0.57
+    threshold: float = PAPER_THRESHOLD
     window: int = 1000
     """Length of the normalisation history, in records."""
     _range: SlidingRange = field(init=False, repr=False)

@@ -13,7 +13,7 @@ from rmetric.metric import RMetric, RValue
 from rmetric.records import Observations
 from rmetric.robust.metric import READS, SHIPPED, RobustRMetric, RobustRValue, RobustSettings
 from rmetric.robust.reference import WARM_UP, WINDOW
-from rmetric.signals import Weights
+from rmetric.signals import PAPER_THRESHOLD, Weights
 
 
 @register_detector("r_metric")
@@ -30,7 +30,7 @@ class RMetricDetector(StreamingDetector):
     online = True
     source = "Fatima 2025, EMNLP Industry, 2025.emnlp-industry.193"
 
-    threshold: float = 0.57
+    threshold: float = PAPER_THRESHOLD
     weights: tuple[float, float, float] = Weights()
     """Weights of λ, σ² and ΔL."""
     window: int = 1000

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.evaluation import scores
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import Score
 
@@ -31,20 +32,17 @@ class Curve:
     @property
     def precision(self) -> NDArray[np.float64]:
         """NaN where there is no alarm."""
-        alarms = self.tp + self.fp
-        return np.divide(self.tp, alarms, out=np.full(len(alarms), np.nan), where=alarms > 0)
+        return scores.precision(self)
 
     @property
     def recall(self) -> NDArray[np.float64]:
         """NaN if no run failed."""
-        return self.tp / self.failed if self.failed else np.full(len(self.tp), np.nan)
+        return scores.recall(self)
 
     @property
     def f1(self) -> NDArray[np.float64]:
         """NaN if no run failed."""
-        if not self.failed:
-            return np.full(len(self.tp), np.nan)
-        return 2.0 * self.tp / (self.tp + self.fp + self.failed)
+        return scores.f1(self)
 
     @property
     def false_alarm_rate(self) -> NDArray[np.float64]:

@@ -22,13 +22,12 @@ from rmetric.evaluation.split import Halves, halves
 from rmetric.evaluation.studies import Study
 from rmetric.evaluation.thresholds import (
     BUDGET_PER_STEP,
-    Fitted,
-    fit_weights,
+    keeps_its_threshold,
     threshold_for_budget,
     threshold_for_f1,
     threshold_within_budget,
-    weigh,
 )
+from rmetric.evaluation.weights import Fitted, fit_weights
 from rmetric.metric import RMetric
 from rmetric.signals import Weights
 from rmetric.streams import stable_hash
@@ -244,9 +243,9 @@ class Evaluator:
         return self._fitted(name, threshold_within_budget, budget_per_step)
 
     def _fitted(self, name: str, rule: Callable[[Curve, float], float], budget_per_step: float) -> Budgeted:
-        """By a rule on the fit half; a detector that is calibrated on such runs keeps its threshold."""
+        """By a rule on the fit half, unless the detector was fitted to it."""
         detector = self.detectors[name]
-        if self._backends == {detector.calibrated_on} and budget_per_step == BUDGET_PER_STEP:
+        if keeps_its_threshold(detector, self._backends, budget_per_step):
             threshold = detector.threshold
         else:
             threshold = rule(self.curve(name, "strict", self.halves.fit), budget_per_step)
@@ -273,7 +272,7 @@ class Evaluator:
 
     def counts_with(self, weights: Weights, threshold: float, protocol: Protocol) -> Counts:
         """The R-Metric with other weights."""
-        return self.timeline.count(protocol, weigh(weights, self.signals_3N), threshold)
+        return self.timeline.count(protocol, weights.weigh(*self.signals_3N), threshold)
 
     def fit(self, runs_R: NDArray[np.bool_], protocol: Protocol) -> Fitted | None:
         """Weights and threshold of highest F1 on the fit half of these runs; ``None`` if none of them failed."""
@@ -284,7 +283,7 @@ class Evaluator:
 
     def refitted_threshold(self, weights: Weights, protocol: Protocol) -> float:
         """Threshold of highest F1 on the fit half for given weights; NaN if no run of it failed."""
-        scores = weigh(weights, self.signals_3N)
+        scores = weights.weigh(*self.signals_3N)
         if protocol == "strict":
             return threshold_for_f1(strict_curve(self.timeline, self.timeline.starts(scores), self.halves.fit))
         return threshold_for_f1(paper_curve(self.timeline, scores, self.halves.fit))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +125,11 @@ class Totals:
     timed_warned: Values
     """Those of them that were warned."""
 
+    @property
+    def failed(self) -> Values:
+        """Failed runs, warned or not."""
+        return self.tp + self.fn
+
 
 def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
     """Sums over runs; with bootstrap weights of shape (draws, runs), one sum a draw."""
@@ -147,23 +154,44 @@ def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
     return Totals(*np.moveaxis(sums, -1, 0))
 
 
+class Hits(typing.Protocol):
+    """True positives, false positives and failed runs (TP + FN): numbers, or arrays that broadcast."""
+
+    @property
+    def tp(self) -> Any: ...
+    @property
+    def fp(self) -> Any: ...
+    @property
+    def failed(self) -> Any: ...
+
+
+class HitCounts(NamedTuple):
+    """:class:`Hits` at hand."""
+
+    tp: Any
+    fp: Any
+    failed: Any
+
+
 def _ratio(numerator: Values, denominator: Values) -> Values:
-    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=denominator > 0)
+    """NaN where the denominator is 0."""
+    undefined = np.full(np.broadcast(numerator, denominator).shape, np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=np.asarray(denominator) > 0)
 
 
-def precision(sums: Totals) -> Values:
-    """TP / (TP + FP); undefined without an alarm."""
-    return _ratio(sums.tp, sums.tp + sums.fp)
+def precision(hits: Hits) -> Values:
+    """TP / (TP + FP); NaN without an alarm."""
+    return _ratio(hits.tp, hits.tp + hits.fp)
 
 
-def recall(sums: Totals) -> Values:
-    """TP / (TP + FN); undefined without a failed run."""
-    return _ratio(sums.tp, sums.tp + sums.fn)
+def recall(hits: Hits) -> Values:
+    """TP / (TP + FN); NaN without a failed run."""
+    return _ratio(hits.tp, hits.failed)
 
 
-def f1(sums: Totals) -> Values:
-    """2 TP / (2 TP + FP + FN); undefined without a failed run."""
-    return np.where(sums.tp + sums.fn > 0, _ratio(2.0 * sums.tp, 2.0 * sums.tp + sums.fp + sums.fn), np.nan)
+def f1(hits: Hits) -> Values:
+    """2 TP / (2 TP + FP + FN); NaN without a failed run."""
+    return np.where(np.asarray(hits.failed) > 0, _ratio(2.0 * hits.tp, hits.tp + hits.fp + hits.failed), np.nan)
 
 
 def mean_lead(sums: Totals) -> Values:
@@ -195,7 +223,7 @@ def mean_share_warned(sums: Totals) -> Values:
 
 
 def _exact_recall(sums: Totals) -> tuple[float, float]:
-    return binomial_interval(float(sums.tp), float(sums.tp + sums.fn))
+    return binomial_interval(float(sums.tp), float(sums.failed))
 
 
 def _exact_precision(sums: Totals) -> tuple[float, float]:
@@ -204,8 +232,7 @@ def _exact_precision(sums: Totals) -> tuple[float, float]:
 
 def _exact_f1(sums: Totals) -> tuple[float, float]:
     """F1 at both ends of the exact recall, the false positives as they are."""
-    failed = float(sums.tp + sums.fn)
-    low, high = (2.0 * share * failed / (share * failed + float(sums.fp) + failed) for share in _exact_recall(sums))
+    low, high = (float(f1(HitCounts(share * sums.failed, sums.fp, sums.failed))) for share in _exact_recall(sums))
     return low, high
 
 
@@ -342,7 +369,7 @@ def difference(
 
     def compare(mine: Totals, theirs: Totals) -> Values:
         a, b = metric.function(mine), metric.function(theirs)
-        return _ratio_of(100.0 * (a - b), b) if relative else a - b
+        return _ratio(100.0 * (a - b), b) if relative else a - b
 
     metric = METRICS[name]
     value = float(compare(totals(counts), totals(other)))
@@ -351,7 +378,3 @@ def difference(
     if weights_BR is None:
         return Score(value)
     return Score(value, *percentile_interval(compare(totals(counts, weights_BR), totals(other, weights_BR))))
-
-
-def _ratio_of(numerator: Values, denominator: Values) -> Values:
-    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=np.abs(denominator) > 0)

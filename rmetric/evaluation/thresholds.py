@@ -1,24 +1,40 @@
-"""Thresholds and weights, fitted on the runs they are given: the fit half, never the one that is scored."""
+"""The choice of a threshold, on the runs that are given: the fit half, never the one that is scored.
+
+====================================  =======================================================  ====================
+rule                                  the threshold                                            used for
+====================================  =======================================================  ====================
+:func:`threshold_for_budget`          of highest recall within the false-alarm budget          recall at the budget
+:func:`threshold_within_budget`       of highest F1 within the budget                          all detectors, fitted
+:func:`threshold_for_f1`              of highest F1                                            weights of the R-Metric
+:func:`lowest_within_budget`          lowest that keeps the budget; looks at no fault          mechanism detectors
+====================================  =======================================================  ====================
+
+A detector that was fitted to the very runs keeps its own threshold (:func:`keeps_its_threshold`).
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.curves import Curve, paper_curve_of, strict_curve
-from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
-from rmetric.signals import Weights
+from rmetric.detectors import Detector
+from rmetric.evaluation.curves import Curve
+from rmetric.evaluation.protocols import HEALTHY, Starts
 
 BUDGET_PER_STEP = 1e-4
 """One false alarm per 10,000 healthy steps."""
-WEIGHT_SUM = sum(Weights())
-GRID_PARTS = 20
-BOOTSTRAP_THRESHOLDS = 200
+
+
+def keeps_its_threshold(detector: Detector, backends: Set[str], budget_per_step: float = BUDGET_PER_STEP) -> bool:
+    """Whether a detector was calibrated on runs of these backends, within this budget.
+
+    Scores that were fitted to the same runs are too low on them: another threshold would be fitted too low as well.
+    """
+    return backends == {detector.calibrated_on} and budget_per_step == BUDGET_PER_STEP
 
 
 def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP) -> float:
@@ -55,16 +71,54 @@ def threshold_within_budget(curve: Curve, budget_per_step: float = BUDGET_PER_ST
     return _finite(curve, int(np.argmax(merit))) if merit.max(initial=-1.0) >= 0.0 else math.nan
 
 
+def threshold_for_f1(curve: Curve) -> float:
+    """The threshold with the highest F1, as :func:`threshold_for_budget` otherwise."""
+    return _middle_of_best(curve, curve.f1) if curve.failed else math.nan
+
+
+def lowest_within_budget(
+    starts: Starts, healthy_steps: float, runs: NDArray[np.bool_], budget_per_step: float = BUDGET_PER_STEP
+) -> float:
+    """The lowest threshold from which on false alarms keep the budget.
+
+    Nothing but healthy steps is looked at: no fault, known or unknown, has a part in it.
+
+    Parameters
+    ----------
+    starts
+        Of a detector, from :meth:`rmetric.evaluation.protocols.Timeline.starts`.
+    healthy_steps
+        Distinct ones of these runs.
+    runs
+        Which runs to look at, shape (runs,).
+    budget_per_step
+        False alarms a healthy step. With fewer than 1 / budget steps, none is allowed.
+
+    Returns
+    -------
+    float
+        NaN if the detector judged no healthy step of these runs; infinite if only that silences it.
+    """
+    chosen = (starts.zone == HEALTHY) & runs[starts.run]
+    low, high = starts.low[chosen], starts.high[chosen]
+    judged = high > -math.inf
+    if not healthy_steps or not judged.any():
+        return math.nan
+    low, high = low[judged], high[judged]
+    allowed = math.floor(budget_per_step * healthy_steps)
+    lowest = math.inf
+    for threshold in np.unique(high)[::-1].tolist():
+        if int(((low <= threshold) & (threshold < high)).sum()) > allowed:
+            break
+        lowest = threshold
+    return lowest
+
+
 def _within(curve: Curve, merit: NDArray[Any], budget_per_step: float) -> NDArray[np.float64]:
     """The merit of each threshold; -1 where the budget is not kept, or nothing can be measured."""
     if not curve.failed or not curve.healthy:
         return np.full(len(merit), -1.0)
     return np.where(curve.fp <= budget_per_step * curve.healthy, merit, -1.0)
-
-
-def threshold_for_f1(curve: Curve) -> float:
-    """The threshold with the highest F1, as :func:`threshold_for_budget` otherwise."""
-    return math.nan if not curve.failed else _middle_of_best(curve, curve.f1)
 
 
 def _middle_of_best(curve: Curve, merit: NDArray[np.float64]) -> float:
@@ -83,140 +137,3 @@ def _finite(curve: Curve, index: int) -> float:
     low = float(curve.threshold[index])
     high = float(curve.threshold[index + 1]) if index + 1 < len(curve.threshold) else low
     return math.nextafter(high, -math.inf) if math.isinf(low) and math.isfinite(high) else low
-
-
-def weight_grid(parts: int = GRID_PARTS, total: float = WEIGHT_SUM) -> list[Weights]:
-    """All weights of λ, σ² and ΔL in steps of ``total / parts`` that sum to ``total`` (the paper's 1.25).
-
-    >>> len(weight_grid(20)), sum(weight_grid(20)[7])
-    (231, 1.25)
-    """
-    unit = total / parts
-    return [
-        Weights(i * unit, j * unit, (parts - i - j) * unit)
-        for i, j in itertools.product(range(parts + 1), repeat=2)
-        if i + j <= parts
-    ]
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Weights and threshold of highest F1 on the runs they were fitted to."""
-
-    weights: Weights
-    threshold: float
-    f1: float
-    """On the fit half: an optimistic number, for information."""
-
-
-def fit_weights(
-    timeline: Timeline,
-    signals_3N: NDArray[np.float64],
-    runs_R: NDArray[np.bool_],
-    protocol: Protocol = "strict",
-    grid: list[Weights] | None = None,
-) -> Fitted | None:
-    """Weights and threshold of highest F1 under a protocol, by exhaustive search over a grid; every threshold is tried.
-
-    Parameters
-    ----------
-    timeline
-        All runs.
-    signals_3N
-        Normalised λ, σ² and ΔL, shape (3, records).
-    runs_R
-        The fit half.
-    grid
-        Weights to try; :func:`weight_grid` if left out.
-
-    Returns
-    -------
-    Fitted or None
-        ``None`` if no run of the fit half failed. At a tie, the weights nearest to the paper's.
-    """
-    part, rows = timeline.only(runs_R)
-    signals = signals_3N[:, rows]
-    if not (part.failed & part.counted(protocol)).any():
-        return None
-    paper = np.array(Weights())
-    best: tuple[float, float, Fitted] | None = None
-    for weights in weight_grid() if grid is None else grid:
-        scores = weigh(weights, signals)
-        if protocol == "strict":
-            curve = strict_curve(part, part.starts(scores))
-        else:
-            curve = paper_curve_of(part, part.highest(scores))
-        highest = float(curve.f1.max())
-        merit = (highest, -float(np.abs(np.array(weights) - paper).sum()))
-        if best is None or merit > best[:2]:
-            best = (*merit, Fitted(weights, threshold_for_f1(curve), highest))
-    assert best is not None
-    return best[2]
-
-
-def bootstrap_weights(
-    timeline: Timeline,
-    signals_3N: NDArray[np.float64],
-    runs_R: NDArray[np.bool_],
-    weights_BR: NDArray[np.float64],
-    grid: list[Weights] | None = None,
-    thresholds: int = BOOTSTRAP_THRESHOLDS,
-) -> NDArray[np.float64]:
-    """Weights of highest F1 under the strict protocol in each bootstrap resample of the runs they are fitted to.
-
-    As :func:`fit_weights`, but with thresholds at so many quantiles of the scores at which episodes begin: a whole
-    resample is then one matrix product, and the quantiles of the weights hardly change.
-
-    Parameters
-    ----------
-    runs_R
-        The runs to fit to.
-    weights_BR
-        How often each of the chosen runs is drawn, shape (draws, chosen runs), from
-        :func:`rmetric.evaluation.scores.resample`.
-
-    Returns
-    -------
-    array
-        Shape (draws, 3), NaN for a resample without a failed run.
-    """
-    part, rows = timeline.only(runs_R)
-    signals, paper = signals_3N[:, rows], np.array(Weights())
-    counted = part.counted("strict")
-    failed_B = weights_BR @ (part.failed & counted).astype(np.float64)
-    best_B, found_B3 = np.full(len(weights_BR), -1.0), np.full((len(weights_BR), 3), np.nan)
-    # Nearest to the paper's first: at a tie they stay.
-    for weights in sorted(
-        weight_grid() if grid is None else grid, key=lambda item: np.abs(np.array(item) - paper).sum()
-    ):
-        tp_RT, fp_RT = _hits_by_run(part, part.starts(weigh(weights, signals)), counted, thresholds)
-        tp_BT, fp_BT = weights_BR @ tp_RT, weights_BR @ fp_RT
-        f1_B = (2.0 * tp_BT / np.maximum(tp_BT + fp_BT + failed_B[:, None], 1.0)).max(axis=1)
-        better = (f1_B > best_B) & (failed_B > 0)
-        best_B[better], found_B3[better] = f1_B[better], weights
-    return found_B3
-
-
-def _hits_by_run(
-    timeline: Timeline, starts: Starts, counted_R: NDArray[np.bool_], thresholds: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Whether each run is warned, and its false alarms, at some thresholds: two arrays of shape (runs, thresholds)."""
-    here = counted_R[starts.run] & np.isin(starts.zone, (HEALTHY, WARNING))
-    high = starts.high[here & np.isfinite(starts.high)]
-    limits = np.unique(np.quantile(high, np.linspace(0.0, 1.0, thresholds))) if len(high) else np.zeros(1)
-    limits = np.concatenate([[np.nextafter(limits[0], -np.inf)], limits])
-
-    def covered(zone: int) -> NDArray[np.float64]:
-        chosen = here & (starts.zone == zone)
-        change = np.zeros((len(timeline), len(limits) + 1))
-        low, past = (np.searchsorted(limits, ends[chosen], side="left") for ends in (starts.low, starts.high))
-        np.add.at(change, (starts.run[chosen], low), 1.0)
-        np.add.at(change, (starts.run[chosen], past), -1.0)
-        return np.cumsum(change, axis=1)[:, :-1]
-
-    return np.minimum(covered(WARNING), 1.0), covered(HEALTHY)
-
-
-def weigh(weights: Weights, signals_3N: NDArray[np.float64]) -> NDArray[np.float64]:
-    """R of normalised signals, shape (records,); the same bits as :class:`rmetric.metric.RMetric`."""
-    return weights.weigh(*signals_3N)

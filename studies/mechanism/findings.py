@@ -18,7 +18,7 @@ from rmetric.evaluation.protocols import HEALTHY, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, percentile_interval, poisson_upper
 from rmetric.evaluation.scoring import by_run, score_study
 from rmetric.evaluation.studies import Study
-from rmetric.evaluation.thresholds import BUDGET_PER_STEP
+from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
 from rmetric.faults import NO_FAULT
 from rmetric.records import Run
 from rmetric.streams import stable_hash
@@ -53,44 +53,6 @@ def training_departure(run: Run, twin: Run) -> int | None:
     twins = twin.observations["training_loss"]
     outcome = judge(smoothed(own), smoothed(twins), steps)
     return outcome.failure_step
-
-
-def lowest_within_budget(
-    starts: Starts, healthy_steps: float, runs: NDArray[np.bool_], budget_per_step: float = BUDGET_PER_STEP
-) -> float:
-    """The lowest threshold from which on false alarms keep the budget.
-
-    Nothing but healthy steps is looked at: no fault, known or unknown, has a part in it.
-
-    Parameters
-    ----------
-    starts
-        Of a detector, from :meth:`rmetric.evaluation.protocols.Timeline.starts`.
-    healthy_steps
-        Distinct ones of these runs.
-    runs
-        Which runs to look at, shape (runs,).
-    budget_per_step
-        False alarms a healthy step. With fewer than 1 / budget steps, none is allowed.
-
-    Returns
-    -------
-    float
-        NaN if the detector judged no healthy step of these runs; infinite if only that silences it.
-    """
-    chosen = (starts.zone == HEALTHY) & runs[starts.run]
-    low, high = starts.low[chosen], starts.high[chosen]
-    judged = high > -math.inf
-    if not healthy_steps or not judged.any():
-        return math.nan
-    low, high = low[judged], high[judged]
-    allowed = math.floor(budget_per_step * healthy_steps)
-    lowest = math.inf
-    for threshold in np.unique(high)[::-1].tolist():
-        if int(((low <= threshold) & (threshold < high)).sum()) > allowed:
-            break
-        lowest = threshold
-    return lowest
 
 
 def left_out_thresholds(

@@ -179,10 +179,9 @@ def test_the_text_of_a_plugin_counts_and_ours_does_not(logs, tmp_path, clean_reg
 
 def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):
     evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric"], jobs=1, draws=20)
-    from rmetric.evaluation.thresholds import weigh
     from rmetric.signals import Weights
 
-    assert np.array_equal(weigh(Weights(), evaluator.signals_3N), evaluator.scores["r_metric"])
+    assert np.array_equal(Weights().weigh(*evaluator.signals_3N), evaluator.scores["r_metric"])
 
 
 def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Starts
+from rmetric.evaluation.thresholds import lowest_within_budget
 from rmetric.reporting.table import to_markdown, to_screen
 from studies.mechanism import figures as heat_map
 from studies.mechanism.figures import band
@@ -21,7 +22,6 @@ from studies.mechanism.findings import (
     MechanismResults,
     false_alarms,
     left_out_thresholds,
-    lowest_within_budget,
     training_departure,
 )
 from studies.mechanism.report import false_alarms_table, long_table, signature_table, write_results

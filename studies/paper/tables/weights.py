@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score, percentile_interval
-from rmetric.evaluation.thresholds import bootstrap_weights
+from rmetric.evaluation.weights import bootstrap_weights
 from rmetric.metric import RMetric
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.signals import Weights

@@ -9,7 +9,8 @@ from rmetric.detectors import RMetricDetector
 from rmetric.evaluation.curves import paper_curve, strict_curve
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.scores import score
-from rmetric.evaluation.thresholds import bootstrap_weights, fit_weights, threshold_for_f1, weigh, weight_grid
+from rmetric.evaluation.thresholds import threshold_for_f1
+from rmetric.evaluation.weights import bootstrap_weights, fit_weights, weight_grid
 from rmetric.records import Observations
 from rmetric.signals import Weights
 from tests.evaluation.builders import build_run
@@ -27,7 +28,7 @@ def test_weighing_gives_the_bits_of_the_metric():
     rng = np.random.default_rng(0)
     columns = {name: rng.normal(size=400) for name in ("lambda", "sigma_sq", "delta_l")}
     explained = RMetricDetector().extend_explained(Observations(np.arange(400), columns))
-    assert (weigh(Weights(), np.stack(explained[1:])) == explained.r).all()
+    assert (Weights().weigh(*explained[1:]) == explained.r).all()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -40,7 +41,7 @@ def test_the_signal_that_tells_gets_the_weight(protocol):
     signals = np.stack([tells * 1.0, *noise])
     fitted = fit_weights(timeline, signals, np.ones(3, bool), protocol, weight_grid(4))
     assert fitted is not None and fitted.f1 == 1.0
-    counts = timeline.count(protocol, weigh(fitted.weights, signals), fitted.threshold)
+    counts = timeline.count(protocol, fitted.weights.weigh(*signals), fitted.threshold)
     assert score("f1", counts).value == 1.0
     assert fitted.weights.lambda_ > 0.5
 
