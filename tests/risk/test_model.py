@@ -57,8 +57,8 @@ def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path
     assert bits(shipped.risk(observations)) == bits(many.risk)
 
 
-def test_assessing_a_run_leaves_the_model_as_it_was(model: RiskModel) -> None:
-    first, again = model.fresh(), model.fresh()
+def test_assessing_a_run_leaves_the_model_as_it_was(shipped: RiskModel) -> None:
+    first, again = shipped.fresh(), shipped.fresh()
     again.assess(healthy_observations(50))
     row = next(iter(healthy_observations(20)))
     assert first.update(row) == again.update(row)
@@ -66,15 +66,6 @@ def test_assessing_a_run_leaves_the_model_as_it_was(model: RiskModel) -> None:
 
 def test_hazards_add_up_as_survival_does() -> None:
     assert cumulative(np.array([[0.1, 0.2]])) == pytest.approx(np.array([[0.1, 1.0 - 0.9 * 0.8]]))
-
-
-def test_there_and_back_gives_the_same_file(model: RiskModel, tmp_path: Path) -> None:
-    first, second = tmp_path / "a.json", tmp_path / "b.json"
-    model.save(first)
-    RiskModel.load(first).save(second)
-    assert first.read_bytes() == second.read_bytes()
-    rows = healthy_observations(100)
-    assert RiskModel.load(first).risk(rows) == pytest.approx(model.risk(rows), abs=1e-6)
 
 
 def test_a_family_below_the_bar_is_not_named(shipped: RiskModel) -> None:
@@ -86,9 +77,9 @@ def test_a_family_below_the_bar_is_not_named(shipped: RiskModel) -> None:
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "3", "{}", '{"version": 99, "features": []}', "cut", "hole", "kind"])
-def test_a_file_that_is_no_model_is_refused_in_one_line(model: RiskModel, tmp_path: Path, damage: str) -> None:
+def test_a_file_that_is_no_model_is_refused_in_one_line(shipped: RiskModel, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "model.json"
-    text = to_json(model.parameters)
+    text = to_json(shipped.parameters)
     content = json.loads(text)
     if damage == "hole":
         del content["heals"]["slope"]
@@ -96,7 +87,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(model: RiskModel, tmp_pa
         content["heals"]["kind"] = "forest"
     made = {"cut": text[:-100], "hole": json.dumps(content), "kind": json.dumps(content)}
     path.write_text(made.get(damage, damage))
-    with pytest.raises(UserError, match=r"rmetric\.risk\.fit") as caught:
+    with pytest.raises(UserError, match=r"studies\.risk\.fit") as caught:
         RiskModel.load(path)
     assert "\n" not in str(caught.value)
 

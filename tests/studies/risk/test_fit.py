@@ -16,6 +16,7 @@ from studies.risk import fit as fitting
 from studies.risk.fit import HORIZONS, base_rates, fit_half, main, naming_bar
 from studies.risk.records import alert_records, all_records, feature_tables
 from tests.evaluation.builders import build_run
+from tests.helpers import healthy_observations
 
 
 def test_the_score_half_is_not_looked_at(study: Study, model: RiskModel) -> None:
@@ -91,3 +92,12 @@ def test_the_command_writes_the_same_bytes_as_the_call(
 def test_no_logs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--from", str(tmp_path), "--out", str(tmp_path / "model.json")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_there_and_back_gives_the_same_file(model: RiskModel, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    model.save(first)
+    RiskModel.load(first).save(second)
+    assert first.read_bytes() == second.read_bytes()
+    rows = healthy_observations(100)
+    assert RiskModel.load(first).risk(rows) == pytest.approx(model.risk(rows), abs=1e-6)
