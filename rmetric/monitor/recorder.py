@@ -12,7 +12,7 @@ from rmetric import __version__
 from rmetric.detectors import RMetricDetector
 from rmetric.live.models.structure import unwrapped
 from rmetric.log_writer import SCHEMA_VERSION
-from rmetric.measurements import Observation
+from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.sinks import Sinks
@@ -21,12 +21,6 @@ from rmetric.records import NO_FAULT, Event
 
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
-LOGGED = (
-    "training_loss", "validation_loss", "learning_rate", "grad_norm", "update_rms", "step_time_s", "lambda",
-    "sigma_sq", "delta_l", "non_finite_count", "uniform_gap", "attention_logit_max",
-    "hardware_events", "event_worker",
-)  # fmt: skip
-"""Measurements that a record of a live run holds, where they were measured."""
 
 
 def vocabulary_of(model: nn.Module) -> int | None:
@@ -150,10 +144,8 @@ class Recorder:
     def _record(
         self, observation: Observation, detections: Detections, noise_scale: float, alerts: Mapping[str, int]
     ) -> Event:
-        values = {name: observation[name] for name in LOGGED}
-        values |= {"noise_scale": noise_scale, "lambda_norm": float(detections.r.lambda_norm)}
-        values |= {"sigma_sq_norm": float(detections.r.sigma_sq_norm), "delta_l_norm": float(detections.r.delta_l_norm)}
-        values["r_metric"] = float(detections.r.r)
+        values = {name: observation[name] for name in MEASUREMENTS} | {"noise_scale": noise_scale}
+        values |= {name: float(value) for name, value in detections.r.by_log_name().items()}
         return {
             "event": "METRICS",
             "step": observation.step,

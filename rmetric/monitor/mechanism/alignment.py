@@ -150,7 +150,7 @@ class GradientAlignment(MechanismMonitor):
         if np.isnan(cosines).all():
             return MonitorResult()
         graded = np.where(np.isnan(cosines), LARGEST, cosines)
-        value, where = worst_of(graded, lambda index: f"micro-batch {index[0]}", sign=-1)
+        value, where = worst_of(self.name, graded, lambda index: f"micro-batch {index[0]}")
         return MonitorResult(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
 
     def _keeper(self, index: int) -> Callable[[Tensor], None]:

@@ -101,11 +101,11 @@ class AttentionRows(MechanismMonitor):
             ("key_norm", "key_norm", key_head),
             ("attention_logit_max", "logit_max", head),
         ):
-            values[name], worst[name] = worst_of(found[key], place, sign=1)
+            values[name], worst[name] = worst_of(name, found[key], place)
         entropy = found["entropy"]
         if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
             name = "attention_entropy"
-            values[name], worst[name] = worst_of(np.where(np.isnan(entropy), LARGEST, entropy), head, sign=-1)
+            values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST, entropy), head)
         return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
 
     def _look(

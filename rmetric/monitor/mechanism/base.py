@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rmetric.measurements import OBSERVABLE
+
 LOGGER = logging.getLogger("rmetric")
 LARGEST = float(np.finfo(np.float64).max)
 """Stands where a location has no value and the smallest is looked for."""
@@ -108,12 +110,15 @@ def layer_and_head(layers: list[int], head: str = "head") -> Callable[[tuple[int
     return lambda index: f"layer {layers[index[0]]}, {head} {index[1]}"
 
 
-def worst_of(values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str], *, sign: int) -> tuple[float, str]:
-    """The largest (``sign`` 1) or smallest (−1) of some values, and where it is; one that is not finite is the worst.
+def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str]) -> tuple[float, str]:
+    """The worst value of a measurement, largest or smallest by its catalogue entry, and where it is.
 
-    >>> worst_of(np.array([[0.5, 0.25], [0.75, 0.5]]), layer_and_head([0, 4]), sign=-1)
+    A value that is not finite is the worst.
+
+    >>> worst_of("qk_entropy", np.array([[0.5, 0.25], [0.75, 0.5]]), layer_and_head([0, 4]))
     (0.25, 'layer 0, head 1')
     """
+    sign = -1 if OBSERVABLE[name].merge == "min" else 1
     graded = np.where(np.isfinite(values), sign * values, np.inf)
     index = np.unravel_index(int(graded.argmax()), values.shape)
     where = tuple(int(part) for part in index)

@@ -157,11 +157,12 @@ class QkSpectral(MechanismMonitor):
         place = layer_and_head(layers)
         norm, entropy = found["spectral_norm"], found["entropy"]
         values, worst = {}, {}
-        values["qk_spectral_norm"], worst["qk_spectral_norm"] = worst_of(norm, place, sign=1)
+        name = "qk_spectral_norm"
+        values[name], worst[name] = worst_of(name, norm, place)
         changed = norm != 0
         for name, array in (("qk_entropy", entropy), ("qk_effective_rank", found["effective_rank"])):
             if changed.any():
-                values[name], worst[name] = worst_of(np.where(changed, array, LARGEST), place, sign=-1)
+                values[name], worst[name] = worst_of(name, np.where(changed, array, LARGEST), place)
         return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
 
     def state_dict(self) -> dict[str, Any]:

@@ -94,16 +94,16 @@ class Router(MechanismMonitor):
             return f"layer {layers[index[0]]}" + "".join(f", expert {expert}" for expert in index[1:])
 
         graded = {
-            "router_similarity": ("similarity", 1),
-            "router_conditioning": ("conditioning", 1),
-            "routing_entropy": ("routing_entropy", -1),
-            "expert_load_max": ("load", 1),
-            "expert_load_min": ("load", -1),
+            "router_similarity": "similarity",
+            "router_conditioning": "conditioning",
+            "routing_entropy": "routing_entropy",
+            "expert_load_max": "load",
+            "expert_load_min": "load",
         }
         values, worst = {}, {}
-        for name, (key, sign) in graded.items():
+        for name, key in graded.items():
             if key in found:
-                values[name], worst[name] = worst_of(found[key], where, sign=sign)
+                values[name], worst[name] = worst_of(name, found[key], where)
         return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
 
 

@@ -112,7 +112,7 @@ class UpdateExtremes(MechanismMonitor):
         return lambda: {"rms": norms / entries.to(norms).sqrt(), "max": largest}
 
     def summarise(self, found: HostArrays) -> MonitorResult:
-        value, where = worst_of(found["max"], lambda index: self._names[index[0]], sign=1)
+        value, where = worst_of("update_max", found["max"], lambda index: self._names[index[0]])
         details = {"tensors": self._names, **found}
         return MonitorResult(values={"update_max": value}, worst={"update_max": where}, details=details)
 

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.errors import UserError
+from rmetric.measurements import OBSERVABLE, VERDICTS
 from rmetric.monitor.sinks.base import Sink, optional_module, scalars
 
 _UNITS = {"training_loss": "nats", "validation_loss": "nats", "delta_l": "nats", "lambda": "per_hour"}
 """Fields whose name in the log does not end in their unit."""
+
+DESCRIBED = {**OBSERVABLE, **VERDICTS}
+"""Fields that the catalogue describes."""
 
 
 def metric_name(field: str) -> str:
@@ -61,7 +65,8 @@ class _Exposition(Sink):
             return
         values = scalars(event)
         for name in values.keys() - self._fields.keys():
-            self._fields[name] = self._gauge(metric_name(name), f"{name} of the latest record")
+            known = DESCRIBED.get(name)
+            self._fields[name] = self._gauge(metric_name(name), known.description if known else f"{name} of the record")
         for name, gauge in self._fields.items():
             gauge.set(values.get(name, math.nan))
         self._step.set(event["step"])
