@@ -30,6 +30,7 @@ from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.measurements import OBSERVABLE
 from rmetric.records import Observations
 from rmetric.simulation import SIMULATION_VERSION
+from rmetric.streams import stable_hash
 from rmetric.versions import content_checksums
 from studies.runner import SIMULATION, StudyPlan
 
@@ -99,9 +100,9 @@ def scores_of(name: str) -> Entry:
 
 def noise() -> Observations:
     """400 records of all that can be observed, with gaps, a spike, hardware events and a broken step."""
-    rng = np.random.default_rng(0)
     columns = {}
     for name in OBSERVABLE:
+        rng = np.random.default_rng(stable_hash(name))
         values = np.exp(rng.normal(0.0, 0.2, 400))
         values[rng.integers(400, size=8)] = np.nan
         values[300:305] *= 30.0
