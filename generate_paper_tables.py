@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         DETECTORS[name]
     out = output_folder(args.out)
 
-    from rmetric.evaluation.studies import load_beside, load_studies
+    from rmetric.evaluation.studies import load_extra_sets, load_studies
     from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen, write
     from studies.live_results import LiveResults
     from studies.paper.tables import build_tables, sets_beside
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))
-    beside = {part: load_beside(part, sources, args.jobs) for part in sets_beside(args.tables)}
+    beside = {part: load_extra_sets(part, sources, args.jobs) for part in sets_beside(args.tables)}
     every = [*studies.values(), *(study for found in beside.values() for study in found.values())]
     for study in every:
         for warning in study.warnings():

@@ -47,7 +47,7 @@ def unmeasured(ev: Evaluator) -> list[str]:
         ]
         if missing:
             notes.append(f"{detector.title} reads {', '.join(missing)}, which no log has.")
-    if ev.deaf:
-        titles = ", ".join(DETECTORS[name].title for name in ev.deaf)
+    if ev.skipped:
+        titles = ", ".join(DETECTORS[name].title for name in ev.skipped)
         notes.append(f"Left out, for no log has anything that they read: {titles}.")
     return notes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import DRAWS
-from rmetric.evaluation.studies import REAL, SIMULATED, Study, world_of
+from rmetric.evaluation.studies import REAL, SIMULATED, Study, backend_of
 
 
 def evaluators(
@@ -35,11 +35,11 @@ def caches(root: Path, studies: Mapping[str, Study]) -> dict[str, Path]:
 
 def pair_of(studies: Mapping[str, Evaluator]) -> tuple[Evaluator, Evaluator] | None:
     """The simulated and the real study, if these are the two; ``None`` otherwise."""
-    worlds = {world_of(ev.study): ev for ev in studies.values()}
-    return (worlds[SIMULATED], worlds[REAL]) if len(studies) == 2 and {*worlds} == {SIMULATED, REAL} else None
+    kinds = {backend_of(ev.study): ev for ev in studies.values()}
+    return (kinds[SIMULATED], kinds[REAL]) if len(studies) == 2 and {*kinds} == {SIMULATED, REAL} else None
 
 
 def only_real(studies: Mapping[str, Evaluator]) -> Evaluator | None:
     """The real study, if there is exactly one."""
-    real = [ev for ev in studies.values() if world_of(ev.study) == REAL]
+    real = [ev for ev in studies.values() if backend_of(ev.study) == REAL]
     return real[0] if len(real) == 1 else None

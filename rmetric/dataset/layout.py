@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rmetric.measurements import MEASUREMENTS
 
-TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = BESIDE = (
+TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = EXTRA_SETS = (
     "transfer", "fresh", "transfer_2", "fresh_2", "transfer_3", "transfer_4", "transfer_5",
 )  # fmt: skip
 """Sets of runs that are scored with what was fitted to the study, see :mod:`rmetric.dataset.layout`."""
@@ -22,7 +22,7 @@ TRANSFER, FRESH, TRANSFER_2, FRESH_2, TRANSFER_3, TRANSFER_4, TRANSFER_5 = BESID
 FORMAT_KEY, FORMAT = b"rmetric_data_set", b"3"
 """Marks the file, in the metadata of its schema; another number is another layout."""
 MATRIX = "matrix"
-SETS = (MATRIX, *BESIDE)
+SETS = (MATRIX, *EXTRA_SETS)
 """The sets of runs: the planned study; what is kept for transfer (models, optimizers, faults not in the study); the
 study once more with another seed, for scoring alone; both of these with further seeds."""
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmetric.cli import Parser, output_folder, script, split_part
+from rmetric.cli import Parser, output_folder, script
+from rmetric.dataset.sources import split_part
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.log_writer import encode_event, encode_metrics

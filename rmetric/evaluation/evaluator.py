@@ -72,7 +72,7 @@ class Evaluator:
         Of the bootstrap.
     jobs
         Processes of answers that need another pass over all records; as many as there are cores if left out.
-    deaf
+    skipped
         Registered detectors that were left out, for no log has anything that they read.
     """
 
@@ -86,9 +86,9 @@ class Evaluator:
         draws: int = DRAWS,
         seed: int = 0,
         jobs: int | None = None,
-        deaf: Sequence[str] = (),
+        skipped: Sequence[str] = (),
     ) -> None:
-        self.deaf = tuple(deaf)
+        self.skipped = tuple(skipped)
         self.study, self.scores, self.signals_3N = study, dict(scores), signals_3N
         first = [name for name in detectors if name == REFERENCE]
         self.detectors = {name: detectors[name] for name in (*first, *detectors)}
@@ -115,13 +115,13 @@ class Evaluator:
 
         Without names: all registered ones but those that read nothing which any log has.
         """
-        deaf = () if names else tuple(name for name in DETECTORS if name != REFERENCE and not _hears(name, study))
-        detectors = {name: make_detector(name) for name in (names or list(DETECTORS)) if name not in deaf}
+        skipped = () if names else tuple(name for name in DETECTORS if name != REFERENCE and not _can_read(name, study))
+        detectors = {name: make_detector(name) for name in (names or list(DETECTORS)) if name not in skipped}
         window = RMetric.paper().window
         alone = {kind.name: kind(window=window) for kind in (LambdaOnly, SigmaSqOnly, DeltaLOnly)}
         scores = score_study(study, {**detectors, **alone}, cache=cache, jobs=jobs, plugins=plugins)
         signals_3N = np.stack([scores[name] for name in alone])
-        return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed, jobs=jobs, deaf=deaf)
+        return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed, jobs=jobs, skipped=skipped)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
@@ -402,7 +402,7 @@ class Evaluator:
         return self.summary_of(self.counts_with(weights, threshold, protocol), runs_R & self.halves.score)["f1"]
 
 
-def _hears(name: str, study: Study) -> bool:
+def _can_read(name: str, study: Study) -> bool:
     """Whether some log has something that a registered detector reads."""
     return any(run.observations.has(signal) for signal in DETECTORS[name].reads for run in study.runs)
 

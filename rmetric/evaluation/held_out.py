@@ -1,4 +1,4 @@
-"""All causal detectors at one false-alarm budget: fitted on the fit half, scored where nothing was fitted."""
+"""Scores of all causal detectors at one false-alarm budget: fitted on the fit half, scored where nothing was fitted."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from rmetric.evaluation.evaluator import ALL, CALIBRATED, Evaluator
 from rmetric.evaluation.protocols import WARNING, Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
-from rmetric.evaluation.visibility import own_signal
+from rmetric.evaluation.visibility import visible_from
 
 REFERENCES = (CALIBRATED, "robust_z")
 """The first of them that is there is what the others are compared with."""
 ORACLE = "oracle"
 """It knows the onset."""
-OWN_SIGNAL = "own_signal"
+VISIBILITY_BOUND = "visibility_bound"
 """It knows the twin, and alarms where the fault begins to show."""
-CORROBORATED = "own_signal, second incident"
+SECOND_INCIDENT_BOUND = "visibility_bound, second incident"
 """The same, and one hardware event or slow step, such as healthy machines have, is no sign yet."""
-BOUNDS = (CORROBORATED, OWN_SIGNAL, ORACLE)
+BOUNDS = (SECOND_INCIDENT_BOUND, VISIBILITY_BOUND, ORACLE)
 SCORES = ("f1", "recall", "precision", "mean_share", "mean_share_warned", "mean_lead", "false_alarms_per_1000")
 
 
@@ -56,12 +56,12 @@ def oracle(ev: Evaluator) -> Counts:
     return ev.timeline.count("strict", np.where(ev.timeline.zone == WARNING, 1.0, 0.0), 0.5)
 
 
-def own_signals(ev: Evaluator, incidents: int = 1) -> Counts | None:
+def visibility_bound(ev: Evaluator, incidents: int = 1) -> Counts | None:
     """One alarm where a fault begins to show, in failed runs alone; ``None`` if no failed run's twin is there.
 
-    ``incidents``: as for :func:`rmetric.evaluation.visibility.own_signal`.
+    ``incidents``: as for :func:`rmetric.evaluation.visibility.visible_from`.
     """
-    scores = own_signal(ev.timeline, ev.study.runs, incidents)
+    scores = visible_from(ev.timeline, ev.study.runs, incidents)
     return ev.timeline.count("strict", scores, 0.5) if scores.any() else None
 
 
@@ -118,7 +118,7 @@ def scored(
 
 
 def _bounds(ev: Evaluator, runs_R: NDArray[np.bool_] | None) -> list[HeldOut]:
-    known = {CORROBORATED: own_signals(ev, incidents=2), OWN_SIGNAL: own_signals(ev)}
+    known = {SECOND_INCIDENT_BOUND: visibility_bound(ev, incidents=2), VISIBILITY_BOUND: visibility_bound(ev)}
     found = [
         scored(ev, name, Score.undefined("it knows the twin"), signs, None, runs_R)
         for name, signs in known.items()

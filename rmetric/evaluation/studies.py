@@ -15,7 +15,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from rmetric.cli import find_logs, split_part
+from rmetric.dataset.sources import find_logs, split_part
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.log_reader import read_run
@@ -156,13 +156,13 @@ def with_drift(observations: Observations) -> Observations:
 
 
 SIMULATED, REAL = "simulated", "real"
-WORLDS = {"simulator": SIMULATED, "torch": REAL}
+BACKENDS = {"simulator": SIMULATED, "torch": REAL}
 """``backend`` of a log's config → what its study is called."""
 
 
-def world_of(study: Study) -> str:
+def backend_of(study: Study) -> str:
     """``simulated`` or ``real``, if all its logs say so; empty if they do not, or differ."""
-    found = {WORLDS.get(str(run.config.get("backend")), "") for run in study.runs}
+    found = {BACKENDS.get(str(run.config.get("backend")), "") for run in study.runs}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -175,31 +175,31 @@ def load_studies(sources: Sequence[str | Path], jobs: int | None = None) -> dict
         If the same source is given twice, or one cannot be read.
     """
     studies = [load_study(source, jobs) for source in sources]
-    worlds = [world_of(study) for study in studies]
-    alone = {world for world, count in Counter(worlds).items() if world and count == 1}
-    names = [world if world in alone else Path(source).name for world, source in zip(worlds, sources, strict=True)]
+    backends = [backend_of(study) for study in studies]
+    alone = {name for name, count in Counter(backends).items() if name and count == 1}
+    names = [name if name in alone else Path(source).name for name, source in zip(backends, sources, strict=True)]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UserError(f"--logs has {twice[0]} twice; give each study once")
     return dict(zip(names, studies, strict=True))
 
 
-def load_beside(part: str, sources: Mapping[str, str | Path], jobs: int | None = None) -> dict[str, Study]:
+def load_extra_sets(part: str, sources: Mapping[str, str | Path], jobs: int | None = None) -> dict[str, Study]:
     """Sets that belong to studies, by the study's name, of those that have one.
 
     Parameters
     ----------
     part
-        One of :data:`BESIDE`. Of ``FILE.parquet`` it is ``FILE.parquet:part``; of a folder the one of that
+        One of :data:`EXTRA_SETS`. Of ``FILE.parquet`` it is ``FILE.parquet:part``; of a folder the one of that
         name with ``_PART``.
     sources
         Study → folder or file.
     """
-    found = {name: _beside(part, source, jobs) for name, source in sources.items()}
+    found = {name: _extra_set(part, source, jobs) for name, source in sources.items()}
     return {name: study for name, study in found.items() if study is not None}
 
 
-def _beside(part: str, source: str | Path, jobs: int | None) -> Study | None:
+def _extra_set(part: str, source: str | Path, jobs: int | None) -> Study | None:
     place = split_part(source)
     if place is None:
         folder = Path(f"{source}_{part.upper()}")

@@ -31,7 +31,7 @@ STALL_FACTOR = 4.5
 """Of the healthy runs of the study no step takes as long, and of all sets two do: such a step is a sign by itself."""
 
 
-def own_signal(timeline: Timeline, runs: Sequence[Run], incidents: int = 1) -> Floats:
+def visible_from(timeline: Timeline, runs: Sequence[Run], incidents: int = 1) -> Floats:
     """1 in the record where the fault of a failed run begins to show, 0 elsewhere; shape (records,).
 
     Parameters

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rmetric.cli import DEFAULT_LOGS, SAMPLE, find_logs, split_part
+from rmetric.cli import DEFAULT_LOGS
+from rmetric.dataset.sources import SAMPLE, find_logs, split_part
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from rmetric.errors import UserError
-from rmetric.replay import Replay, Trace
+from rmetric.replay import PlotCurves, Replay
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
 
 POOL_PAYS_FROM_S = 4.0
@@ -91,7 +91,7 @@ class _Work:
             from rmetric.replay.plot import draw_replay  # half a second to import
 
             draw_replay(replay, self.out / f"{self.name}.png")
-        replay.trace = Trace()  # only the plot needs it, and it is by far the largest part
+        replay.trace = PlotCurves()  # only the plot needs it, and it is by far the largest part
         return replay
 
 

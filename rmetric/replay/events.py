@@ -37,8 +37,8 @@ _SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
 
 
 @dataclass
-class Story:
-    """What a log says of its run besides the measurements, of bounded size."""
+class RunMetadata:
+    """Metadata of a run: what its log says besides the measurements, of bounded size."""
 
     config: Event = field(default_factory=dict)
     """Of EXPERIMENT_START, what a replay needs of it; empty if the log has none."""
@@ -110,11 +110,11 @@ class Story:
         return Run(name, config, Observations(steps), events)
 
 
-class Intake:
-    """Lets records and hardware events through and tells the rest to :attr:`story`; holds no line for long."""
+class EventFilter:
+    """Passes on records and usable hardware events; notes the rest in :attr:`metadata`. Holds no line for long."""
 
     def __init__(self) -> None:
-        self.story = Story()
+        self.metadata = RunMetadata()
         """What the log has said of its run so far."""
         self._any_record = False
         self._latest_step = 0
@@ -125,7 +125,7 @@ class Intake:
         for line, event in events:
             kind = event.get("event")
             if kind == "METRICS":
-                self.story.is_event_log = True
+                self.metadata.is_event_log = True
                 self._note_record(event)
                 yield line, event
             elif kind is None:
@@ -143,9 +143,9 @@ class Intake:
             elif kind == "EXPERIMENT_START":
                 self._start(line, event, on_damage)
             elif kind == "FAULT_INJECTED" or kind in TERMINAL_EVENTS:
-                self.story.note(self._dated(line, event, on_damage))
+                self.metadata.note(self._dated(line, event, on_damage))
             else:
-                self.story.note({"event": plain_text(kind)})
+                self.metadata.note({"event": plain_text(kind)})
 
     def _note_record(self, record: Event) -> None:
         self._any_record = True
@@ -155,17 +155,17 @@ class Intake:
         if type(step) is int and self._latest_step < step < MAX_STEP:
             self._latest_step = step
         if type(alerts) is dict:
-            self.story.stated_alerts = alerts
+            self.metadata.stated_alerts = alerts
 
     def _start(self, line: int, event: Event, on_damage: OnDamage) -> None:
-        if self.story.started:
+        if self.metadata.started:
             on_damage(line, "a second EXPERIMENT_START; the first one's configuration is kept")
             return
         if self._any_record:
             on_damage(line, "EXPERIMENT_START stands after the first records; its weights and threshold are not used")
-        self.story.begin(event.get("config"), late=self._any_record)
+        self.metadata.begin(event.get("config"), late=self._any_record)
         if math.isnan(self._step_time_s):
-            self._step_time_s = float(self.story.config.get("step_time_s", math.nan))
+            self._step_time_s = float(self.metadata.config.get("step_time_s", math.nan))
 
     def _dated(self, line: int, event: Event, on_damage: OnDamage) -> Event:
         """A fault or the end of the run: its texts, and a usable step."""

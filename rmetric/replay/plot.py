@@ -94,7 +94,7 @@ def replay_figure(replay: Replay) -> Figure:
     for ax in axes:
         _plain(ax)
     _step_axis(axes[4], replay)
-    for y, size, text in ((0.99, 9, _short(replay.name, 90)), (0.966, 8, _short(_story(replay), 112))):
+    for y, size, text in ((0.99, 9, _short(replay.name, 90)), (0.966, 8, _short(_in_brief(replay), 112))):
         figure.text(0.01, y, text, fontsize=size, va="top", parse_math=False)  # a name may hold a dollar sign
     figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=8, frameon=False)
     return figure
@@ -113,7 +113,7 @@ def _short(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _story(replay: Replay) -> str:
+def _in_brief(replay: Replay) -> str:
     """What happened in the run, in one line."""
     fault = {"NONE": "control run", "-": "fault not stated"}.get(replay.fault, replay.fault)
     if replay.severity != "-":

@@ -23,8 +23,8 @@ from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Observations
-from rmetric.replay.events import Intake, is_finite_number, plain_text
-from rmetric.replay.result import Agreement, AlertEpisodes, FirstAlerts, Replay, Trace
+from rmetric.replay.events import EventFilter, is_finite_number, plain_text
+from rmetric.replay.result import AlertEpisodes, FirstAlerts, LogAgreement, PlotCurves, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import Evaluations, LiveSignals, Recovered, SignalRecovery
 
@@ -52,8 +52,8 @@ class Replayer:
     ) -> None:
         self._settings = settings or ReplaySettings()
         self._chunk_records = chunk_records
-        self._trace = Trace() if trace else None
-        self._intake = Intake()
+        self._trace = PlotCurves() if trace else None
+        self._filter = EventFilter()
         self._evaluations = Evaluations()
         self._signals: SignalRecovery | LiveSignals | None = None
         self._metric: RMetric | None = None
@@ -62,7 +62,7 @@ class Replayer:
         self._detectors.pop("r_metric", None)
         self._first_alerts = FirstAlerts()
         self._episodes = AlertEpisodes()
-        self._agreement: dict[str, Agreement] = {}
+        self._agreement: dict[str, LogAgreement] = {}
         self._records = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -74,7 +74,7 @@ class Replayer:
         them (NaN: not measured, infinity: not finite), ``lambda_norm``, ``sigma_sq_norm``, ``delta_l_norm``,
         ``r_metric``, ``r_metric_logged`` and ``alert_<detector>``.
         """
-        for chunk in chunks(self._intake.admit(events, on_damage), on_damage, self._chunk_records):
+        for chunk in chunks(self._filter.admit(events, on_damage), on_damage, self._chunk_records):
             if len(chunk.step):
                 yield self._extend(chunk)
             else:
@@ -83,10 +83,10 @@ class Replayer:
     def _recovery(self) -> SignalRecovery | LiveSignals:
         """What recovers the signals; by now the log has said of which kind it is."""
         if self._signals is None:
-            live = self._intake.story.is_live
+            live = self._filter.metadata.is_live
             self._signals = LiveSignals() if live else SignalRecovery()
             if live:
-                self._detectors = _detectors_of(self._intake.story.config.get("alert_thresholds", {}))
+                self._detectors = _detectors_of(self._filter.metadata.config.get("alert_thresholds", {}))
         return self._signals
 
     def _extend(self, chunk: Chunk) -> Columns:
@@ -123,7 +123,7 @@ class Replayer:
         Each of shape (n,).
         """
         if self._metric is None:
-            self._metric, self._notes = self._settings.metric(self._intake.story.config)
+            self._metric, self._notes = self._settings.metric(self._filter.metadata.config)
         r, *norms = map(np.asarray, self._metric.extend(*(signal.values for signal in signals.values())))
         stated = [signal.logged_norm for signal in signals.values()]
         if not all(np.isnan(norm).all() for norm in stated):
@@ -136,7 +136,7 @@ class Replayer:
         theirs = {name: logged[name] for name in VERDICTS}
         theirs |= {name: np.where(signals[name].recomputed, logged[name], np.nan) for name in ("delta_l", "lambda")}
         for name, values in theirs.items():
-            self._agreement.setdefault(name, Agreement()).extend(columns[name], values)
+            self._agreement.setdefault(name, LogAgreement()).extend(columns[name], values)
 
     def _alert(self, observations: Observations, r: NDArray[np.float64]) -> Columns:
         """``alert_<detector>`` for all of them, each of shape (n,)."""
@@ -146,25 +146,25 @@ class Replayer:
             alerts[name] = detector.extend(observations) > detector.threshold
         for name, above in alerts.items():
             self._first_alerts.extend(name, observations.step, above)
-        self._episodes.extend(observations.step, alerts["r_metric"], self._intake.story.injection_step)
+        self._episodes.extend(observations.step, alerts["r_metric"], self._filter.metadata.injection_step)
         return {f"alert_{name}": above for name, above in alerts.items()}
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def finish(self, replay: Replay) -> Replay:
         """Fill in what the replay found."""
-        metric = self._metric or self._settings.metric(self._intake.story.config)[0]
+        metric = self._metric or self._settings.metric(self._filter.metadata.config)[0]
         replay.records, replay.first_step, replay.last_step = self._records, self._first_step, self._last_step
         replay.preset, replay.threshold, replay.window = self._settings.preset, metric.threshold, metric.window
         replay.weights = (metric.weights.lambda_, metric.weights.sigma_sq, metric.weights.delta_l)
-        replay.alerts, replay.logged_alerts = dict(self._first_alerts), self._intake.story.logged_alerts
+        replay.alerts, replay.logged_alerts = dict(self._first_alerts), self._filter.metadata.logged_alerts
         replay.detectors = ("r_metric", *self._detectors)
         replay.agreement = self._agreement
         replay.episodes = self._episodes.count
         replay.notes += self._notes
         replay.signals = self._recovery().rests_on
-        if self._intake.story.is_live:
-            replay.consulted = frozenset(self._intake.story.config.get("alert_thresholds", {}))
+        if self._filter.metadata.is_live:
+            replay.consulted = frozenset(self._filter.metadata.config.get("alert_thresholds", {}))
         self._judge(replay)
         if self._trace is not None:
             replay.trace = self._trace
@@ -172,12 +172,12 @@ class Replayer:
 
     def _judge(self, replay: Replay) -> None:
         """How the run ended, by the rule of the ground truth, and whether it was warned."""
-        story = self._intake.story
-        run = story.as_run(replay.name, self._last_step)
+        metadata = self._filter.metadata
+        run = metadata.as_run(replay.name, self._last_step)
         truth = truth_of(run)
         replay.onset, replay.failure_step, replay.reason = truth.onset, truth.failure_step, truth.reason or ""
-        replay.outcome = truth.kind if story.is_event_log or run.terminal is not None else "not stated"
-        if story.names_its_run:
+        replay.outcome = truth.kind if metadata.is_event_log or run.terminal is not None else "not stated"
+        if metadata.names_its_run:
             replay.fault, replay.severity, replay.model = run.fault, run.severity, run.model_type
         warning = self._episodes.warning
         if replay.onset is not None and replay.failure_step is not None and warning is not None:

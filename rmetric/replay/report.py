@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
-from rmetric.replay import SIGNALS, Agreement, Columns, Replay, plain_text, replay_log
+from rmetric.replay import SIGNALS, Columns, LogAgreement, Replay, plain_text, replay_log
 
 SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""
@@ -202,7 +202,7 @@ def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
     rows = []
     for replay in replays:
         outcome = f"{replay.outcome} ({replay.reason})" if replay.reason else replay.outcome
-        found = replay.agreement.get("r_metric", Agreement())
+        found = replay.agreement.get("r_metric", LogAgreement())
         rows.append(
             [
                 replay.name,

@@ -15,12 +15,12 @@ from rmetric.log_writer import to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.replay.signals import SIGNALS
 
-AGREEMENT = 1e-9
+LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
 
 
 @dataclass
-class Agreement:
+class LogAgreement:
     """How a recomputed number compares with the one in the log."""
 
     records: int = 0
@@ -32,7 +32,7 @@ class Agreement:
     @property
     def agrees(self) -> bool:
         """Whether no difference exceeds 1e-9."""
-        return self.max_difference <= AGREEMENT
+        return self.max_difference <= LARGEST_DIFFERENCE
 
     def extend(self, ours: NDArray[np.float64], logged: NDArray[np.float64]) -> None:
         """Compare the next records, each of shape (n,); NaN in ``logged``: the log does not state it."""
@@ -143,7 +143,7 @@ class Series:
 
 
 @dataclass
-class Trace:
+class PlotCurves:
     """What a plot needs of a replay, of bounded size."""
 
     series: dict[str, Series] = field(default_factory=dict)
@@ -206,14 +206,14 @@ class Replay:
     """What the log says of the same; ``None`` if it says nothing."""
     consulted: frozenset[str] | None = None
     """Detectors that the run itself consulted; ``None``: all that we know of."""
-    agreement: dict[str, Agreement] = field(default_factory=dict)
+    agreement: dict[str, LogAgreement] = field(default_factory=dict)
     """By log name: R, normalised signals, and recomputed signals against the log's own."""
     episodes: int = 0
     """Alert episodes of the R-Metric: after 50 quiet steps the next alert begins a new one."""
     warning_step: int | None = None
     """Begin of the first episode in [onset, failure)."""
     notes: list[str] = field(default_factory=list)
-    trace: Trace = field(default_factory=Trace, repr=False)
+    trace: PlotCurves = field(default_factory=PlotCurves, repr=False)
 
     @property
     def complete(self) -> bool:

@@ -17,7 +17,7 @@ from rmetric.detectors import make_detector
 from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Protocol
 from rmetric.evaluation.scores import Score
-from rmetric.evaluation.studies import REAL, SIMULATED, world_of
+from rmetric.evaluation.studies import REAL, SIMULATED, backend_of
 from rmetric.metric import RMetric
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 from studies.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
@@ -121,7 +121,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
     else:
         paper, strict = ev.summary(REFERENCE, "paper"), ev.summary(REFERENCE, "strict")
     simulation = Claim("F1 in simulation", "0.973", PAPER, None, paper["f1"], strict["f1"], remark="Table 3")
-    if world_of(ev.study) == REAL:
+    if backend_of(ev.study) == REAL:
         nothing = Score.undefined("these logs are of real runs")
         yield replace(simulation, ours=nothing, ours_paper=None, ours_strict=None, world=SIMULATED)
         yield replace(simulation, claim="F1 in real runs", paper="1.00", remark=f"Table 3; {THEIR_RUNS}", world=REAL)
@@ -182,7 +182,7 @@ def _real_runs(live: LiveResults) -> Claim:
 
 
 def _step_time(ev: Evaluator) -> str:
-    return "measured step time of small models" if world_of(ev.study) == REAL else "simulated step time"
+    return "measured step time of small models" if backend_of(ev.study) == REAL else "simulated step time"
 
 
 def _calibrated(ev: Evaluator) -> Iterable[Claim]:

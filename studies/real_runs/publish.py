@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rmetric.cli import DATA_SET, Parser, find_logs, script
+from rmetric.cli import Parser, script
 from rmetric.dataset.layout import ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, SETS, STEP
+from rmetric.dataset.sources import DATA_SET, find_logs
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import in_parallel

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmetric.cli import split_part
 from rmetric.dataset import unpack
 from rmetric.dataset.layout import RUN_COLUMNS, SCHEMA
 from rmetric.dataset.read import read_runs, read_stored
+from rmetric.dataset.sources import split_part
 from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.measurements import VERDICTS
-from rmetric.replay import Series, Trace
+from rmetric.replay import PlotCurves, Series
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.integers(0, 2**32))
@@ -29,7 +29,7 @@ def test_a_thinned_curve_keeps_its_extremes_and_its_order(points: int, buckets: 
 
 
 def test_the_trace_of_a_long_log_is_bounded(tmp_path: Path) -> None:
-    trace = Trace()
+    trace = PlotCurves()
     for start in range(0, 200_000, 20_000):
         n = 20_000
         columns: dict[str, Any] = {name: np.full(n, np.inf) for name in ("training_loss", "validation_loss", *VERDICTS)}

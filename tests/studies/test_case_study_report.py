@@ -139,7 +139,7 @@ def test_the_table_of_runs(results: CaseResults) -> None:
 def test_the_table_of_detectors_has_all_of_them(results: CaseResults) -> None:
     table = detectors_table(results)
     assert len(table.rows) == len(results.evaluator.detectors)
-    assert {*results.evaluator.detectors} | {*results.evaluator.deaf} == {*DETECTORS}
+    assert {*results.evaluator.detectors} | {*results.evaluator.skipped} == {*DETECTORS}
     rows = {row["detector"]: row for row in table.rows}
     row = rows["gradient norm > 100"]
     assert (row["warned_paper"], row["warned_strict"]) == (2, 2)
@@ -150,8 +150,8 @@ def test_the_table_of_detectors_has_all_of_them(results: CaseResults) -> None:
 
 
 def test_detectors_that_could_hear_nothing_are_left_out_and_named(results: CaseResults) -> None:
-    assert "qk_entropy" in results.evaluator.deaf
-    assert "loss_spike" not in results.evaluator.deaf
+    assert "qk_entropy" in results.evaluator.skipped
+    assert "loss_spike" not in results.evaluator.skipped
     (note,) = [note for note in detectors_table(results).notes if note.startswith("Left out")]
     assert DETECTORS["qk_entropy"].title in note
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rmetric.dataset.layout import BESIDE, FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
+from rmetric.dataset.layout import EXTRA_SETS, FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
-from rmetric.evaluation.studies import load_beside, load_studies
+from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.table import Column, Table, to_screen
 from studies.paper.figures import (
     BOTH,
@@ -67,7 +67,7 @@ def studies(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> di
 @pytest.fixture(scope="module")
 def beside(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Evaluator]]:
     """The sets beside the real study."""
-    found = {part: load_beside(part, {"real": sources[1]}, 1) for part in BESIDE}
+    found = {part: load_extra_sets(part, {"real": sources[1]}, 1) for part in EXTRA_SETS}
     options = {"jobs": 1, "draws": 50}
     return {
         part: evaluators(study, DETECTORS, cache=tmp_path_factory.mktemp("c"), **options)
@@ -104,12 +104,12 @@ def test_studies_are_called_by_their_backend(sources: list[Path], tmp_path: Path
 )
 def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: str, seed: int) -> None:
     folder = sources[0].with_name("logs_REAL")
-    found = load_beside(part, {"simulated": sources[0], "folder": folder, "file": sources[1]}, 1)
+    found = load_extra_sets(part, {"simulated": sources[0], "folder": folder, "file": sources[1]}, 1)
     assert set(found) == {"folder", "file"}
     assert [run.name for run in found["folder"].runs] == [run.name for run in found["file"].runs]
     assert {run.fault for run in found["file"].runs} == {"NONE", fault}
     assert min(run.config["seed"] for run in found["file"].runs) >= seed
-    assert not load_beside(part, {"file": f"{sources[1]}:{part}"}, 1)
+    assert not load_extra_sets(part, {"file": f"{sources[1]}:{part}"}, 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert {"ours_simulated", "ours_real"} <= {*ledger.columns}
     assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()
     kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npz")}
-    assert kept == {"simulated", "real", *BESIDE}
+    assert kept == {"simulated", "real", *EXTRA_SETS}
 
 
 def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch) -> None:  # type: ignore[no-untyped-def]

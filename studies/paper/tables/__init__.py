@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.studies import REAL, world_of
+from rmetric.evaluation.studies import REAL, backend_of
 from rmetric.reporting.table import Table
 from studies.calibration import tables as simulated_vs_real
 from studies.cluster import report as overhead_ratio
@@ -79,7 +79,7 @@ def build_tables(
     live
         What real runs gave, for the ledger and for Table 17.
     beside
-        Name of a set (:data:`rmetric.dataset.layout.BESIDE`) → study → its evaluated set; studies that have none
+        Name of a set (:data:`rmetric.dataset.layout.EXTRA_SETS`) → study → its evaluated set; studies that have none
         are left out.
     numbers
         Of the tables, from :data:`NUMBERS`; none: all that these studies have.
@@ -133,7 +133,7 @@ def _of_set(part: str, pair: tuple[Evaluator, Evaluator]) -> list[Table]:
 
 
 def _real(named: Mapping[str, Evaluator]) -> dict[str, Evaluator]:
-    return {name: ev for name, ev in named.items() if world_of(ev.study) == REAL}
+    return {name: ev for name, ev in named.items() if backend_of(ev.study) == REAL}
 
 
 def _simulated_vs_real(named: Mapping[str, Evaluator]) -> list[Table]:

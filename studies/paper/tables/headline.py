@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
-from rmetric.evaluation.studies import SIMULATED, world_of
+from rmetric.evaluation.studies import SIMULATED, backend_of
 from rmetric.reporting.table import Cell, Column, Table, number
 from studies import captions
 from studies.robust.transfer import measured
@@ -19,7 +19,7 @@ def short(studies: Mapping[str, Evaluator]) -> Table:
     """The result in one small table: the paper's row, then three of each study."""
     rows: list[dict[str, Cell]] = [{"study": "the paper", "what": "R-Metric", "f1_paper": PAPER_F1}]
     for name, ev in studies.items():
-        rows += [{"study": name or world_of(ev.study) or SIMULATED, **row} for row in _rows(ev)]
+        rows += [{"study": name or backend_of(ev.study) or SIMULATED, **row} for row in _rows(ev)]
     columns = [
         Column("study", "Study"),
         Column("what", "Detector"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
-from rmetric.evaluation.held_out import OWN_SIGNAL, HeldOut, held_out, oracle, reference_of, scored
+from rmetric.evaluation.held_out import VISIBILITY_BOUND, HeldOut, held_out, oracle, reference_of, scored
 from rmetric.evaluation.scores import Score
 from rmetric.reporting.table import Cell, Column, Table, number
 from studies import captions
@@ -30,25 +30,26 @@ SHARE = (
     "0; "
     "beside it over the warned runs alone."
 )
-OWN_SIGNAL_BOUND = (
-    " own_signal knows the fault-free twin of every failed run and alarms in the first record that differs from the "
-    "twin's by more than one scale of the noise, in a hardware event or in a slow step: where the fault begins to "
+VISIBILITY_CAPTION = (
+    " visibility_bound knows the fault-free twin of every failed run and alarms in the first record that differs from "
+    "the twin's by more than one scale of the noise, in a hardware event or in a slow step: where the fault begins to "
     "show. Healthy machines have such events and slow steps as well, and more of them than the budget allows false "
-    "alarms; own_signal, second incident, waits for the second one, unless a step takes 4.5 times as long as usual."
+    "alarms; visibility_bound, second incident, waits for the second one, unless a step takes 4.5 times as long as "
+    "usual."
 )
 
 
 def tables(ev: Evaluator) -> list[Table]:
     """One row a detector, and one for an oracle."""
     reference, found = reference_of(ev), held_out(ev)
-    own_signal = OWN_SIGNAL_BOUND if any(item.name == OWN_SIGNAL for item in found) else ""
+    visible = VISIBILITY_CAPTION if any(item.name == VISIBILITY_BOUND for item in found) else ""
     caption = (
         "Strict protocol at a budget of at most one false alarm per 10,000 healthy steps, causal detectors alone. The "
         "threshold with the highest F1 within the budget is fitted on the half of the runs with odd repetition (or "
         "seed) and "
         f"scored on the other half, where the budget may be missed. {FITTED_HERE}: its tails and weights are fitted on "
         f"that half as well; those that are shipped are fitted to the real study. {SHARE} Upper bound: exact one-sided "
-        f"95 % Poisson bound. {compared_with(ev, reference)} {bound(ev)}{own_signal} "
+        f"95 % Poisson bound. {compared_with(ev, reference)} {bound(ev)}{visible} "
         f"Score half: {captions.runs(ev, ev.halves.score)} {captions.interval(ev)}"
     )
     title = "Table 9: Held-out comparison at the budget"

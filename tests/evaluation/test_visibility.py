@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.evaluation.protocols import Timeline
-from rmetric.evaluation.visibility import own_signal
+from rmetric.evaluation.visibility import visible_from
 from rmetric.records import Run
 from tests.evaluation.builders import build_run
 
@@ -38,7 +38,7 @@ def runs(**changes: tuple[int, float]) -> list[Run]:
 def first(both: list[Run], incidents: int = 1) -> int | None:
     """Step of the one record that shows the fault."""
     timeline = Timeline.of(both)
-    found = np.flatnonzero(own_signal(timeline, both, incidents))
+    found = np.flatnonzero(visible_from(timeline, both, incidents))
     assert len(found) <= 1 and not (timeline.run[found] == 0).any()
     return int(timeline.step[found[0]]) if len(found) else None
 
