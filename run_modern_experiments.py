@@ -62,7 +62,8 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
             raise UserError("--transfer is a set of real runs; add --backend torch")
         simulated = StudyPlan.smoke if args.smoke else StudyPlan
         return simulated(**settings, log_every=args.log_every or 10).only(*only), SIMULATION
-    from studies.real_runs import TORCH, RealStudyPlan  # torch, seconds to import
+    from studies.real_runs.plan import RealStudyPlan
+    from studies.real_runs.run import TORCH  # torch, seconds to import
 
     if args.log_every not in (None, 1):
         raise UserError("a real run writes a record every step; leave --log-every out")

@@ -240,7 +240,7 @@ def run_study(
     folder
         Existing folder for the logs and ``manifest.json``.
     backend
-        Simulation, or real training (:data:`studies.real_runs.TORCH`).
+        Simulation, or real training (:data:`studies.real_runs.run.TORCH`).
     jobs
         Number of processes.
     resume

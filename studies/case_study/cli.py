@@ -23,7 +23,7 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 
 if TYPE_CHECKING:
-    from studies.case_study import CaseStudyPlan
+    from studies.case_study.plan import CaseStudyPlan
 
 
 def opening(plan: CaseStudyPlan, jobs: int) -> str:
@@ -128,8 +128,9 @@ def main(argv: Sequence[str]) -> None:
         return
     out = output_folder(args.out)
     try:
-        from studies.case_study import CaseStudyPlan, run_case_study
-        from studies.case_study.plan import default_jobs
+        from studies.case_study.plan import CaseStudyPlan
+        from studies.case_study.run import run_case_study
+        from studies.processes import default_jobs
     except ModuleNotFoundError as error:
         raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
     from rmetric.reporting.table import SCREEN_WIDTH, to_screen

@@ -26,7 +26,7 @@ from rmetric.metric import RValue
 from rmetric.records import Run
 
 if TYPE_CHECKING:
-    from studies.case_study import CaseStudy
+    from studies.case_study.run import CaseStudy
 
 
 CONTROL = "control"

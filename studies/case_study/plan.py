@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 
 from rmetric.errors import UserError
 from rmetric.faults import NO_FAULT, file_name_part
 from rmetric.streams import stable_hash
-
-
-def default_jobs(device: str) -> int:
-    """One a core on a CPU; one on an accelerator, whose memory they would share.
-
-    Parameters
-    ----------
-    device
-        ``auto``, or what torch calls it.
-    """
-    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    return (os.cpu_count() or 1) if on_cpu else 1
-
 
 DEFAULT_FAULTS = (
     "LR_SPIKE",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import platform
 import re
 import tempfile
@@ -17,33 +16,22 @@ from typing import Any
 import torch
 import transformers
 
-from rmetric.detectors import make_detector
-from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import Outcome, judge
+from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import NO_FAULT, Fault, parse_fault
-from rmetric.files import write_atomically
 from rmetric.live.corpus import Corpus, standard_library
 from rmetric.live.datasets import load_text_corpus, tokenized
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LiveRun, LiveRunConfig
-from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor.hardware import HardwareWatch
-from rmetric.monitor.recorder import start_config, vocabulary_of
 from rmetric.registry import load_plugin
-from rmetric.twins.forks import (
-    LOGGED_DETECTORS,
-    Fork,
-    Trace,
-    close_hardware_watch,
-    monitor_of,
-    train,
-    train_with_fault,
-    watching,
-)
+from rmetric.twins.recording import append_events, fault_entry, judge_against, log_config, record_fork, record_healthy
+from rmetric.twins.snapshots import Snapshot, TruthRecord, train_to_end
+from rmetric.twins.watching import close_hardware_watch, monitor_of, watching
 from studies.case_study.plan import LORA, CaseStudyPlan
-from studies.processes import in_fresh_processes
+from studies.processes import in_fresh_processes, training_device
 
+LOGGER = logging.getLogger("rmetric")
 Parts = tuple[torch.nn.Module, Corpus, dict[str, Any], torch.dtype | None]
 """Model, text, what there is to say about the model, type of the forward pass where it is not the weights'."""
 
@@ -53,9 +41,7 @@ def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
     """A fresh run as planned, one a process, and what there is to say about it."""
     for plugin in plan.plugins:
         load_plugin(plugin)
-    device = device_of(plan.device)
-    if device.type == "cpu":
-        torch.set_num_threads(1)  # several processes share the cores, and sums come out the same in each
+    device = training_device(plan.device)
     model, corpus, described, autocast = _tiny(plan, device) if plan.tiny else _pretrained(plan, device)
     config = LiveRunConfig(
         seed=plan.seed,
@@ -79,18 +65,6 @@ def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
         "transformers": transformers.__version__,
     }
     return LiveRun(model, optimizer, corpus, config), description
-
-
-def device_of(name: str) -> torch.device:
-    """A device by torch's name for it; ``auto``: the GPU if there is one. :class:`UserError` if it is not to be had."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"the device {name!r} is not to be had here; choose --device cpu") from error
-    return device
 
 
 def _tiny(plan: CaseStudyPlan, device: torch.device) -> Parts:
@@ -124,52 +98,48 @@ OnProgress = Callable[[str, int], None]
 """Called with the name of a run and the number of steps that it has just done."""
 
 
-def train_prefix(plan: CaseStudyPlan, run: LiveRun, progress: OnProgress) -> Fork:
+def fault_of(spelling: str) -> Fault | None:
+    """The fault as it is written on the command line; ``None`` for ``NONE``, and for the twin's empty spelling."""
+    return None if spelling in ("", NO_FAULT) else parse_fault(spelling)
+
+
+def train_prefix(plan: CaseStudyPlan, run: LiveRun, progress: OnProgress) -> Snapshot:
     """Train up to the step before the onset."""
-    trace = Trace()
+    onset = plan.first_disturbed
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "prefix.jsonl"
         with watching(run, monitor_of(run, log, {})) as monitor:
-            for _ in train(plan, run, monitor, trace, until=plan.first_disturbed - 1):
-                progress("healthy prefix", 1)
-            return Fork.of(run, monitor, log, trace)
+            _, snapshots = record_healthy(
+                plan,
+                run,
+                monitor,
+                log,
+                onsets=(onset,),
+                until=onset - 1,
+                on_step=lambda step: progress("healthy prefix", 1),
+            )
+    return snapshots[onset]
 
 
-def train_packed_fork(plan: CaseStudyPlan, name: str, spelling: str, packed: bytes, out: Path) -> Trace:
-    """As :func:`train_fork`, in another process."""
-    return train_fork(plan, name, spelling, Fork.unpacked(packed), out)
+def train_packed_fork(plan: CaseStudyPlan, name: str, spelling: str, packed: bytes, out: Path) -> TruthRecord:
+    """Call :func:`train_fork` in another process."""
+    return train_fork(plan, name, spelling, Snapshot.unpacked(packed), out)
 
 
-def train_fork(plan: CaseStudyPlan, name: str, spelling: str, fork: Fork, out: Path) -> Trace:
-    """Train a fork to the horizon, or until its loss is not finite or a worker is lost."""
-    run = live_run(plan)[0].load_state_dict(fork.run)
-    trace = fork.trace.copy()
+def train_fork(plan: CaseStudyPlan, name: str, spelling: str, snapshot: Snapshot, out: Path) -> TruthRecord:
+    """Train the twin, which nobody watches, or a fork with its log; to the horizon or to its failure."""
+    run = live_run(plan)[0]
     if name == TWIN:
-        for _ in train(plan, run, None, trace, until=plan.steps):
-            pass
-        return trace
-    fault, log = fault_of(spelling), out / f"{name}.jsonl"
-    config = _config(plan, name, spelling, run)
-    write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
-    monitor = monitor_of(run, log, config)
-    with watching(run, monitor):
-        fork.go_on(monitor)
-        if fault is not None:
-            train_with_fault(plan, run, monitor, trace, fault, f"{spelling} begins")
-        else:
-            for _ in train(plan, run, monitor, trace, until=plan.steps):
-                pass
-    return trace
+        truth = snapshot.truth.copy()
+        train_to_end(plan, run.load_state_dict(snapshot.run), None, truth)
+        return truth
+    fault, config = fault_of(spelling), _config(plan, name, spelling, run)
+    log = out / f"{name}.jsonl"
+    return record_fork(plan, run, snapshot, log, config, fault=fault, details=f"{spelling} begins")
 
 
 def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LiveRun) -> dict[str, Any]:
-    fault, severities = fault_of(spelling), re.findall(r"@(\w+)", spelling)
-    injection = {
-        "type": fault.label if fault else NO_FAULT,
-        "severity": ("+".join(severities) or "medium") if fault else None,
-        "trigger_step": plan.first_disturbed if fault else None,
-        "params": fault.parameters if fault else {},
-    }
+    severities = "+".join(re.findall(r"@(\w+)", spelling)) or "medium"
     own = {
         "experiment_id": name,
         "model_type": plan.model,
@@ -182,17 +152,9 @@ def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LiveRun) -> dict
         "batch_size": plan.batch_rows,
         "sequence_length": plan.sequence_length,
         "learning_rate": plan.peak_learning_rate,
-        "fault_injection": injection,
+        "fault_injection": fault_entry(fault_of(spelling), severities, plan.first_disturbed),
     }
-    thresholds = {name: make_detector(name).threshold for name in LOGGED_DETECTORS}
-    return start_config(run.model, thresholds, vocabulary_of(run.model), plan.workers, own)
-
-
-def fault_of(spelling: str) -> Fault | None:
-    return None if spelling in ("", NO_FAULT) else parse_fault(spelling)
-
-
-LOGGER = logging.getLogger("rmetric")
+    return log_config(run, own)
 
 
 @dataclass(frozen=True)
@@ -247,25 +209,29 @@ def run_case_study(
         LOGGER.warning("%s", note)
     try:
         with out_of_memory_in_one_line("training"):
-            traces = _train_all(plan, train_prefix(plan, run, progress), out, jobs, progress)
+            truths = _train_all(plan, train_prefix(plan, run, progress), out, jobs, progress)
     finally:
         close_hardware_watch()
     names = plan.run_names()
-    outcomes = {name: _judge(plan, name, fault, traces) for name, fault in zip(names, plan.faults, strict=True)}
+    twin = truths[TWIN]
+    judgements = {
+        name: judge_against(twin, truths[name], faulty=fault != NO_FAULT)
+        for name, fault in zip(names, plan.faults, strict=True)
+    }
     logs = tuple(out / f"{name}.jsonl" for name in names)
-    for log, outcome in zip(logs, outcomes.values(), strict=True):
-        _end(log, plan, outcome)
+    for log, judgement in zip(logs, judgements.values(), strict=True):
+        append_events(log, judgement.last_event(plan.steps))
     control = next((name for name, fault in zip(names, plan.faults, strict=True) if fault == NO_FAULT), None)
-    judged = sorted(traces[TWIN].held_out)
+    judged = sorted(twin.held_out)
     seconds = round(time.perf_counter() - started, 1)
     return CaseStudy(
         plan=plan,
         logs=logs,
-        description={**description, "seconds": seconds, "steps": _steps_done(plan, traces), "jobs": jobs},
+        description={**description, "seconds": seconds, "steps": _steps_done(plan, truths), "jobs": jobs},
         judged_steps=judged,
-        held_out={name: [trace.held_out.get(step, math.nan) for step in judged] for name, trace in traces.items()},
-        outcomes=outcomes,
-        twin_matches_control=None if control is None else traces[control].held_out == traces[TWIN].held_out,
+        held_out={name: truth.losses_at(judged) for name, truth in truths.items()},
+        outcomes={name: judgement.outcome for name, judgement in judgements.items()},
+        twin_matches_control=None if control is None else truths[control].held_out == twin.held_out,
     )
 
 
@@ -280,47 +246,26 @@ def _check(plan: CaseStudyPlan, run: LiveRun) -> None:
     run.load_state_dict(state)
 
 
-def _train_all(plan: CaseStudyPlan, fork: Fork, out: Path, jobs: int, progress: OnProgress) -> dict[str, Trace]:
-    """Name of a run, ``twin`` included → its trace."""
+def _train_all(
+    plan: CaseStudyPlan, snapshot: Snapshot, out: Path, jobs: int, progress: OnProgress
+) -> dict[str, TruthRecord]:
+    """Name of a run, ``twin`` included → its truth."""
     spellings = {TWIN: "", **dict(zip(plan.run_names(), plan.faults, strict=True))}
-    processes = min(jobs, len(spellings))
+    processes, forked = min(jobs, len(spellings)), plan.steps - plan.first_disturbed + 1
+    done = {}
     if processes == 1:
-        finished = ((name, train_fork(plan, name, spelling, fork, out)) for name, spelling in spellings.items())
-        return {name: _told(plan, name, trace, progress) for name, trace in finished}
-    packed, names = fork.packed(), list(spellings)
+        for name, spelling in spellings.items():
+            done[name] = train_fork(plan, name, spelling, snapshot, out)
+            progress(name, forked)
+        return done
+    packed, names = snapshot.packed(), list(spellings)
     tasks = [(plan, name, spelling, packed, out) for name, spelling in spellings.items()]
-    done = {
-        names[index]: _told(plan, names[index], trace, progress)
-        for index, trace in in_fresh_processes(train_packed_fork, tasks, processes)
-    }
+    for index, truth in in_fresh_processes(train_packed_fork, tasks, processes):
+        done[names[index]] = truth
+        progress(names[index], forked)
     return {name: done[name] for name in spellings}
 
 
-def _told(plan: CaseStudyPlan, name: str, trace: Trace, progress: OnProgress) -> Trace:
-    progress(name, plan.steps - plan.first_disturbed + 1)
-    return trace
-
-
-def _steps_done(plan: CaseStudyPlan, traces: Mapping[str, Trace]) -> int:
+def _steps_done(plan: CaseStudyPlan, truths: Mapping[str, TruthRecord]) -> int:
     """Training steps of all runs together, the prefix counted once."""
-    return plan.first_disturbed - 1 + sum(trace.last_step - plan.first_disturbed + 1 for trace in traces.values())
-
-
-def _judge(plan: CaseStudyPlan, name: str, fault: str, traces: Mapping[str, Trace]) -> Outcome:
-    """Against the twin, at the judged steps; what a run did not live to see is an excess."""
-    twin, own = traces[TWIN], traces[name]
-    steps = sorted(twin.held_out)
-    return judge(
-        [own.held_out.get(step, math.nan) for step in steps],
-        [twin.held_out[step] for step in steps],
-        steps,
-        non_finite_step=own.non_finite_step,
-        worker_lost_step=own.worker_lost_step,
-        faulty=fault != NO_FAULT,
-    )
-
-
-def _end(log: Path, plan: CaseStudyPlan, outcome: Outcome) -> None:
-    terminal = terminal_event(outcome.kind, outcome.failure_step, outcome.reason, plan.steps)
-    with open(log, "ab") as file:
-        file.write(encode_event(terminal))
+    return plan.first_disturbed - 1 + sum(truth.last_step - plan.first_disturbed + 1 for truth in truths.values())

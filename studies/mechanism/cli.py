@@ -14,7 +14,7 @@ from rmetric.cli import Parser, output_folder, whole_number
 from rmetric.errors import UserError
 
 if TYPE_CHECKING:
-    from studies.mechanism import MechanismPlan
+    from studies.mechanism.plan import MechanismPlan
 
 OUT = Path("results/case_study/mechanism")
 LOGS = "logs"
@@ -47,8 +47,8 @@ def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
     out = output_folder(args.out)
     try:
-        from studies.case_study.plan import default_jobs
-        from studies.mechanism import WATCHED
+        from studies.mechanism.run import WATCHED
+        from studies.processes import default_jobs
     except ModuleNotFoundError as error:
         raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
     from studies.runner import run_study
@@ -67,8 +67,8 @@ def main(argv: Sequence[str]) -> None:
 
 def chosen_plan(args: Namespace) -> MechanismPlan:
     """What is to be trained; the length depends on where."""
-    from studies.case_study.run import device_of
-    from studies.mechanism import MechanismPlan
+    from studies.mechanism.plan import MechanismPlan
+    from studies.processes import device_of
 
     given: dict[str, Any] = {name: getattr(args, name) for name in ("steps", "seeds", "seed", "stride", "device")}
     given = {name: value for name, value in given.items() if value is not None}

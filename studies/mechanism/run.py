@@ -11,7 +11,7 @@ from typing import Any
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MechanismWatch
-from rmetric.twins.forks import monitor_of
+from rmetric.twins.watching import monitor_of
 from studies.mechanism.plan import MechanismPlan, MechanismSpec
 from studies.real_runs.plan import groups_of
 from studies.real_runs.run import TORCH, train_tasks

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,31 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from rmetric.detectors import make_detector
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import judge
-from rmetric.faults import NO_FAULT
-from rmetric.files import write_atomically
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LiveRun, LiveRunConfig
-from rmetric.log_writer import encode_event, terminal_event
-from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.recorder import start_config, vocabulary_of
 from rmetric.registry import load_plugin
-from rmetric.twins.forks import (
-    LOGGED_DETECTORS,
-    Fork,
-    Trace,
-    close_hardware_watch,
-    monitor_of,
-    train,
-    train_with_fault,
-    watching,
-)
-from studies.case_study.run import device_of
-from studies.processes import in_fresh_processes
+from rmetric.twins.recording import Branch, RecordedRun, fault_entry, log_config, record_group
+from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
+from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.disturbances import DISTURBANCES, described
 from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan, groups_of
 from studies.runner import Backend, Finished
@@ -54,9 +36,7 @@ def fresh_run(plan: RealStudyPlan, spec: RealSpec) -> LiveRun:
     """The run before its first step; it depends on model, optimizer and seed alone."""
     if spec.optimizer not in OPTIMIZERS:
         raise UserError(f"unknown optimizer {spec.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
-    device = device_of(plan.device)
-    if device.type == "cpu":
-        torch.set_num_threads(1)  # several processes share the cores, and sums come out the same in each
+    device = training_device(plan.device)
     model = tiny_model(spec.model, seed=spec.seed, context=max(plan.length, 64)).to(device)  # type: ignore[arg-type]
     make, learning_rate = OPTIMIZERS[spec.optimizer]
     config = LiveRunConfig(
@@ -65,100 +45,29 @@ def fresh_run(plan: RealStudyPlan, spec: RealSpec) -> LiveRun:
     return LiveRun(model, make(model.parameters()), standard_library(), config)
 
 
-MakeMonitor = Callable[[LiveRun, Path, dict[str, Any]], TrainingMonitor]
-"""The monitor of a run, its log, and that log's ``config``."""
-
-
 def train_group(
     plan: RealStudyPlan, specs: Sequence[RealSpec], folder: Path, make_monitor: MakeMonitor = monitor_of
 ) -> Iterator[Finished]:
-    """Train runs that share their healthy steps, and write their logs; yields each when its log is whole.
-
-    The twin is trained once, through to the horizon, with a snapshot before every onset; each fork goes on from its
-    snapshot and is judged against the twin. A twin that is no run of the study itself leaves no log.
-    """
-    run = fresh_run(plan, specs[0])
-    forks = [spec for spec in specs if spec.onset is not None]
-    twin = next((spec for spec in specs if spec.onset is None), None)
-    name = twin.experiment_id if twin else f"run_twin_of_{specs[0].experiment_id}"
-    work = _WorkFile(folder, name)
-    with work:
-        onsets = {spec.onset for spec in forks if spec.onset}
-        trace, snapshots = _train_twin(plan, run, work.path, twin, onsets, make_monitor)
-        if twin is not None:
-            yield _finish(plan, twin, work.path, trace, trace, folder)
-    for spec in forks:
-        assert spec.onset is not None
-        with _WorkFile(folder, spec.experiment_id) as work:
-            own = _train_fork(plan, run, work.path, spec, snapshots[spec.onset], name if twin else None, make_monitor)
-            yield _finish(plan, spec, work.path, own, trace, folder)
+    """Train runs that share their healthy steps, and write their logs; yields each when its log is whole."""
+    twin = next((spec.experiment_id for spec in specs if spec.onset is None), None)
+    branches = [_branch(plan, spec, None if spec.onset is None else twin) for spec in specs]
+    make_run = partial(fresh_run, plan, specs[0])
+    for recorded in record_group(make_run, plan, branches, folder, make_monitor=make_monitor):
+        yield _finished(recorded)
 
 
-class _WorkFile:
-    """The log while it is written; whoever resumes the study finds no half of a log under its name."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.path = folder / f".{name}.part"
-
-    def __enter__(self) -> _WorkFile:
-        self.path.unlink(missing_ok=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
-
-
-def _train_twin(
-    plan: RealStudyPlan, run: LiveRun, log: Path, spec: RealSpec | None, onsets: set[int], make_monitor: MakeMonitor
-) -> tuple[Trace, dict[int, Fork]]:
-    trace, snapshots = Trace(), {}
-    config = _config(plan, run, spec, None) if spec else {}
-    with watching(run, make_monitor(run, log, config)) as monitor:
-        for onset in sorted(onsets):
-            for _ in train(plan, run, monitor, trace, until=onset - 1):
-                pass
-            snapshots[onset] = Fork.of(run, monitor, log, trace)
-        if spec is None:
-            monitor.detach()  # nobody reads the rest
-        for _ in train(plan, run, monitor, trace, until=plan.steps):
-            pass
-    return trace, snapshots
-
-
-def _train_fork(
-    plan: RealStudyPlan,
-    run: LiveRun,
-    log: Path,
-    spec: RealSpec,
-    fork: Fork,
-    twin: str | None,
-    make_monitor: MakeMonitor,
-) -> Trace:
-    run.load_state_dict(fork.run)
-    trace, config = fork.trace.copy(), _config(plan, run, spec, twin)
-    write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
-    monitor = make_monitor(run, log, config)
-    with watching(run, monitor):
-        fork.go_on(monitor)
-        fault = spec.make_fault()
-        if fault is not None:
-            train_with_fault(plan, run, monitor, trace, fault, f"{spec.fault} ({spec.severity}) begins")
-        elif spec.disturbance is not None:
-            with DISTURBANCES[spec.disturbance].disturb(run):
-                for _ in train(plan, run, monitor, trace, until=plan.steps):
-                    pass
-    return trace
+def _branch(plan: RealStudyPlan, spec: RealSpec, twin: str | None) -> Branch:
+    return Branch(
+        name=spec.experiment_id,
+        config=lambda run: _config(plan, run, spec, twin),
+        onset=spec.onset,
+        fault=spec.make_fault(),
+        details=f"{spec.fault} ({spec.severity}) begins",
+        change=DISTURBANCES[spec.disturbance].disturb if spec.disturbance else None,
+    )
 
 
 def _config(plan: RealStudyPlan, run: LiveRun, spec: RealSpec, twin: str | None) -> dict[str, Any]:
-    fault = spec.make_fault()
-    injection = {
-        "type": fault.label if fault else NO_FAULT,
-        "severity": spec.severity if fault else None,
-        "trigger_step": spec.onset if fault else None,
-        "params": fault.parameters if fault else {},
-    }
     own = {
         "experiment_id": spec.experiment_id,
         "model_type": spec.model,
@@ -173,40 +82,19 @@ def _config(plan: RealStudyPlan, run: LiveRun, spec: RealSpec, twin: str | None)
         "batch_size": plan.rows,
         "sequence_length": plan.length,
         "learning_rate": run.config.learning_rate,
-        "fault_injection": injection,
+        "fault_injection": fault_entry(spec.make_fault(), spec.severity, spec.onset),
         "disturbance": described(spec.disturbance, spec.onset) if spec.disturbance else None,
         "twin": twin,
     }
-    thresholds = {name: make_detector(name).threshold for name in LOGGED_DETECTORS}
-    return start_config(run.model, thresholds, vocabulary_of(run.model), plan.workers, own)
+    return log_config(run, own)
 
 
-def _finish(plan: RealStudyPlan, spec: RealSpec, work: Path, own: Trace, twin: Trace, folder: Path) -> Finished:
-    """Judge the run, end its log, and give it its name."""
-    steps = sorted(twin.held_out)
-    held_out = [own.held_out.get(step, math.nan) for step in steps]
-    reference = [twin.held_out[step] for step in steps]
-    outcome = judge(
-        held_out,
-        reference,
-        steps,
-        non_finite_step=own.non_finite_step,
-        worker_lost_step=own.worker_lost_step,
-        faulty=spec.fault != NO_FAULT,
-    )
-    truth = {"event": "HELD_OUT", "step": own.last_step, "steps": steps}
-    truth |= {"held_out": _plain(held_out), "twin": _plain(reference)}
-    end = terminal_event(outcome.kind, outcome.failure_step, outcome.reason, plan.steps)
-    content = work.read_bytes() + encode_event(truth) + encode_event(end)
-    write_atomically(folder / f"{spec.experiment_id}.jsonl", content)
+def _finished(recorded: RecordedRun) -> Finished:
+    """The entry of a run in the manifest."""
+    content, outcome = recorded.log.read_bytes(), recorded.judgement.outcome
     records = content.count(b'\n{"event":"METRICS"')
     digest = hashlib.sha256(content).hexdigest()
-    return Finished(spec.experiment_id, digest, len(content), records, outcome.kind, outcome.failure_step)
-
-
-def _plain(losses: Sequence[float]) -> list[float | None]:
-    """For JSON: six decimals; what is not finite, or was not lived to see, is null."""
-    return [round(loss, 6) if math.isfinite(loss) else None for loss in losses]
+    return Finished(recorded.name, digest, len(content), records, outcome.kind, outcome.failure_step)
 
 
 Task = tuple[RealStudyPlan, Sequence[RealSpec], Path, tuple[Path, ...], MakeMonitor]

@@ -52,7 +52,7 @@ SCHEMA_VERSION = 1
 ORDER: tuple[Stage, ...] = ("forward", "backward", "memory", "backward", "forward", "payload")
 """Stages of the injections that are drawn, again and again: a third in each pass, a sixth in memory, in the payload."""
 ONSETS = (81, 101, 121, 141)
-"""Struck steps: the learning rate is constant and the detectors have warmed up."""
+"""InjectionResult steps: the learning rate is constant and the detectors have warmed up."""
 TOP_CARDS = 4
 """So often the top bit of the exponent lies in a deck of bits: nearly all that does harm is there."""
 MANTISSA_STRIDE = 3
@@ -97,7 +97,7 @@ class Campaign:
 
     @property
     def onsets(self) -> tuple[int, ...]:
-        """The struck steps, each once."""
+        """The faulty steps, each once."""
         return tuple(sorted({injection.step for injection in self.injections}))
 
     @property
@@ -107,7 +107,7 @@ class Campaign:
 
     def save(self, path: str | Path) -> None:
         """One injection a line, so that a difference of two campaigns can be read."""
-        lines = ",\n".join("    " + json.dumps(_told(injection), ensure_ascii=False) for injection in self.injections)
+        lines = ",\n".join("    " + json.dumps(injection.fields(), ensure_ascii=False) for injection in self.injections)
         head = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self.settings)}, indent=2)[:-2]
         write_atomically(Path(path), f'{head},\n  "injections": [\n{lines}\n  ]\n}}\n'.encode())
 
@@ -129,11 +129,6 @@ class Campaign:
             settings=_made(Settings, content, path),
             injections=tuple(_made(Injection, item, path) for item in injections),
         )
-
-
-def _told(injection: Injection) -> dict[str, Any]:
-    """Without what it does not have."""
-    return {name: value for name, value in asdict(injection).items() if value is not None}
 
 
 def _made(kind: type[Any], content: Any, path: str | Path) -> Any:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 STAGES = ("forward", "backward", "memory", "payload")
-OF_THE_DRAW = ("injections", "onsets", "stages", "bits")
-DRAWN = (*OF_THE_DRAW, "seed", "model", "dtype", "window")
+DRAW_OPTIONS = ("injections", "onsets", "stages", "bits")
+CAMPAIGN_OPTIONS = (*DRAW_OPTIONS, "seed", "model", "dtype", "window")
 """Options that a campaign from a file has already decided."""
 
 
@@ -45,7 +45,7 @@ def parser() -> Parser:
     )
     p.add_argument("--dtype", choices=DTYPES, help="of the passes (default: float32)")
     p.add_argument("--window", type=whole_number(5), metavar="STEPS", help="steps watched after a flip (default: 60)")
-    onsets = "struck steps (default: 81 101 121 141)"
+    onsets = "faulty steps (default: 81 101 121 141)"
     p.add_argument("--onsets", type=whole_number(2), nargs="+", metavar="STEP", help=onsets)
     p.add_argument("--stages", choices=STAGES, nargs="+", help="where flips happen (default: a mixture of all)")
     bits = "bits to flip, 0 is the lowest of the mantissa (default: a mixture with many top bits of the exponent)"
@@ -59,9 +59,9 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Parse, draw or load, strike, write, show."""
+    """Parse, draw or load, inject, write, show."""
     args = parser().parse_args(argv)
-    given = {name: value for name in DRAWN if (value := getattr(args, name)) is not None}
+    given = {name: value for name in CAMPAIGN_OPTIONS if (value := getattr(args, name)) is not None}
     if args.campaign is not None and given:
         raise UserError(f"--campaign decides {', '.join(given)} already; leave --{next(iter(given))} out")
     try:
@@ -100,6 +100,6 @@ def _campaign(path: Path | None, given: dict[str, object]) -> Campaign:
 
     if path is not None:
         return Campaign.load(path)
-    drawn = {name: given.pop(name) for name in OF_THE_DRAW if name in given}
+    drawn = {name: given.pop(name) for name in DRAW_OPTIONS if name in given}
     settings = Settings(**given)  # type: ignore[arg-type]
     return Campaign.drawn(settings, seed=settings.seed, **drawn)  # type: ignore[arg-type]

@@ -22,42 +22,42 @@ from studies.sdc.plan import Injection
 def injecting(run: LiveRun, injection: Injection) -> Iterator[None]:
     """Flip the bit in its step, as long as the context lasts; the place stands in the log (event CORRUPTION).
 
-    A step that is computed again is not struck again: the flip is transient. Enter it before whatever watches the
-    gradients of the workers, so that these hooks see a struck payload.
+    A step that is computed again is not hit again: the flip is transient. Enter it before whatever watches the
+    gradients of the workers, so that these hooks see a changed payload.
 
     Raises
     ------
     UserError
         For a tensor, element, bit or product that the run does not have: on entering, or when the step comes.
     """
-    striker = _Striker(run, injection)
+    bit_flip = _BitFlip(run, injection)
     with ExitStack() as stack:
         if injection.stage == "memory":
-            _strike_memory(stack, run, injection, striker)
+            _inject_memory(stack, run, injection, bit_flip)
         elif injection.stage == "payload":
-            _strike_payload(stack, run, injection, striker)
+            _inject_payload(stack, run, injection, bit_flip)
         else:
-            _strike_product(stack, run, injection, striker)
+            _inject_product(stack, run, injection, bit_flip)
         yield
 
 
-class _Striker:
+class _BitFlip:
     """Knows whether a flip is due, flips and notes it."""
 
     def __init__(self, run: LiveRun, injection: Injection) -> None:
         self._run, self._injection = run, injection
-        self._struck: set[int] = set()
+        self._hit_steps: set[int] = set()
 
     def is_due(self) -> bool:
-        """Whether this step is to be struck and has not been."""
+        """Whether this step is to be hit and has not been."""
         step, injection = self._run.step, self._injection
-        if step in self._struck or step < injection.step:
+        if step in self._hit_steps or step < injection.step:
             return False
         return step == injection.step or (
             injection.recurs > 0 and self._run.rng("sdc/recurs").random() < injection.recurs
         )
 
-    def strike(self, tensor: Tensor) -> None:
+    def apply(self, tensor: Tensor) -> None:
         """Flip the bit in place."""
         injection = self._injection
         if injection.element >= tensor.numel() or injection.bit >= float_format(tensor.dtype).bits:
@@ -65,7 +65,7 @@ class _Striker:
                 f"{injection.tensor} has {tensor.numel()} numbers of type {float_format(tensor.dtype).name}; "
                 f"element {injection.element}, bit {injection.bit} is not there"
             )
-        self._struck.add(self._run.step)
+        self._hit_steps.add(self._run.step)
         index = tuple(int(number) for number in np.unravel_index(injection.element, tuple(tensor.shape)))
         where: dict[str, Any] = {
             name: value
@@ -75,14 +75,14 @@ class _Striker:
         note_flip(self._run, tensor, index, flip_bit(tensor, index, injection.bit), where)
 
 
-def _strike_memory(stack: ExitStack, run: LiveRun, injection: Injection, striker: _Striker) -> None:
+def _inject_memory(stack: ExitStack, run: LiveRun, injection: Injection, bit_flip: _BitFlip) -> None:
     _parameter(run, injection)
 
     def flip(batch: Batch | None = None) -> Batch | None:
-        if striker.is_due():
+        if bit_flip.is_due():
             tensor = _memory(run, injection)()
             if tensor is not None:
-                striker.strike(tensor)
+                bit_flip.apply(tensor)
         return batch
 
     stack.enter_context(run.at("gradients" if injection.target == "gradient" else "batch", flip))
@@ -98,7 +98,7 @@ def _memory(run: LiveRun, injection: Injection) -> Fetch:
     return found
 
 
-def _strike_payload(stack: ExitStack, run: LiveRun, injection: Injection, striker: _Striker) -> None:
+def _inject_payload(stack: ExitStack, run: LiveRun, injection: Injection, bit_flip: _BitFlip) -> None:
     parameter, current = _parameter(run, injection), -1
 
     def begin(worker: int) -> None:
@@ -106,8 +106,8 @@ def _strike_payload(stack: ExitStack, run: LiveRun, injection: Injection, strike
         current = worker
 
     def change(gradient: Tensor) -> None:
-        if current == injection.worker and striker.is_due():
-            striker.strike(gradient)
+        if current == injection.worker and bit_flip.is_due():
+            bit_flip.apply(gradient)
 
     stack.enter_context(run.at("micro_batch", begin))
     stack.enter_context(changed_payload(parameter, change))
@@ -120,14 +120,14 @@ def _parameter(run: LiveRun, injection: Injection) -> Any:
     return parameters[injection.tensor]
 
 
-def _strike_product(stack: ExitStack, run: LiveRun, injection: Injection, striker: _Striker) -> None:
+def _inject_product(stack: ExitStack, run: LiveRun, injection: Injection, bit_flip: _BitFlip) -> None:
     assert injection.call is not None and injection.stage in ("forward", "backward")
     active = stack.enter_context(ExitStack())
 
     def begin(worker: int) -> None:
         active.close()
-        if worker == injection.worker and striker.is_due():
-            active.enter_context(ProductFlip(injection.stage, injection.call, striker.strike))  # type: ignore[arg-type]
+        if worker == injection.worker and bit_flip.is_due():
+            active.enter_context(ProductFlip(injection.stage, injection.call, bit_flip.apply))  # type: ignore[arg-type]
 
     stack.enter_context(run.at("micro_batch", begin))
     stack.enter_context(run.at("gradients", active.close))

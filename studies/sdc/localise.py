@@ -63,7 +63,7 @@ Worker = int
 
 
 @dataclass
-class Witness:
+class StepChecksums:
     """Checksums of one computation of a step."""
 
     memory: dict[str, int] = field(default_factory=dict)
@@ -79,22 +79,22 @@ class Witness:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Of one struck step."""
+class StepEvidence:
+    """Both computations of one faulty step."""
 
     stored: dict[str, int]
     """Checksums of the memory when the step before was finished."""
-    struck: Witness
-    again: Witness
+    injected: StepChecksums
+    recomputed: StepChecksums
     """The same step computed once more from the memory as it then was."""
     disagreement: Disagreement
-    """Of the workers in the struck computation."""
+    """Of the workers in the first computation."""
     workers: tuple[int, ...]
     """Which workers the disagreement is about."""
 
 
-def gather_evidence(run: LiveRun, injection: Injection) -> Evidence:
-    """Strike the next step of a run and compute it once more, without an update.
+def gather_evidence(run: LiveRun, injection: Injection) -> StepEvidence:
+    """Inject into the next step of a run and compute it once more, without an update.
 
     What the injection changed in memory stays changed: load a snapshot before the run is gone on with.
     """
@@ -102,55 +102,55 @@ def gather_evidence(run: LiveRun, injection: Injection) -> Evidence:
     with ExitStack() as stack:
         stack.enter_context(injecting(run, injection))  # first, so that all others see what it does
         workers = stack.enter_context(watching_workers(run))
-        struck = _witnessed(run)
+        injected = _computed_with_checksums(run)
         disagreement = workers.last
-        again = _witnessed(run)
-    return Evidence(stored, struck, again, disagreement, workers.workers)
+        recomputed = _computed_with_checksums(run)
+    return StepEvidence(stored, injected, recomputed, disagreement, workers.workers)
 
 
-def _witnessed(run: LiveRun) -> Witness:
-    with _watched(run) as witness:
+def _computed_with_checksums(run: LiveRun) -> StepChecksums:
+    with _checksums_of(run) as checksums:
 
         def look() -> None:
             for name, parameter in run.model.named_parameters():
                 if parameter.grad is not None:
-                    witness.gradients[name] = checksum(parameter.grad)
+                    checksums.gradients[name] = checksum(parameter.grad)
 
         with rehearsing(run, look):
             run.train_step()
-    return witness
+    return checksums
 
 
 @contextmanager
-def _watched(run: LiveRun) -> Iterator[Witness]:
+def _checksums_of(run: LiveRun) -> Iterator[StepChecksums]:
     """Hooks on every module and parameter, as long as the context lasts."""
-    witness, current = Witness(), -1
+    checksums, current = StepChecksums(), -1
 
     def begin(worker: int) -> None:
         nonlocal current
         current = worker
 
     def remember(batch: Batch) -> Batch:
-        witness.memory = memory_of(run)
+        checksums.memory = memory_of(run)
         return batch
 
     def output_of(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, given: Any, result: Any) -> None:
             tensor = result[0] if isinstance(result, tuple) and result else result
             if isinstance(tensor, Tensor) and tensor.is_floating_point():
-                witness.outputs[current, name] = checksum(tensor)
+                checksums.outputs[current, name] = checksum(tensor)
 
         return hook
 
     def gradient_of(name: str) -> Callable[[Tensor], None]:
         def hook(gradient: Tensor) -> None:
-            witness.contributions[current, name] = checksum(gradient)
+            checksums.contributions[current, name] = checksum(gradient)
 
         return hook
 
     def logits(module: nn.Module, given: Any, result: Tensor) -> None:
         largest = float(result.detach().float().abs().max())
-        witness.largest_logit = max(witness.largest_logit, math.inf if math.isnan(largest) else largest)
+        checksums.largest_logit = max(checksums.largest_logit, math.inf if math.isnan(largest) else largest)
 
     with ExitStack() as stack:
         stack.enter_context(run.at("batch", remember))
@@ -162,7 +162,7 @@ def _watched(run: LiveRun) -> Iterator[Witness]:
                 stack.callback(parameter.register_hook(gradient_of(name)).remove)
         head = run.model.get_output_embeddings()  # type: ignore[operator]
         stack.callback(head.register_forward_hook(logits).remove)
-        yield witness
+        yield checksums
 
 
 Key = TypeVar("Key")
@@ -190,7 +190,7 @@ class Diagnosis:
         return tuple(dict.fromkeys(layer_of(name) for name in self.tensors))
 
 
-def localise(evidence: Evidence, products: Sequence[Product]) -> Diagnosis:
+def localise(evidence: StepEvidence, products: Sequence[Product]) -> Diagnosis:
     """Name the place.
 
     1. Memory that is not what it was when the last step ended: that tensor. (Recomputing it agrees with itself.)
@@ -208,19 +208,19 @@ def localise(evidence: Evidence, products: Sequence[Product]) -> Diagnosis:
     products
         Of a pass of the healthy model: :func:`studies.sdc.products.products_of`.
     """
-    struck, again = evidence.struck, evidence.again
-    changed = _differing(evidence.stored, struck.memory)
+    injected, recomputed = evidence.injected, evidence.recomputed
+    changed = _differing(evidence.stored, injected.memory)
     if changed:
         return Diagnosis("memory", tensors=tuple(_without_state(name) for name in changed))
-    outputs = _differing(struck.outputs, again.outputs)
+    outputs = _differing(injected.outputs, recomputed.outputs)
     if outputs:
         first = outputs[0][1]
         tensors = [item.tensor for item in products if item.stage == "forward" and item.seen_in == first]
         return Diagnosis("forward", _workers(outputs), tuple(dict.fromkeys(tensors)) or (first,))
-    contributions = _differing(struck.contributions, again.contributions)
+    contributions = _differing(injected.contributions, recomputed.contributions)
     if contributions:
         return Diagnosis("backward", _workers(contributions), _behind({name for _, name in contributions}, products))
-    sums = _differing(struck.gradients, again.gradients)
+    sums = _differing(injected.gradients, recomputed.gradients)
     return Diagnosis("memory", tensors=tuple(sums)) if sums else Diagnosis(None)
 
 
@@ -248,7 +248,7 @@ def _without_state(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Marks:
+class DiagnosisScore:
     """A diagnosis against the truth; None: the injection has no such thing, or nothing was to be seen."""
 
     visible: bool
@@ -260,10 +260,10 @@ class Marks:
     """How many tensors were named."""
 
 
-def marked(diagnosis: Diagnosis, truth: Injection) -> Marks:
+def score_diagnosis(diagnosis: Diagnosis, truth: Injection) -> DiagnosisScore:
     """Score a diagnosis."""
     if not diagnosis.visible:
-        return Marks(False, None, None, None, 0)
+        return DiagnosisScore(False, None, None, None, 0)
     worker = None if truth.worker is None else diagnosis.workers == (truth.worker,)
     layer = diagnosis.layers == (truth.layer,)
-    return Marks(True, worker, layer, truth.tensor in diagnosis.tensors, len(diagnosis.tensors))
+    return DiagnosisScore(True, worker, layer, truth.tensor in diagnosis.tensors, len(diagnosis.tensors))

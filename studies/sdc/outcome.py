@@ -18,7 +18,7 @@ DEFINITIONS = (
     "NaN: a loss is not finite; dead: nothing is learned in the last 5 steps; diverged: held-out loss more than 5 % "
     "above the twin's at the end of the window; spike: loss 5 % above the twin's, gradient norm or logits twice "
     "theirs, or a gradient that is not finite, and healed; benign: none of these. Harmful: NaN, dead, diverged, or a "
-    "spike that was more than a wrong reading of the struck step (a gradient was not finite or its norm twice theirs, "
+    "spike that was more than a wrong reading of the faulty step (a gradient was not finite or its norm twice theirs, "
     "or a held-out or later loss 5 % above) and left the weights more than 1 % of the twin's way off."
 )
 
@@ -32,9 +32,9 @@ SCORED = (
 )  # fmt: skip
 """Detectors that are scored, at their published thresholds; nothing is fitted to flips."""
 WITHIN_STEPS = 10
-"""A detector has seen a flip if it alarms within so many steps, the struck one included."""
+"""A detector has seen a flip if it alarms within so many steps, the faulty one included."""
 
-OF_THE_CLOCK = ("step_time_s", "step_time_max_s", "lambda", "hardware_events")
+CLOCK_MEASUREMENTS = ("step_time_s", "step_time_max_s", "lambda", "hardware_events")
 """Measurements that tell how busy the machine was: no flip shows in them, and no two runs share them."""
 
 Alarms = dict[str, np.ndarray]
@@ -62,7 +62,7 @@ def judged_steps_of(observations: Observations) -> dict[str, tuple[int, int]]:
 def _scores(name: str, observations: Observations) -> tuple[np.ndarray, float]:
     """Scores and threshold of a detector."""
     detector = make_detector(name)
-    kept = {key: column for key, column in observations.columns.items() if key not in OF_THE_CLOCK}
+    kept = {key: column for key, column in observations.columns.items() if key not in CLOCK_MEASUREMENTS}
     return detector.score_run(Observations(observations.step, kept, observations.evaluated)), detector.threshold
 
 
@@ -79,10 +79,10 @@ def first_seen(own: Alarms, twin: Alarms, onset: int) -> Mapping[str, int | None
     return delays
 
 
-Outcome = Literal["benign", "spike", "diverged", "non_finite", "dead"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+FlipOutcome = Literal["benign", "spike", "diverged", "non_finite", "dead"]
+OUTCOMES: tuple[FlipOutcome, ...] = get_args(FlipOutcome)
 """As they are drawn. Not ``nan``, which readers of CSV files take for a missing value."""
-LASTING: tuple[Outcome, ...] = ("diverged", "non_finite", "dead")
+LASTING: tuple[FlipOutcome, ...] = ("diverged", "non_finite", "dead")
 """Those that do not heal within the window."""
 SPIKE_FACTOR = 2.0
 """A gradient norm so many times the twin's largest, or a largest logit so many times its healthy value, is a spike."""
@@ -95,10 +95,10 @@ EQUAL_NATS = Numerics().tolerance_nats
 
 
 @dataclass(frozen=True)
-class Consequences:
+class FlipEffect:
     """What a flip did to the run in the window after it."""
 
-    outcome: Outcome
+    outcome: FlipOutcome
     largest_excess: float
     """Largest of (held-out loss / twin's − 1) over the judged steps; infinite where it was not finite."""
     end_excess: float
@@ -106,12 +106,12 @@ class Consequences:
     largest_loss_excess: float
     """Largest of (training loss / twin's in the same step − 1), which has the same batch."""
     later_loss_excess: float
-    """The same without the struck step, whose own loss may be a wrong reading and nothing more; NaN if it ended there.
+    """The same without the faulty step, whose own loss may be a wrong reading and nothing more; NaN if it ended there.
     """
     largest_norm_factor: float
     """Largest gradient norm over the twin's largest; infinite where a gradient was not finite."""
     logit_factor: float
-    """Largest absolute logit of the struck step over what it should have been."""
+    """Largest absolute logit of the faulty step over what it should have been."""
     weights_distance: float
     """Euclidean distance of all weights from the twin's at the end of the window, over the way that the twin's went in
     it; NaN if the run ended early."""
@@ -120,10 +120,10 @@ class Consequences:
     def harmful(self) -> bool:
         """Whether the flip did harm to the run, and was not only to be seen.
 
-        It lasted (:data:`LASTING`); or the weights at the end of the window are others, and the update of the struck
+        It lasted (:data:`LASTING`); or the weights at the end of the window are others, and the update of the faulty
         step was lost or far too large (a gradient that is not finite, or a norm above twice the twin's largest), or a
         held-out loss, or the loss of a later step, lies more than 5 % above the twin's. A wrong loss or logit of the
-        struck step alone is a wrong reading.
+        faulty step alone is a wrong reading.
         """
         if self.outcome in LASTING:
             return True
@@ -132,7 +132,7 @@ class Consequences:
         return self.outcome != "benign" and (lost or later) and not self.weights_distance <= WEIGHTS_MATTER
 
 
-def consequences(
+def flip_effect(
     own: Observations,
     twin: Observations,
     held_out: Mapping[int, float],
@@ -142,7 +142,7 @@ def consequences(
     end: int,
     logit_factor: float,
     weights_distance: float,
-) -> Consequences:
+) -> FlipEffect:
     """Judge a run from its records and its held-out losses.
 
     ======== ==========================================================================================================
@@ -152,7 +152,7 @@ def consequences(
     diverged at the end of the window the held-out loss lies more than 5 % above the twin's
     spike    none of these, but in some step of the window the held-out loss or the loss of the step lies more than 5 %
              above the twin's in the same step, or a gradient is not finite, or its norm is above twice the twin's
-             largest (window and 50 steps before), or the largest logit of the struck step is above twice its healthy
+             largest (window and 50 steps before), or the largest logit of the faulty step is above twice its healthy
              value
     benign   nothing of the kind
     ======== ==========================================================================================================
@@ -160,13 +160,13 @@ def consequences(
     Parameters
     ----------
     own, twin
-        Records of the struck run and of the twin.
+        Records of the run with the flip and of the twin.
     held_out, twin_held_out
         Step → held-out loss, nats.
     onset, end
         First and last step of the window.
     logit_factor
-        Of the struck step: largest absolute logit over that of its recomputation.
+        Of the faulty step: largest absolute logit over that of its recomputation.
     weights_distance
         At the end of the window.
     """
@@ -180,7 +180,7 @@ def consequences(
     seen = [value for step, value in zip(judged, excesses, strict=True) if step in held_out]
     excess, loss_excess = max(seen, default=math.nan), _largest(loss_excesses)
     outcome = _outcome(mine, theirs, held_out, (excess, excesses[-1], loss_excess, norm_factor, logit_factor))
-    return Consequences(
+    return FlipEffect(
         outcome=outcome,
         largest_excess=excess,
         end_excess=excesses[-1],
@@ -194,7 +194,7 @@ def consequences(
 
 def _outcome(
     mine: Observations, theirs: Observations, held_out: Mapping[int, float], numbers: tuple[float, ...]
-) -> Outcome:
+) -> FlipOutcome:
     largest, end, loss, norm, logit = numbers
     if np.isinf(mine["training_loss"]).any() or not all(map(math.isfinite, held_out.values())):
         return "non_finite"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from rmetric.errors import UserError
 
@@ -31,10 +31,10 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the healthy run is trained, and how long a struck one is watched."""
+    """How the healthy run is trained, and how long one with a flip is watched."""
 
     model: str = "tiny-llama"
-    """One of the tiny models; attention is computed by two matrix products (``eager``), so that both can be struck."""
+    """One of the tiny models; attention is computed by two matrix products (``eager``), so that both can be hit."""
     seed: int = 0
     """Of the weights and of the batches."""
     dtype: str = "float32"
@@ -48,7 +48,7 @@ class Settings:
     learning_rate: float = 1e-3
     """After 20 steps of warm-up."""
     window: int = 60
-    """Steps from a flip to the end of its run, the struck step included."""
+    """Steps from a flip to the end of its run, the faulty step included."""
     judge_every: int = 5
     """Steps between held-out losses."""
     eval_every: int = 20
@@ -68,7 +68,7 @@ class Injection:
     """One flip of one bit of one number."""
 
     step: int
-    """The struck step, from 2."""
+    """The faulty step, from 2."""
     stage: Stage
     target: Target
     """What is hit; decides the stage."""
@@ -98,6 +98,10 @@ class Injection:
                 raise UserError(f"an injection in stage {self.stage} {'needs a' if there else 'has no'} {name}")
         if self.step < 2 or not 0.0 <= self.recurs <= 1.0 or self.element < 0 or self.bit < 0:
             raise UserError("an injection needs step ≥ 2, element ≥ 0, bit ≥ 0 and recurs from 0 to 1")
+
+    def fields(self) -> dict[str, Any]:
+        """Name → value, without what the injection does not have."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def transient(self) -> bool:

@@ -25,8 +25,8 @@ from studies.sdc.outcome import LASTING, OUTCOMES, SCORED, WITHIN_STEPS, judged_
 from studies.sdc.plan import STAGES
 
 if TYPE_CHECKING:
-    from studies.sdc.run import CampaignResult, Struck
-    from studies.sdc.twin import Healthy
+    from studies.sdc.run import CampaignResult, InjectionResult
+    from studies.sdc.twin import HealthyRepair
 
 
 from studies.sdc.outcome import BIT_ORDER, DEFINITIONS
@@ -41,10 +41,10 @@ def outcomes_frame(result: CampaignResult) -> pd.DataFrame:
     """One row an injection; what is not measured or has no meaning is missing.
 
     ``delay_<detector>``: steps from the flip to the first alarm, missing if it was not seen within 10 steps.
-    ``step_error``: the step that the earliest alarm names minus the struck one. ``worker_right``, ``layer_right``,
+    ``step_error``: the step that the earliest alarm names minus the faulty one. ``worker_right``, ``layer_right``,
     ``tensor_right``: the place found by computing the step again, against the truth.
     """
-    return pd.DataFrame([_row(struck) for struck in result.struck])
+    return pd.DataFrame([_row(item) for item in result.results])
 
 
 def bit_name(dtype: str, bit: int) -> str:
@@ -57,19 +57,19 @@ def bit_name(dtype: str, bit: int) -> str:
     return "s" if bit == width - 1 else f"e{bit - mantissa}" if bit >= mantissa else f"m{bit}"
 
 
-def _row(struck: Struck) -> dict[str, Any]:
-    injection, came, marks, repaired = struck.injection, struck.consequences, struck.marks, struck.repaired
-    found = struck.diagnosis
-    row: dict[str, Any] = {"number": struck.number, **vars(injection)}
-    row |= {"transient": injection.transient, "dtype": struck.dtype, "bit_part": struck.bit_part}
-    row |= {"bit_name": bit_name(struck.dtype, injection.bit), "before": struck.before, "after": struck.after}
-    row |= {**vars(came), "harmful": came.harmful}
-    row |= {f"delay_{name}": delay for name, delay in struck.delays.items()}
-    row |= {"disagreement": struck.disagreement, "disagreement_alarm": struck.disagreement_alarm}
-    row |= {"suspect": struck.suspect, "step_error": _step_error(struck), "visible": marks.visible}
+def _row(result: InjectionResult) -> dict[str, Any]:
+    injection, effect, score, repaired = result.injection, result.effect, result.diagnosis_score, result.repaired
+    found = result.diagnosis
+    row: dict[str, Any] = {"number": result.number, **vars(injection)}
+    row |= {"transient": injection.transient, "dtype": result.dtype, "bit_part": result.bit_part}
+    row |= {"bit_name": bit_name(result.dtype, injection.bit), "before": result.before, "after": result.after}
+    row |= {**vars(effect), "harmful": effect.harmful}
+    row |= {f"delay_{name}": delay for name, delay in result.delays.items()}
+    row |= {"disagreement": result.disagreement, "disagreement_alarm": result.disagreement_alarm}
+    row |= {"suspect": result.suspect, "step_error": _step_error(result), "visible": score.visible}
     row |= {"found_stage": found.stage, "found_workers": " ".join(map(str, found.workers))}
-    row |= {"found_tensors": " ".join(found.tensors), "named": marks.named}
-    row |= {"worker_right": marks.worker, "layer_right": marks.layer, "tensor_right": marks.tensor}
+    row |= {"found_tensors": " ".join(found.tensors), "named": score.named}
+    row |= {"worker_right": score.worker, "layer_right": score.layer, "tensor_right": score.tensor}
     row["repaired"] = None if repaired is None else repaired.identical
     row["repair_verdicts"] = "" if repaired is None else "; ".join(repaired.verdicts)
     row["repair_steps"] = "" if repaired is None else " ".join(map(str, repaired.steps))
@@ -77,10 +77,10 @@ def _row(struck: Struck) -> dict[str, Any]:
     return row
 
 
-def _step_error(struck: Struck) -> int | None:
-    """How far the step that the earliest alarm names is from the struck one; None without an alarm."""
-    named = [delay - LAG.get(name, 0) for name, delay in struck.delays.items() if delay is not None and name in TRUSTED]
-    return min([*named, *([0] if struck.disagreement_alarm else [])], default=None)
+def _step_error(result: InjectionResult) -> int | None:
+    """How far the step that the earliest alarm names is from the faulty one; None without an alarm."""
+    named = [delay - LAG.get(name, 0) for name, delay in result.delays.items() if delay is not None and name in TRUSTED]
+    return min([*named, *([0] if result.disagreement_alarm else [])], default=None)
 
 
 SENSITIVITY, BITS, DETECTION, LOCALISATION, REPAIR = (
@@ -103,8 +103,13 @@ def sensitivity_table(frame: pd.DataFrame, about: str) -> Table:
             key=lambda item: (STAGES.index(item[0][0]), item[0][1:]),
         )
     ]
-    columns = [Column("stage", "Stage"), Column("target", "Struck"), Column("kernel", "Kernel"), *_outcome_columns()]
-    caption = f"What came of single flipped bits, by what they struck. {about} {DEFINITIONS} {INTERVAL}"
+    columns = [
+        Column("stage", "Stage"),
+        Column("target", "InjectionResult"),
+        Column("kernel", "Kernel"),
+        *_outcome_columns(),
+    ]
+    caption = f"What came of single flipped bits, by what they result. {about} {DEFINITIONS} {INTERVAL}"
     return Table(SENSITIVITY, "Silent data corruption: sensitivity by kernel", caption, columns, rows)
 
 
@@ -223,12 +228,12 @@ def localisation_table(frame: pd.DataFrame, about: str) -> Table:
         Column("named", "Tensors named", 1),
     ]
     caption = (
-        "Where a flip was, found by computing the struck step once more and comparing checksums of module outputs, of "
+        "Where a flip was, found by computing the faulty step once more and comparing checksums of module outputs, of "
         "each worker's gradients and of their sum, and of the memory before the step with that at the end of the step "
         "before; share of right answers. Visible: something differed. Worker, layer, tensor: of the visible ones; the "
         "tensor counts as right if it is among those named, of which the last column has the mean. Step: of the "
         "harmful ones, those whose earliest alarm (all detectors but the R-Metric; workers' disagreement) names the "
-        f"struck step. {about} {INTERVAL}"
+        f"faulty step. {about} {INTERVAL}"
     )
     return Table(LOCALISATION, "Silent data corruption: where it was", caption, columns, rows)
 
@@ -251,7 +256,7 @@ def _localised(group: pd.DataFrame) -> dict[str, Cell]:
     }
 
 
-def repair_table(frame: pd.DataFrame, policy: Sequence[str], healthy: Healthy | None, about: str) -> Table:
+def repair_table(frame: pd.DataFrame, policy: Sequence[str], healthy: HealthyRepair | None, about: str) -> Table:
     """One row a kind of harmful flip."""
     tried = frame[frame["repaired"].notna()]
     kinds = {
@@ -281,7 +286,7 @@ def repair_table(frame: pd.DataFrame, policy: Sequence[str], healthy: Healthy | 
     return Table(REPAIR, "Silent data corruption: repaired", caption, columns, rows, _healthy_notes(healthy))
 
 
-def _healthy_notes(healthy: Healthy | None) -> list[str]:
+def _healthy_notes(healthy: HealthyRepair | None) -> list[str]:
     if healthy is None:
         return []
     bound = 100.0 * poisson_upper(healthy.false_repairs) / healthy.steps
@@ -296,7 +301,7 @@ def _healthy_notes(healthy: Healthy | None) -> list[str]:
 CAMPAIGN, OUTCOMES_CSV, SUMMARY = "campaign.json", "outcomes.csv", "summary.json"
 
 
-def write_results(result: CampaignResult, healthy: Healthy | None, out: Path, command: str) -> list[Table]:
+def write_results(result: CampaignResult, healthy: HealthyRepair | None, out: Path, command: str) -> list[Table]:
     """Tables, map, ``outcomes.csv``, ``campaign.json`` and, last, ``summary.json``; returns the tables for the screen.
 
     Parameters
@@ -336,9 +341,9 @@ def write_results(result: CampaignResult, healthy: Healthy | None, out: Path, co
 def healthy_alarms(result: CampaignResult) -> tuple[dict[str, int], dict[str, int]]:
     """Detector → steps of the twin above its threshold, and steps that it could judge; ``disagreement`` too."""
     from studies.sdc.gradients import NORM_FACTOR  # imports torch
-    from studies.sdc.twin import NAME
+    from studies.sdc.twin import TWIN_LOG
 
-    judged = judged_steps_of(read_run(result.out / NAME).observations)
+    judged = judged_steps_of(read_run(result.out / TWIN_LOG).observations)
     scores = np.array(list(result.twin.disagreement.values()))
     alarms = {name: above for name, (above, _) in judged.items()}
     steps = {name: known for name, (_, known) in judged.items()}
@@ -347,7 +352,7 @@ def healthy_alarms(result: CampaignResult) -> tuple[dict[str, int], dict[str, in
     return alarms, steps
 
 
-def summary(result: CampaignResult, frame: pd.DataFrame, healthy: Healthy | None, command: str) -> dict[str, Any]:
+def summary(result: CampaignResult, frame: pd.DataFrame, healthy: HealthyRepair | None, command: str) -> dict[str, Any]:
     """The figures that others read: ``repaired_share`` (0 to 1, of the harmful transient flips), and
     ``repair_overhead_pct`` (computations done twice in a healthy run, per cent); null where not measured."""
     tried = frame[frame["repaired"].notna() & frame["transient"].astype(bool)]
@@ -392,6 +397,6 @@ def _about(result: CampaignResult) -> str:
     onsets = ", ".join(map(str, result.campaign.onsets))
     return (
         f"{count:,} injections into {settings.model} ({settings.dtype}, seed {settings.seed}, {settings.workers} "
-        f"workers), struck at steps {onsets}, watched for {settings.window} steps. Top bits are drawn more often than "
+        f"workers), flipped at steps {onsets}, watched for {settings.window} steps. Top bits are drawn more often than "
         "their share of all bits, so sums over bits are those of this draw."
     )

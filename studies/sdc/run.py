@@ -1,38 +1,57 @@
-"""Run a campaign: each injection strikes a fork of the healthy twin, is watched, judged and repaired."""
+"""Run a campaign: each injection goes into a fork of the healthy twin, which is watched, judged and repaired."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from rmetric.errors import UserError
-from rmetric.files import write_atomically
+from rmetric.evaluation.ground_truth import NAN_LOSS
 from rmetric.live.run import LiveRun
 from rmetric.log_reader import read_run
-from rmetric.log_writer import encode_event, terminal_event
+from rmetric.log_writer import terminal_event
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.recompute_step import RecomputeStep
 from rmetric.monitor.repair.restore_state import RestoreState
 from rmetric.records import Event, Observations, Run
-from rmetric.twins.forks import Trace, train, watching
+from rmetric.twins.recording import append_events, resumed
+from rmetric.twins.snapshots import TruthRecord, train_to_end
 from studies.processes import in_fresh_processes
 from studies.sdc.campaign import Campaign, shared_run
 from studies.sdc.inject import injecting
-from studies.sdc.localise import Diagnosis, Evidence, Marks, digest, gather_evidence, localise, marked
-from studies.sdc.outcome import Alarms, Consequences, alarms_of, consequences, first_seen
+from studies.sdc.localise import (
+    Diagnosis,
+    DiagnosisScore,
+    StepEvidence,
+    digest,
+    gather_evidence,
+    localise,
+    score_diagnosis,
+)
+from studies.sdc.outcome import Alarms, FlipEffect, alarms_of, first_seen, flip_effect
 from studies.sdc.plan import Injection, Settings
 from studies.sdc.products import Product, products_of
-from studies.sdc.twin import NAME, PolicyFactory, Twin, Window, config_of, monitor_of, train_twin, weights_of
+from studies.sdc.twin import (
+    TWIN_LOG,
+    PolicyFactory,
+    Twin,
+    WindowSchedule,
+    config_of,
+    monitor_of,
+    train_twin,
+    weights_of,
+)
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairedRun:
     """The same injection once more, with a policy."""
 
     identical: bool
@@ -46,36 +65,36 @@ class Repaired:
 
 
 @dataclass(frozen=True)
-class Struck:
+class InjectionResult:
     """One injection and all that came of it."""
 
     number: int
     """Position in the campaign."""
     injection: Injection
     before: float
-    """The struck number."""
+    """The number that is hit."""
     after: float
     dtype: str
-    """Of the struck number."""
+    """Type of that number."""
     bit_part: str
     """What the bit belongs to: ``mantissa``, ``exponent`` or ``sign``."""
-    consequences: Consequences
+    effect: FlipEffect
     delays: Mapping[str, int | None]
     """Detector → steps until it saw the flip; None: not within 10 steps."""
     disagreement: float
-    """Score of the workers' disagreement in the struck step."""
+    """Score of the workers' disagreement in the faulty step."""
     disagreement_alarm: bool
     suspect: int | None
     """The worker that stands out most in it."""
     diagnosis: Diagnosis
-    marks: Marks
-    repaired: Repaired | None
+    diagnosis_score: DiagnosisScore
+    repaired: RepairedRun | None
     """None: not tried (nothing to repair, or no policy)."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """All that is needed to strike: one a process."""
+class CampaignWorker:
+    """All that is needed to inject: one a process."""
 
     settings: Settings
     run: LiveRun
@@ -89,96 +108,91 @@ class Bench:
     policy: PolicyFactory | None
 
     @classmethod
-    def of(
+    def with_log(
         cls, settings: Settings, twin: Twin, products: Sequence[Product], out: Path, policy: PolicyFactory | None
-    ) -> Bench:
+    ) -> CampaignWorker:
         """Reads the twin's log, which must be in ``out``."""
-        records = read_run(out / NAME).observations
+        records = read_run(out / TWIN_LOG).observations
         return cls(settings, shared_run(settings), twin, records, alarms_of(records), products, out, policy)
 
-    def strike(self, number: int, injection: Injection) -> Struck:
-        """Strike once, watch, judge, look for the place; with a policy, and if there is harm, once more with it."""
+    def inject(self, number: int, injection: Injection) -> InjectionResult:
+        """Inject once, watch, judge, look for the place; with a policy, and if there is harm, once more with it."""
         self.run.load_state_dict(self.twin.snapshots[injection.step].run)
         evidence = gather_evidence(self.run, injection)
-        log, trace, _ = self._train(number, injection, f"injection_{number:04}", None)
+        log, truth, _ = self._train(number, injection, f"injection_{number:04}", None)
         flip = log.first("CORRUPTION")
         if flip is None:
             raise UserError(f"injection {number} of the campaign hit nothing: {injection.tensor} was not computed")
-        healthy = max(evidence.again.largest_logit, torch.finfo(torch.float32).tiny)
-        logit_factor = evidence.struck.largest_logit / healthy
-        judged = self._judge(injection, log, trace, logit_factor)
+        healthy = max(evidence.recomputed.largest_logit, torch.finfo(torch.float32).tiny)
+        logit_factor = evidence.injected.largest_logit / healthy
+        judged = self._judge(injection, log, truth, logit_factor)
         diagnosis = localise(evidence, self.products)
-        return Struck(
+        return InjectionResult(
             number=number,
             injection=injection,
             before=_number(flip, "before"),
             after=_number(flip, "after"),
             dtype=flip["dtype"],
             bit_part=flip["bit_part"],
-            consequences=judged,
+            effect=judged,
             delays=first_seen(alarms_of(log.observations), self.alarms, injection.step),
             disagreement=evidence.disagreement.score,
             disagreement_alarm=evidence.disagreement.alarm,
             suspect=_worker(evidence),
             diagnosis=diagnosis,
-            marks=marked(diagnosis, injection),
+            diagnosis_score=score_diagnosis(diagnosis, injection),
             repaired=self._repair(number, injection, logit_factor) if self.policy and judged.harmful else None,
         )
 
     def _train(
         self, number: int, injection: Injection, name: str, policy: PolicyFactory | None
-    ) -> tuple[Run, Trace, Sequence[RepairRecord]]:
-        """From the snapshot to the end of the window; leaves the run there. Returns log, trace and interventions."""
-        fork, log = self.twin.snapshots[injection.step], self.out / f"{name}.jsonl"
-        run, trace, end = self.run.load_state_dict(fork.run), fork.trace.copy(), self._end(injection)
-        told = {key: value for key, value in asdict(injection).items() if value is not None}
-        config = config_of(run, self.settings, name, told)
-        write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + fork.log)
-        with injecting(run, injection):  # before the monitor, whose hooks are to see a struck payload
-            monitor = monitor_of(run, log, self.settings, name, told, policy)
-            with watching(run, monitor):
-                fork.go_on(monitor)
-                monitor.note("FAULT_INJECTED", step=injection.step, fault="SILENT_DATA_CORRUPTION", number=number)
-                for _ in train(Window.of(self.settings, end), run, monitor, trace, until=end):
-                    pass
-                repairs = monitor.repairs
-        kind = "failed" if trace.non_finite_step else "recovered"
-        with open(log, "ab") as file:
-            file.write(encode_event(terminal_event(kind, trace.non_finite_step, "NAN_LOSS", end)))
-        return read_run(log), trace, repairs
+    ) -> tuple[Run, TruthRecord, Sequence[RepairRecord]]:
+        """Train to the end of the window and leave the run there; returns log, truth and interventions."""
+        snapshot, log = self.twin.snapshots[injection.step], self.out / f"{name}.jsonl"
+        run, truth, end = self.run.load_state_dict(snapshot.run), snapshot.truth.copy(), self._end(injection)
+        config = config_of(run, self.settings, name, injection.fields())
+        make_monitor = partial(monitor_of, policy=policy)
+        # The injection before the monitor, whose hooks are to see a changed payload.
+        with injecting(run, injection), resumed(run, snapshot, log, config, make_monitor) as monitor:
+            monitor.note("FAULT_INJECTED", step=injection.step, fault="SILENT_DATA_CORRUPTION", number=number)
+            train_to_end(WindowSchedule.until(self.settings, end), run, monitor, truth)
+            repairs = monitor.repairs
+        kind = "failed" if truth.non_finite_step else "recovered"
+        append_events(log, terminal_event(kind, truth.non_finite_step, NAN_LOSS, end))
+        return read_run(log), truth, repairs
 
     def _end(self, injection: Injection) -> int:
         return injection.step + self.settings.window - 1
 
-    def _judge(self, injection: Injection, log: Run, trace: Trace, logit_factor: float) -> Consequences:
-        return consequences(
+    def _judge(self, injection: Injection, log: Run, truth: TruthRecord, logit_factor: float) -> FlipEffect:
+        return flip_effect(
             log.observations,
             self.records,
-            {step: loss for step, loss in trace.held_out.items() if step >= injection.step},
+            {step: loss for step, loss in truth.held_out.items() if step >= injection.step},
             self.twin.held_out,
             onset=injection.step,
             end=self._end(injection),
             logit_factor=logit_factor,
-            weights_distance=self._distance(injection, trace),
+            weights_distance=self._distance(injection, truth),
         )
 
-    def _distance(self, injection: Injection, trace: Trace) -> float:
+    def _distance(self, injection: Injection, truth: TruthRecord) -> float:
         """How far the weights are from the twin's, in units of the twin's own way."""
-        if trace.last_step < self._end(injection):
+        if truth.last_step < self._end(injection):
             return math.nan
         end = self.twin.ends[injection.step].weights
         model = self.twin.snapshots[injection.step].run["model"]
         begin = torch.cat([model[name].reshape(-1) for name, _ in self.run.model.named_parameters()])
         return float((weights_of(self.run) - end).norm() / (end - begin).norm())
 
-    def _repair(self, number: int, injection: Injection, logit_factor: float) -> Repaired:
-        log, trace, repairs = self._train(number, injection, f"injection_{number:04}_repaired", self.policy)
-        ended = trace.last_step == self._end(injection)
+    def _repair(self, number: int, injection: Injection, logit_factor: float) -> RepairedRun:
+        log, truth, repairs = self._train(number, injection, f"injection_{number:04}_repaired", self.policy)
+        ended = truth.last_step == self._end(injection)
         used = 1.0 if injection.step in {repair.step for repair in repairs} else logit_factor  # of the update's logits
-        outcome = self._judge(injection, log, trace, used).outcome
+        outcome = self._judge(injection, log, truth, used).outcome
         verdicts = tuple(f"{repair.policy}: {repair.verdict}" for repair in repairs)
         identical = ended and digest(self.run) == self.twin.ends[injection.step].digest
-        return Repaired(identical, verdicts, tuple(repair.step for repair in repairs), outcome)
+        return RepairedRun(identical, verdicts, tuple(repair.step for repair in repairs), outcome)
 
 
 def _number(event: Event, name: str) -> float:
@@ -187,7 +201,7 @@ def _number(event: Event, name: str) -> float:
     return float(value) if isinstance(value, int | float) else math.inf
 
 
-def _worker(evidence: Evidence) -> int | None:
+def _worker(evidence: StepEvidence) -> int | None:
     suspect = evidence.disagreement.suspect
     return None if suspect is None else evidence.workers[suspect]
 
@@ -203,7 +217,7 @@ class CampaignResult:
 
     campaign: Campaign
     twin: Twin
-    struck: tuple[Struck, ...]
+    results: tuple[InjectionResult, ...]
     """One an injection, in the order of the campaign."""
     policy: tuple[str, ...]
     """Names of the repair policies; empty: none."""
@@ -220,7 +234,7 @@ def run_campaign(
     policy: PolicyFactory | None = None,
     on_progress: Callable[[str, int], None] | None = None,
 ) -> CampaignResult:
-    """Train the healthy twin, then strike a fork of it for each injection.
+    """Train the healthy twin, then inject into a fork of it for each injection.
 
     Parameters
     ----------
@@ -242,16 +256,16 @@ def run_campaign(
     """
     began = time.perf_counter()
     progress = on_progress or (lambda what, count: None)
-    for old in (*out.glob("injection_*.jsonl"), out / NAME):
+    for old in (*out.glob("injection_*.jsonl"), out / TWIN_LOG):
         old.unlink(missing_ok=True)
     shared_run.cache_clear()
     run = shared_run(campaign.settings)
     products = products_of(run)
     twin = train_twin(campaign, run, out, policy, lambda steps: progress("twin", steps))
     names = tuple(type(part).__name__ for part in _parts(policy))
-    done: dict[int, Struck] = {}
-    for struck in _all(campaign, twin, products, out, policy, jobs):
-        done[struck.number] = struck
+    done: dict[int, InjectionResult] = {}
+    for item in _all(campaign, twin, products, out, policy, jobs):
+        done[item.number] = item
         progress("injection", 1)
     ordered = tuple(done[number] for number in range(len(campaign.injections)))
     return CampaignResult(campaign, twin, ordered, names, time.perf_counter() - began, out)
@@ -269,33 +283,33 @@ def _parts(policy: PolicyFactory | None) -> Sequence[Policy]:
 
 def _all(
     campaign: Campaign, twin: Twin, products: Sequence[Product], out: Path, policy: PolicyFactory | None, jobs: int
-) -> Iterator[Struck]:
+) -> Iterator[InjectionResult]:
     numbered = list(enumerate(campaign.injections))
     if jobs == 1 or len(numbered) <= TASK:
-        yield from _struck(Bench.of(campaign.settings, twin, products, out, policy), numbered)
+        yield from _results(CampaignWorker.with_log(campaign.settings, twin, products, out, policy), numbered)
         return
     packed = twin.packed()
     tasks = [
         (campaign.settings, packed, products, out, policy, part)
         for part in (numbered[first : first + TASK] for first in range(0, len(numbered), TASK))
     ]
-    for _, results in in_fresh_processes(strike_some, tasks, jobs):
+    for _, results in in_fresh_processes(inject_some, tasks, jobs):
         yield from results
 
 
-def strike_some(
+def inject_some(
     settings: Settings,
     packed: bytes,
     products: Sequence[Product],
     out: Path,
     policy: PolicyFactory | None,
     injections: Sequence[Numbered],
-) -> list[Struck]:
+) -> list[InjectionResult]:
     """Some injections, in another process."""
     shared_run(settings)
-    return list(_struck(Bench.of(settings, Twin.unpacked(packed), products, out, policy), injections))
+    return list(_results(CampaignWorker.with_log(settings, Twin.unpacked(packed), products, out, policy), injections))
 
 
-def _struck(bench: Bench, injections: Sequence[Numbered]) -> Iterator[Struck]:
+def _results(worker: CampaignWorker, injections: Sequence[Numbered]) -> Iterator[InjectionResult]:
     for number, injection in injections:
-        yield bench.strike(number, injection)
+        yield worker.inject(number, injection)

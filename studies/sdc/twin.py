@@ -1,4 +1,4 @@
-"""The healthy run of a campaign, its snapshots before every struck step, and what repair costs it."""
+"""The healthy run of a campaign: snapshots before every injection, the state it is compared with, cost of repair."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from torch import Tensor
 
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.recorder import start_config, vocabulary_of
 from rmetric.monitor.repair.policy import Policy
-from rmetric.twins.forks import Fork, Trace, train, watching
+from rmetric.twins import watching as twin_watching
+from rmetric.twins.recording import log_config, record_healthy
+from rmetric.twins.snapshots import Snapshot
+from rmetric.twins.watching import watching
 from studies.sdc.campaign import Campaign, fresh_run
 from studies.sdc.gradients import watching_workers
 from studies.sdc.localise import digest
@@ -25,42 +27,41 @@ from studies.sdc.plan import Settings
 
 PolicyFactory = Callable[[], Policy | tuple[Policy, ...]]
 """Makes a fresh policy for a monitor; a function of a module, so that other processes find it."""
-NAME = "twin.jsonl"
-"""Its log."""
+TWIN_LOG = "twin.jsonl"
 
 
 @dataclass(frozen=True)
-class Window:
-    """When a run is evaluated and judged, and where it ends; see :class:`rmetric.twins.forks.Schedule`."""
+class WindowSchedule:
+    """When a run is evaluated and judged, and where its window ends: a :class:`rmetric.twins.snapshots.Schedule`."""
 
     steps: int
     eval_every: int
     judge_every: int
 
     @classmethod
-    def of(cls, settings: Settings, last_step: int) -> Window:
-        """Of a run that ends at a step."""
+    def until(cls, settings: Settings, last_step: int) -> WindowSchedule:
+        """The schedule of a run that ends at a step."""
         return cls(last_step, settings.eval_every, settings.judge_every)
 
 
 @dataclass(frozen=True)
-class End:
+class WindowEnd:
     """A healthy run at the end of a window."""
 
     digest: str
-    """Of all parameters and of the optimizer's state."""
+    """Digest of all parameters and of the optimizer's state."""
     weights: Tensor
     """All parameters in one row."""
 
 
 @dataclass(frozen=True)
 class Twin:
-    """What the struck runs are forked from and compared with."""
+    """The healthy run, from which the runs with an injection are forked, and with which they are compared."""
 
-    snapshots: dict[int, Fork]
-    """By struck step: right before it."""
-    ends: dict[int, End]
-    """By struck step: at the end of its window."""
+    snapshots: dict[int, Snapshot]
+    """By step of an injection: right before it."""
+    ends: dict[int, WindowEnd]
+    """By step of an injection: at the end of its window."""
     held_out: dict[int, float]
     """Step → held-out loss, nats."""
     disagreement: dict[int, float]
@@ -69,10 +70,10 @@ class Twin:
     """Interventions of the policy, all of them false; 0 without a policy."""
 
     def packed(self) -> bytes:
-        """For another process."""
+        """The twin as bytes for another process."""
         buffer = io.BytesIO()
         plain = {
-            "snapshots": {step: fork.packed() for step, fork in self.snapshots.items()},
+            "snapshots": {step: snapshot.packed() for step, snapshot in self.snapshots.items()},
             "ends": {step: {"digest": end.digest, "weights": end.weights} for step, end in self.ends.items()},
             "held_out": self.held_out,
             "disagreement": self.disagreement,
@@ -83,34 +84,41 @@ class Twin:
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Twin:
-        """What :meth:`packed` has packed."""
+        """The twin that :meth:`packed` was called on."""
         parts = torch.load(io.BytesIO(packed), weights_only=True)
-        snapshots = {step: Fork.unpacked(fork) for step, fork in parts.pop("snapshots").items()}
-        return cls(snapshots, {step: End(**end) for step, end in parts.pop("ends").items()}, **parts)
+        snapshots = {step: Snapshot.unpacked(snapshot) for step, snapshot in parts.pop("snapshots").items()}
+        return cls(snapshots, {step: WindowEnd(**end) for step, end in parts.pop("ends").items()}, **parts)
 
 
 def train_twin(
     campaign: Campaign, run: LiveRun, out: Path, policy: PolicyFactory | None, progress: Callable[[int], None]
 ) -> Twin:
-    """Train the healthy run to the end of the last window, with a snapshot before every struck step."""
-    settings, trace = campaign.settings, Trace()
-    snapshots: dict[int, Fork] = {}
-    ends: dict[int, End] = {}
+    """Train the healthy run to the end of the last window, with a snapshot before every step of an injection."""
+    settings, log = campaign.settings, out / TWIN_LOG
+    ends: dict[int, WindowEnd] = {}
     scores: dict[int, float] = {}
-    stops = {step - 1 for step in campaign.onsets} | {step - 1 + settings.window for step in campaign.onsets}
-    window = Window.of(settings, campaign.last_step)
-    monitor = monitor_of(run, out / NAME, settings, "twin", None, policy)
+    monitor = monitor_of(run, log, config_of(run, settings, "twin", None), policy=policy)
     with watching_workers(run) as workers, watching(run, monitor):
-        for stop in sorted(stops):
-            for step in train(window, run, monitor, trace, until=stop):
-                scores[step] = workers.last.score
-                progress(1)
-            if stop + 1 in campaign.onsets:
-                snapshots[stop + 1] = Fork.of(run, monitor, out / NAME, trace)
-            if stop + 1 - settings.window in campaign.onsets:
-                ends[stop + 1 - settings.window] = End(digest(run), weights_of(run))
+
+        def on_step(step: int) -> None:
+            scores[step] = workers.last.score
+            progress(1)
+            onset = step + 1 - settings.window
+            if onset in campaign.onsets:
+                with monitor.paused():
+                    ends[onset] = WindowEnd(digest(run), weights_of(run))
+
+        truth, snapshots = record_healthy(
+            WindowSchedule.until(settings, campaign.last_step),
+            run,
+            monitor,
+            log,
+            onsets=campaign.onsets,
+            until=campaign.last_step,
+            on_step=on_step,
+        )
         repairs = len(monitor.repairs)
-    return Twin(snapshots, ends, dict(trace.held_out), scores, repairs)
+    return Twin(snapshots, ends, dict(truth.held_out), scores, repairs)
 
 
 def weights_of(run: LiveRun) -> Tensor:
@@ -118,29 +126,14 @@ def weights_of(run: LiveRun) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in run.model.parameters()])
 
 
-def monitor_of(
-    run: LiveRun,
-    log: Path,
-    settings: Settings,
-    name: str,
-    injection: dict[str, Any] | None,
-    policy: PolicyFactory | None,
-) -> TrainingMonitor:
-    """The monitor of the twin or of a struck run."""
-    return TrainingMonitor(
-        run.model,
-        run.optimizer,
-        log=log,
-        detectors=("numerics",),
-        config=config_of(run, settings, name, injection),
-        scaler=run.scaler,
-        hardware=False,
-        policy=policy() if policy is not None else None,
-    )
+def monitor_of(run: LiveRun, log: Path, config: dict[str, Any], *, policy: PolicyFactory | None) -> TrainingMonitor:
+    """The monitor of the twin or of a run with an injection: no hardware, and the policy that repairs."""
+    made = policy() if policy is not None else None
+    return twin_watching.monitor_of(run, log, config, detectors=("numerics",), hardware=False, policy=made)
 
 
 def config_of(run: LiveRun, settings: Settings, name: str, injection: dict[str, Any] | None) -> dict[str, Any]:
-    """``config`` of EXPERIMENT_START."""
+    """``config`` of EXPERIMENT_START; ``injection`` are its fields, ``None`` for a healthy run."""
     fault = {
         "type": "SILENT_DATA_CORRUPTION" if injection else "NONE",
         "severity": None,
@@ -159,7 +152,7 @@ def config_of(run: LiveRun, settings: Settings, name: str, injection: dict[str, 
         "learning_rate": settings.learning_rate,
         "fault_injection": fault,
     }
-    return start_config(run.model, {}, vocabulary_of(run.model), settings.workers, own)
+    return log_config(run, own, detectors=())
 
 
 BLOCK = 50
@@ -169,7 +162,7 @@ FALSE_VERDICTS = ("agrees", "random")
 
 
 @dataclass(frozen=True)
-class Healthy:
+class HealthyRepair:
     """A healthy run with a policy beside the same one without."""
 
     steps: int
@@ -186,7 +179,7 @@ class Healthy:
     """Processor time of the run with policy over that of the run without, both with a monitor, minus 1, per cent."""
 
 
-def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Healthy:
+def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> HealthyRepair:
     """Train twice for so many steps on one processor: with a monitor, and with a monitor that has the policy."""
     seconds = [0.0, 0.0]
     with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +187,7 @@ def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Health
         policies = (None, policy)
         logs = [Path(folder) / f"{index}.jsonl" for index in range(2)]
         monitors = [
-            monitor_of(run, log, settings, "healthy", None, made)
+            monitor_of(run, log, config_of(run, settings, "healthy", None), policy=made)
             for run, log, made in zip(runs, logs, policies, strict=True)
         ]
         for run, monitor in zip(runs, monitors, strict=True):
@@ -209,7 +202,7 @@ def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Health
         for monitor in monitors:
             monitor.close()
     agreed = sum(repair.verdict in FALSE_VERDICTS for repair in repairs)
-    return Healthy(
+    return HealthyRepair(
         steps=steps,
         suspicions=agreed,
         false_repairs=len(repairs) - agreed,

@@ -10,7 +10,8 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
-from studies.case_study import CaseStudy, CaseStudyPlan, run_case_study
+from studies.case_study.plan import CaseStudyPlan
+from studies.case_study.run import CaseStudy, run_case_study
 from tests.live.live import read
 
 FAULTS = ("LR_SPIKE:factor=300", "SILENT_DATA_CORRUPTION:target=weight,bit=2,persistence=transient", "NONE")

@@ -153,7 +153,7 @@ def test_files_and_screen(made: tuple[Path, str]) -> None:
 
 
 def test_help_tells_the_plan_s_own_defaults() -> None:
-    from studies.case_study import DEFAULT_FAULTS, CaseStudyPlan
+    from studies.case_study.plan import DEFAULT_FAULTS, CaseStudyPlan
 
     suite = importlib.import_module("studies.case_study.cli")
     tiny, other = CaseStudyPlan(), CaseStudyPlan(model="other/model")

@@ -13,9 +13,8 @@ from rmetric.evaluation.protocols import Timeline
 from rmetric.faults import NO_FAULT
 from rmetric.measurements import MECHANISM
 from rmetric.records import Run
-from studies.mechanism import GROUPS, WATCHED, Group, MechanismPlan, MechanismSpec
-from studies.mechanism.plan import strength_of
-from studies.mechanism.run import train_all
+from studies.mechanism.plan import GROUPS, Group, MechanismPlan, MechanismSpec, strength_of
+from studies.mechanism.run import WATCHED, train_all
 from studies.runner import run_study
 from tests.live.live import read
 

@@ -39,8 +39,8 @@ def test_the_default_suite_tells_of_the_others(main: Callable[[list[str]], int],
 
 def test_help_tells_the_plan_s_own_defaults() -> None:
     pytest.importorskip("torch", reason="the plan stands beside the training")
-    from studies.mechanism import MechanismPlan
     from studies.mechanism.cli import CPU_STEPS, parser
+    from studies.mechanism.plan import MechanismPlan
 
     helps = {action.dest: str(action.help) for action in parser()._actions}
     default, smoke = MechanismPlan(), MechanismPlan.smoke()
@@ -73,7 +73,7 @@ def test_a_tiny_study_from_training_to_figures(
     main: Callable[[list[str]], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     pytest.importorskip("torch", reason="real training needs torch")
-    from studies.mechanism import Group, MechanismPlan
+    from studies.mechanism.plan import Group, MechanismPlan
 
     small = (Group("tiny-llama", 4, ("LARGE_LR:factor=30",)),)
     smoke = MechanismPlan.smoke

@@ -19,10 +19,9 @@ from rmetric.faults import NO_FAULT
 from rmetric.live.run import LiveRun
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
-from studies.real_runs import MATRIX, TORCH, RealSpec, RealStudyPlan
 from studies.real_runs.disturbances import DISTURBANCES
-from studies.real_runs.plan import groups_of
-from studies.real_runs.run import OPTIMIZERS, fresh_run, train_group
+from studies.real_runs.plan import MATRIX, RealSpec, RealStudyPlan, groups_of
+from studies.real_runs.run import OPTIMIZERS, TORCH, fresh_run, train_group
 from studies.runner import MANIFEST, run_study
 from tests.live.live import read
 

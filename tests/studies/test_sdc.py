@@ -64,7 +64,7 @@ def test_a_share_has_an_interval_and_nothing_of_nothing_a_reason() -> None:
     assert share(0, 0).reason
 
 
-def test_sensitivity_counts_outcomes_by_what_was_struck(frame: pd.DataFrame) -> None:
+def test_sensitivity_counts_outcomes_by_what_was_hit(frame: pd.DataFrame) -> None:
     table = sensitivity_table(frame, "")
     assert [(row["stage"], row["kernel"], row["injections"]) for row in table.rows] == [
         ("forward", "scores", 1), ("backward", "mlp", 3), ("memory", "mlp", 1)

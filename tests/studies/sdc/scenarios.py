@@ -13,12 +13,12 @@ from rmetric.live.injection.workers import changed_payload
 from studies.sdc.gradients import GradientSketch, among_processes
 from tests.live.processes import main
 
-STRUCK = 1
-"""The process whose payload is struck."""
+FAULTY = 1
+"""The process whose payload is changed."""
 
 
 def payload(folder: Path, rank: int) -> dict[str, Any]:
-    """Two steps under DDP; in the second one process sends a struck gradient."""
+    """Two steps under DDP; in the second one process sends a changed gradient."""
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(8, 4))
     weight = model.module.weight
@@ -31,8 +31,8 @@ def payload(folder: Path, rank: int) -> dict[str, Any]:
     with GradientSketch(model) as sketch:
         backward()
         healthy = among_processes(sketch.take())
-    strike = (lambda sent: sent.mul_(1e6)) if rank == STRUCK else (lambda sent: None)
-    with changed_payload(weight, strike), GradientSketch(model) as sketch:
+    change = (lambda sent: sent.mul_(1e6)) if rank == FAULTY else (lambda sent: None)
+    with changed_payload(weight, change), GradientSketch(model) as sketch:
         backward()
         found = among_processes(sketch.take())
     assert bool(weight.grad.abs().max() > 1e5), "what was sent was not averaged"

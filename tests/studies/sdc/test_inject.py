@@ -86,7 +86,7 @@ def _hooks(run: LiveRun) -> list[int]:
     return [*modules, *parameters, sum(map(len, run._seams.values()))]
 
 
-def test_a_step_that_is_computed_again_is_not_struck_again(run: LiveRun) -> None:
+def test_a_step_that_is_computed_again_is_not_hit_again(run: LiveRun) -> None:
     losses = []
     with injecting(run, EVERYWHERE[0]):
         for _ in range(2):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmetric.records import Observations
-from studies.sdc.outcome import Consequences, consequences, first_seen
+from studies.sdc.outcome import FlipEffect, first_seen, flip_effect
 
 ONSET, END = 60, 79
 STEPS = np.arange(1, END + 1)
@@ -30,26 +30,26 @@ def _records(**changes: tuple[slice, float]) -> Observations:
 
 def _judged(
     own: Observations, held_out: dict[int, float] | None = None, logit: float = 1.0, distance: float = 0.5
-) -> Consequences:
+) -> FlipEffect:
     held_out = TWIN_HELD_OUT if held_out is None else held_out
-    return consequences(
+    return flip_effect(
         own, _records(), held_out, TWIN_HELD_OUT, onset=ONSET, end=END, logit_factor=logit, weights_distance=distance
     )
 
 
-STRUCK, LATER = slice(ONSET - 1, ONSET), slice(ONSET + 3, None)
+FAULTY, LATER = slice(ONSET - 1, ONSET), slice(ONSET + 3, None)
 
 
 @pytest.mark.parametrize(
     ("own", "outcome"),
     [
         (_records(), "benign"),
-        (_records(training_loss=(STRUCK, 3.1)), "benign"),
-        (_records(training_loss=(STRUCK, 3.2)), "spike"),
-        (_records(grad_norm=(STRUCK, 1.9)), "benign"),
-        (_records(grad_norm=(STRUCK, 2.1)), "spike"),
-        (_records(grad_norm=(STRUCK, math.inf)), "spike"),
-        (_records(non_finite_count=(STRUCK, 3.0)), "spike"),
+        (_records(training_loss=(FAULTY, 3.1)), "benign"),
+        (_records(training_loss=(FAULTY, 3.2)), "spike"),
+        (_records(grad_norm=(FAULTY, 1.9)), "benign"),
+        (_records(grad_norm=(FAULTY, 2.1)), "spike"),
+        (_records(grad_norm=(FAULTY, math.inf)), "spike"),
+        (_records(non_finite_count=(FAULTY, 3.0)), "spike"),
         (_records(training_loss=(LATER, math.inf)), "non_finite"),
         (_records(grad_norm=(LATER, 0.0)), "dead"),
         (_records(grad_norm=(LATER, math.inf)), "dead"),
@@ -90,18 +90,18 @@ def test_a_run_that_ended_early_is_infinitely_worse_at_the_end() -> None:
 def test_a_spike_that_changes_no_weight_does_no_harm() -> None:
     assert _judged(_records(), logit=1e19, distance=0.0).outcome == "spike"
     assert not _judged(_records(), logit=1e19, distance=0.0).harmful
-    assert not _judged(_records(grad_norm=(STRUCK, 2.1)), distance=0.005).harmful
-    assert _judged(_records(grad_norm=(STRUCK, 2.1)), distance=0.2).harmful
+    assert not _judged(_records(grad_norm=(FAULTY, 2.1)), distance=0.005).harmful
+    assert _judged(_records(grad_norm=(FAULTY, 2.1)), distance=0.2).harmful
     assert not _judged(_records(), distance=0.2).harmful
 
 
-def test_a_wrong_reading_in_the_struck_step_alone_does_no_harm() -> None:
-    struck, later = _judged(_records(training_loss=(STRUCK, 3.5))), _judged(_records(training_loss=(LATER, 3.5)))
-    assert (struck.outcome, struck.harmful) == ("spike", False)
+def test_a_wrong_reading_in_the_faulty_step_alone_does_no_harm() -> None:
+    faulty, later = _judged(_records(training_loss=(FAULTY, 3.5))), _judged(_records(training_loss=(LATER, 3.5)))
+    assert (faulty.outcome, faulty.harmful) == ("spike", False)
     assert (later.outcome, later.harmful) == ("spike", True)
-    assert struck.later_loss_excess == 0.0
+    assert faulty.later_loss_excess == 0.0
     assert not _judged(_records(), logit=1e19).harmful
-    assert _judged(_records(grad_norm=(STRUCK, math.inf))).harmful
+    assert _judged(_records(grad_norm=(FAULTY, math.inf))).harmful
     assert _judged(_records(), TWIN_HELD_OUT | {65: 3.2}).harmful
 
 

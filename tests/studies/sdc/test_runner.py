@@ -41,7 +41,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> CampaignResult:
 
 
 def test_top_bits_do_harm_and_low_ones_none(result: CampaignResult) -> None:
-    gradient, weight, payload = (struck.consequences for struck in result.struck)
+    gradient, weight, payload = (item.effect for item in result.results)
     assert gradient.outcome == "spike"
     assert gradient.largest_norm_factor > 1e6
     assert weight.outcome in ("non_finite", "dead", "diverged")
@@ -51,24 +51,24 @@ def test_top_bits_do_harm_and_low_ones_none(result: CampaignResult) -> None:
 
 
 def test_every_injection_stands_in_its_log_with_its_place(result: CampaignResult) -> None:
-    for struck in result.struck:
-        log = read_run(result.out / f"injection_{struck.number:04}.jsonl")
+    for item in result.results:
+        log = read_run(result.out / f"injection_{item.number:04}.jsonl")
         event = log.first("CORRUPTION")
         assert event is not None
-        assert (event["step"], event["tensor"], event["bit"]) == (8, struck.injection.tensor, struck.injection.bit)
+        assert (event["step"], event["tensor"], event["bit"]) == (8, item.injection.tensor, item.injection.bit)
         assert log.onset == 8
         assert log.terminal is not None
 
 
 def test_the_place_and_the_worker_are_found(result: CampaignResult) -> None:
-    assert all(struck.marks.tensor and struck.marks.layer for struck in result.struck)
-    assert [struck.marks.worker for struck in result.struck] == [True, None, True]
-    assert result.struck[0].suspect == 1
-    assert result.struck[0].disagreement_alarm
+    assert all(item.diagnosis_score.tensor and item.diagnosis_score.layer for item in result.results)
+    assert [item.diagnosis_score.worker for item in result.results] == [True, None, True]
+    assert result.results[0].suspect == 1
+    assert result.results[0].disagreement_alarm
 
 
 def test_what_did_harm_is_repaired_to_the_last_bit(result: CampaignResult) -> None:
-    gradient, weight, payload = (struck.repaired for struck in result.struck)
+    gradient, weight, payload = (item.repaired for item in result.results)
     assert gradient is not None
     assert gradient.identical
     assert gradient.verdicts == ("RecomputeStep: transient",)
@@ -88,7 +88,7 @@ def test_the_same_campaign_gives_the_same_logs(result: CampaignResult, tmp_path:
     assert len(names) == 6
     for name in names:
         assert _told(read_run(tmp_path / name)) == _told(read_run(result.out / name)), name
-    assert again.struck[0].consequences == result.struck[0].consequences
+    assert again.results[0].effect == result.results[0].effect
 
 
 def _told(run: Run) -> tuple[object, ...]:
@@ -104,20 +104,20 @@ def _told(run: Run) -> tuple[object, ...]:
 def test_without_a_policy_nothing_is_tried_again(tmp_path: Path) -> None:
     only = replace(CAMPAIGN, injections=CAMPAIGN.injections[:1])
     found = run_campaign(only, tmp_path)
-    assert found.struck[0].repaired is None
+    assert found.results[0].repaired is None
     assert found.policy == ()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["injection_0000.jsonl", "twin.jsonl"]
 
 
 @pytest.mark.parametrize(("dtype", "top"), [("bfloat16", 14), ("float16", 14)])
-def test_products_of_16_bit_numbers_are_struck_under_autocast(tmp_path: Path, dtype: str, top: int) -> None:
+def test_products_of_16_bit_numbers_are_hit_under_autocast(tmp_path: Path, dtype: str, top: int) -> None:
     settings = replace(SETTINGS, dtype=dtype, window=5)
     flip = _injection(stage="forward", target="output", tensor=UP, worker=0, call=16, bit=top, step=3)
-    (struck,) = run_campaign(Campaign(settings=settings, injections=(flip,)), tmp_path, policy=repair_policy).struck
-    assert struck.dtype == dtype
-    assert struck.bit_part == "exponent"
-    assert struck.marks.worker
-    assert struck.marks.tensor
+    (found,) = run_campaign(Campaign(settings=settings, injections=(flip,)), tmp_path, policy=repair_policy).results
+    assert found.dtype == dtype
+    assert found.bit_part == "exponent"
+    assert found.diagnosis_score.worker
+    assert found.diagnosis_score.tensor
 
 
 def test_a_product_that_does_not_exist_is_refused(tmp_path: Path) -> None:
