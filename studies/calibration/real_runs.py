@@ -13,12 +13,24 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.ground_truth import NAN_LOSS, Truth, truth_of
 from rmetric.records import Run
+from rmetric.robust.reference import NORMAL
 
 T = TypeVar("T")
+Floats = NDArray[np.float64]
 DRAWS = 200
 """Bootstrap resamples of a number that is quickly worked out."""
 FEW_DRAWS = 40
 """The same of one that is not."""
+WARM_UP_STEPS = 40
+"""First steps of a run, in which everything still moves."""
+TREND_STEPS = 61
+"""Width of the running median that is taken for the trend."""
+SETTLED = 5
+"""Steps after the onset within which a run that breaks at once has broken."""
+COLLAPSED_LOSS = 0.02
+"""Distance from ln(vocabulary), relative, within which a model answers every token alike."""
+COLLAPSED_GRADIENT = 0.01
+"""Gradient norm of such a model, at most, over the median one before: next to nothing gets through."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +72,6 @@ def interval(found: Sequence[float]) -> tuple[float, float]:
     """2.5 % and 97.5 % quantiles of the finite ones."""
     finite = np.array([value for value in found if math.isfinite(value)])
     return tuple(np.quantile(finite, [0.025, 0.975]).tolist()) if len(finite) else (math.nan, math.nan)
-
-
-Floats = NDArray[np.float64]
-WARM_UP_STEPS = 40
-"""First steps of a run, in which everything still moves."""
-TREND_STEPS = 61
-"""Width of the running median that is taken for the trend."""
-SETTLED = 5
-"""Steps after the onset within which a run that breaks at once has broken."""
-COLLAPSED_LOSS = 0.02
-"""Distance from ln(vocabulary), relative, within which a model answers every token alike."""
-COLLAPSED_GRADIENT = 0.01
-"""Gradient norm of such a model, at most, over the median one before: next to nothing gets through."""
 
 
 @dataclass(frozen=True)
@@ -188,4 +187,4 @@ def residual(values: Floats) -> Floats:
 
 def robust_sd(values: Floats) -> float:
     """1.4826 times the median distance from the median; NaN of nothing."""
-    return float(1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else math.nan
+    return float(NORMAL * np.median(np.abs(values - np.median(values)))) if len(values) else math.nan

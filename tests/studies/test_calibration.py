@@ -16,7 +16,8 @@ from rmetric.simulation import SimulationParameters
 from studies.calibration.calibrate import calibrate, render
 from studies.calibration.noise import bad_batches, benign_spikes, fit_noise, mix_shifts, solve_workers
 from studies.calibration.real_runs import Pair
-from studies.calibration.responses import Cell, Facts, fit_path, fit_response
+from studies.calibration.responses import Cell, fit_path, fit_response
+from studies.calibration.run_facts import RunFacts
 
 STEPS = 720
 
@@ -103,7 +104,7 @@ def test_a_change_of_the_data_mix_is_measured_beside_the_trend() -> None:
 
 
 def test_the_path_of_the_excess_is_found() -> None:
-    facts = [Facts.of(pair(k, 250 + 7 * k, kick=0.3, jump=0.1, floor=0.02, tau=60.0, rate=0.4)) for k in range(5)]
+    facts = [RunFacts.of(pair(k, 250 + 7 * k, kick=0.3, jump=0.1, floor=0.02, tau=60.0, rate=0.4)) for k in range(5)]
     path = fit_path(facts, 0.4)
     assert path.floor == pytest.approx(0.02, abs=0.006)
     assert path.jump == pytest.approx(0.1, abs=0.03)
