@@ -184,7 +184,7 @@ def tool_rows(
 
 
 def named_steps(answers: Sequence[dict[str, Any]], alarm: str) -> dict[str, int]:
-    """How many steps the verdicts name, and how many of them the tool names on the log up to that step as well."""
+    """Number of steps that the verdicts name, and of those that the tool names on the log up to that step as well."""
     parts = [answer["named"][alarm] for answer in answers if answer.get("named") is not None]
     return {f"steps_{kind}": sum(len(part[kind]) for part in parts) for kind in ("named", "confirmed")}
 

@@ -1,4 +1,4 @@
-"""How fast logs are replayed, and in how much memory.
+"""Time and memory that the replay of logs takes.
 
     python benchmarks/replay.py                          # about 20 s
     python benchmarks/replay.py --records 2000000        # about 1 GB

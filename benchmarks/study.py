@@ -1,4 +1,4 @@
-"""How fast the study is, and how much memory and disk it takes; prints JSON.
+"""Time, memory and disk that the study takes; prints JSON.
 
     python benchmarks/study.py                 # the 720 runs, a study ten times as large, and the writer alone
     python benchmarks/study.py --quick         # 36 and 360 runs

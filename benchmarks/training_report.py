@@ -1,4 +1,4 @@
-"""What the benchmarks of live training have in common: where they ran, and how their JSON gets out."""
+"""Machine and JSON output of the benchmarks of live training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on_this_machine(device: str, threads: int) -> dict[str, Any]:
 
 
 def publish(report: Mapping[str, Any], out: Path | None) -> None:
-    """To standard output, and to a file if there is to be one."""
+    """Write to standard output, and to a file if one is given."""
     text = json.dumps(report, indent=1)
     print(text)
     if out is not None:

@@ -1,4 +1,4 @@
-"""Which runs are judged, and what of them the tools may see: the log that a trainer writes, nothing else."""
+"""Runs that are judged, as the tools may see them: the log that a trainer writes, nothing else."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S = 120.0
-"""For the first line: importing torch on a busy machine takes a while."""
+"""Time limit of the first line: importing torch on a busy machine takes a while."""
 
 Answer = dict[str, Any]
 

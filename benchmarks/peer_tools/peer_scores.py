@@ -1,4 +1,4 @@
-"""What the tools said, as scores of records, so that the project's own protocols count it."""
+"""Verdicts of the tools as scores of records, so that the project's own protocols count them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 def broken_part(answer: Answer, way: str) -> str | None:
-    """Why a tool gave no verdict in this way of use; ``None`` if it gave one."""
+    """Reason why a tool gave no verdict in this way of use; ``None`` if it gave one."""
     part = WAYS[way][0]
     if "broken" in answer:
         return str(answer["broken"])

@@ -47,11 +47,11 @@ class Adapter(ABC):
     package = ""
     """Name on the package index."""
     alarms: tuple[str, ...] = ()
-    """What may be taken for an alarm, the tool's own default first."""
+    """Verdicts that may be taken for an alarm, the tool's own default first."""
 
     @abstractmethod
     def findings(self, log: Path) -> list[Finding]:
-        """What the tool's command for finished runs says of a log."""
+        """Verdict of the tool's command for finished runs on a log."""
 
     @abstractmethod
     def live(self, growing: Growing) -> dict[str, list[int]]:
@@ -123,9 +123,9 @@ class _Shelf:
         self.adapter, self.lines, self.folder = adapter, lines, folder
         self.steps = [json.loads(line)["step"] for line in lines]
         self.whole: list[Finding] | None = None
-        """On the whole log; ``None`` before, or if the tool failed on it."""
+        """Verdict on the whole log; ``None`` before, or if the tool failed on it."""
         self.seconds = math.nan
-        """Of the verdict on the whole log."""
+        """Time of the verdict on the whole log."""
 
     def judge(self, records: int) -> list[Finding]:
         """Findings on the first so many records."""

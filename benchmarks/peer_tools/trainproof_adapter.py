@@ -10,7 +10,7 @@ from peer_worker import Adapter, Finding, Growing, serve
 ALARMS = {"FAIL": ("FAIL", "WARN"), "WARN": ("WARN",)}
 """Verdict → readings. ``FAIL`` is what makes the command exit with 1; PASS, NOT-CHECKED and INFO are no alarm."""
 NAMED = (r"Steps: \[([^\]]*)\]", r"first at step ([\d.e+]+)", r"@step(\d+)")
-"""How the evidence of a finding names steps."""
+"""Pattern by which the evidence of a finding names steps."""
 
 
 class Trainproof(Adapter):

@@ -43,7 +43,7 @@ class Detector(ABC):
     online: ClassVar[bool] = False
     """Whether a run consults it at every record, so that its alerts stand in the log (a streaming, cheap one)."""
     source: ClassVar[str] = ""
-    """Where it is described."""
+    """Publication or tool that describes it."""
     group: ClassVar[str] = ""
     """Sorts it among the built-in detectors in place of its name, so that detectors of one kind stand together."""
     extra: ClassVar[str] = ""

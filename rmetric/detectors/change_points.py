@@ -20,7 +20,7 @@ FLOOR_NATS = 1e-6
 @register_detector("adwin")
 @dataclass(kw_only=True)
 class Adwin(OneMeasurementDetector):
-    """By how much the training loss rose where ADWIN finds that its mean has changed, in nats; 0 everywhere else.
+    """Rise of the training loss where ADWIN finds that its mean has changed, in nats; 0 everywhere else.
 
     The score is the mean of the part of its window that ADWIN keeps, minus that of the part that it forgets. The
     parameters are river's defaults; it looks every 32 records. A non-finite loss scores ``+inf`` and does not enter.

@@ -28,7 +28,7 @@ WINDOW_RECORDS, STRIDE_RECORDS = 16, 4
 LEARNING_RATE = 0.02
 SMALLEST_SCALE = 1e-6
 SMALLEST_ERROR = 0.1
-"""In scales: a network that overfits its reference is not to call everything else an anomaly."""
+"""Smallest error, in scales: a network that overfits its reference is not to call everything else an anomaly."""
 
 
 class Forecaster(NamedTuple):
@@ -63,7 +63,7 @@ def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
 @register_detector("lstm_forecaster", needs="torch")
 @dataclass(kw_only=True)
 class LstmForecaster(StreamingDetector):
-    """How far loss or gradient norm lie above what an LSTM forecast, in standard deviations of its error.
+    """Excess of loss or gradient norm over the forecast of an LSTM, in standard deviations of its error.
 
     .. math:: s_t = \\max_j (u_{t,j} - \\hat{u}_{t,j}) / e_j
 

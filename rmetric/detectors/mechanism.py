@@ -24,7 +24,6 @@ class Direction(Enum):
     DOWN = "down"
     EITHER = "either"
     """The source names the measurement and no direction."""
-    MOVES = EITHER
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,6 @@ class DeviationRule:
     logarithmic: bool = False
     """Take the natural logarithm first: for sizes, whose changes are ratios, and for entropies that collapse to nothing
     from far below 1. A value of 0 is then not judged."""
-
-
-Alarming, Usual = Direction, DeviationRule  # former names
 
 
 @dataclass(kw_only=True)
@@ -58,7 +54,7 @@ class OwnPastDetector(StreamingDetector):
     """Log name → rule; :attr:`reads` holds the names."""
 
     threshold: float = 3.0
-    """In scales. Largest deviations of healthy tiny models, with other seeds than those of any table: 1 to 2.6;
+    """Number of scales. Largest deviations of healthy tiny models, with other seeds than those of any table: 1 to 2.6;
     detectors whose measurements leap more have a higher threshold."""
     window: int = 64
     """Measured values that are remembered."""
@@ -97,7 +93,7 @@ class OwnPastDetector(StreamingDetector):
         return known.get(self._cause, math.nan)
 
     def _deviation(self, name: str, value: float) -> float:
-        """How alarming the next value of a measurement is; NaN where it was not measured, and during the warm-up."""
+        """Deviation of the next value in the alarming direction; NaN if not measured, and during the warm-up."""
         if not math.isfinite(value):
             return value
         rule = self.watched[name]

@@ -13,7 +13,7 @@ from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 @register_detector("numerics")
 @dataclass(kw_only=True)
 class Numerics(StreamingDetector):
-    """How many signs of broken arithmetic a record shows; one is enough.
+    """Number of signs of broken arithmetic in a record; one is enough.
 
     1. a gradient that is not finite (a flipped exponent bit in a query or key weight; an overflow of the norm, after
        which clipping multiplies every gradient by 0 and training stands still with a normal loss),
@@ -32,7 +32,7 @@ class Numerics(StreamingDetector):
 
     threshold: float = 0.0
     tolerance_nats: float = UNIFORM_NATS
-    """How near to ln(vocabulary) counts as equal: the rounding of a mean of logarithms in single precision."""
+    """Distance from ln(vocabulary) that counts as equal: the rounding of a mean of logarithms in single precision."""
     _uniform: UniformAnswer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

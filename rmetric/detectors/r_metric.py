@@ -44,14 +44,14 @@ class RMetricDetector(StreamingDetector):
         return float(self.update_explained(observation).r)
 
     def update_explained(self, observation: Observation) -> RValue:
-        """As :meth:`update`, with the three normalised signals beside R."""
+        """R and the three normalised signals of the next record."""
         return self._metric.update(observation["lambda"], observation["sigma_sq"], observation["delta_l"])
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         return np.asarray(self.extend_explained(observations).r)
 
     def extend_explained(self, observations: Observations) -> RValue:
-        """As :meth:`extend`, with the three normalised signals beside R, each of shape (n,)."""
+        """R and the three normalised signals of the next n records, each of shape (n,)."""
         return self._metric.extend(observations["lambda"], observations["sigma_sq"], observations["delta_l"])
 
 
@@ -89,7 +89,7 @@ class RobustRMetricDetector(StreamingDetector):
         return self.update_explained(observation).r
 
     def update_explained(self, observation: Observation) -> RobustRValue:
-        """As :meth:`update`, with the evidence of each component and the cause."""
+        """R, the evidence of each component and the cause of the next record."""
         value = self._metric.update(observation)
         self._cause = value.cause
         return value

@@ -32,7 +32,7 @@ norm has to rise by a factor of twelve (e^(10 · 0.25)) before it alarms, howeve
 @register_detector("lightning_spike")
 @dataclass(kw_only=True)
 class LightningSpike(OneMeasurementDetector):
-    """How far the training loss lies from its running mean, relative to that mean, where it rose.
+    """Distance of the training loss from its running mean, relative to that mean, where the loss rose.
 
     .. math:: s_t = |L_t - m_{t-1}| / |m_{t-1}|, \\quad 0 \\text{ if } L_t \\le L_{t-1}
 

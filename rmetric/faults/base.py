@@ -36,7 +36,7 @@ class Fault(ABC):
     name: ClassVar[str] = ""
     """Registered name."""
     source: ClassVar[str] = ""
-    """Where the fault and its effect are described."""
+    """Publications that describe the fault and its effect."""
     severities: ClassVar[Mapping[str, Mapping[str, Any]]] = {severity: {} for severity in SEVERITIES}
     """Severity → parameters that differ from the defaults."""
     needs_experts: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class Fault(ABC):
         """
 
     def dose(self, architecture: Architecture) -> float:
-        """How much of the fault there is, 0 for nothing: on this scale responses are interpolated between severities.
+        """Size of the fault, 0 for nothing: on this scale responses are interpolated between severities.
 
         Only a fault with a fitted response needs one.
         """

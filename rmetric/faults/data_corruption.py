@@ -28,7 +28,7 @@ IGNORED_LABEL = -100
 @register_fault("DATA_CORRUPTION")
 @dataclass(frozen=True, kw_only=True)
 class DataCorruption(Fault):
-    """From the onset on, a share of the tokens in every batch is random.
+    """A share of the tokens in every batch is random from the onset on.
 
     The training loss rises at once; the model's own distribution flattens slowly, so the held-out loss follows.
 
@@ -42,7 +42,7 @@ class DataCorruption(Fault):
     token_share: float = 0.05
     """Share of corrupted tokens, in [0, 1]."""
     what: What = "tokens"
-    """In a live run: ``tokens``: the text itself is garbled, or ``labels``: only what is to be predicted."""
+    """Live runs: ``tokens``: the text itself is garbled, or ``labels``: only what is to be predicted."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         respond(self, state, active, rng, effect_of(self, state))
@@ -74,7 +74,7 @@ class DataCorruption(Fault):
             yield
 
     def _positions(self, training: LiveRun, batch: Batch) -> tuple[Tensor, int]:
-        """Where the batch of this step is corrupted, drawn from those positions that count, and how many these are."""
+        """Positions to be corrupted in this step's batch, and the number of those that they are drawn from."""
         import torch
 
         counted = torch.nonzero(batch.labels.flatten() != IGNORED_LABEL).flatten()

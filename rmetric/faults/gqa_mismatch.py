@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @register_fault("GQA_MISMATCH")
 @dataclass(frozen=True, kw_only=True)
 class GqaMismatch(Fault):
-    """In a share of the layers, key/value heads are paired with the wrong query groups (a resharding error).
+    """Key/value heads of a share of the layers are paired with the wrong query groups (a resharding error).
 
     The layers lose what they had learned at once, then learn a new pairing, within some hundred steps.
 

@@ -86,12 +86,12 @@ class NetworkDegradation(Fault):
                     network.delay_s = 0.0
 
     def _delay_s(self, training: LiveRun) -> float:
-        """Of each collective of this step."""
+        """Delay of each collective of this step."""
         jitter = 0.5 + 0.5 * training.rng(f"{self.name}/jitter").exponential()
         return jitter * self.delay_ms * self.live_time_scale / 1000.0
 
     def _report(self, training: LiveRun, worker: int) -> None:
-        """What the link and the watchdog say in this step."""
+        """Report the events of link and watchdog in this step."""
         from rmetric.live.injection.workers import take_away
 
         event, time_out = training.rng(f"{self.name}/events").random(2)

@@ -98,7 +98,7 @@ class NodeFailure(Fault):
             self._wait(draw.exponential(self.slow_step_s))
 
     def _die(self, training: LiveRun, worker: int) -> None:
-        """For good, unless there is a spare: then the job stands still until it has taken over."""
+        """Lose the worker for good, unless there is a spare: then the job stands still until it has taken over."""
         from rmetric.live.injection.workers import take_away
 
         if self.spare:

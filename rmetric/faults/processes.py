@@ -141,7 +141,7 @@ class Processes:
     worker_lost_at: NDArray[np.int64]
     """Step at which a worker is lost for good, (R,); :data:`NEVER`."""
     lost_worker: NDArray[np.int64]
-    """Which worker that is, (R,)."""
+    """Number of that worker, (R,)."""
     events: list[list[HardwareEvent]]
     """Hardware events of each run; add to them with :meth:`report_events`."""
     reported: dict[str, FloatsRT]

@@ -97,7 +97,7 @@ class _Bias:
     constant: Tensor | None = None
     """The bias at the end of the ramp; None: in the first step, in which each batch has its own."""
     single: list[Tensor] = field(default_factory=list)
-    """What it would be for each batch of the ramp alone."""
+    """Value that each batch of the ramp alone would give."""
 
     def begin_step(self, batch: Batch) -> Batch:
         import torch

@@ -51,11 +51,11 @@ class SilentDataCorruption(Fault):
     flips_per_step: float = 0.08
     """Probability of a flip in a step after the onset, where they recur."""
     target: Target = "weight"
-    """What is hit in a live run: a parameter (before the forward pass), the gradient of one (after all backward
+    """Target of a live run's flip: a parameter (before the forward pass), the gradient of one (after all backward
     passes), the output of a module (``activation``) or of a linear layer (``matmul``) in one worker's forward pass, or
     a tensor of the optimizer's state."""
     bit: int = 30
-    """Which bit of a float32 number: 0 to 22 mantissa, 23 to 30 exponent, 31 sign. In other types the bit that does the
+    """Bit of a float32 number: 0 to 22 mantissa, 23 to 30 exponent, 31 sign. In other types the bit that does the
     same: the 16-bit types have bit 30 too, but lack the lowest ones."""
     persistence: Persistence = "transient"
     """``transient``: once, at the onset. ``recurring``: also in later steps, with probability ``flips_per_step`` each,
@@ -64,7 +64,7 @@ class SilentDataCorruption(Fault):
     """Part of the name of the parameter or module, ``*`` and ``?`` allowed, such as ``layers.1.*o_proj``; one is drawn
     of those that fit. Empty: drawn from the matrices, outputs or linear layers of the transformer's layers."""
     stage: Stage = "forward"
-    """Of a ``matmul``: ``backward`` is the product that gives the gradient with regard to the layer's input."""
+    """Pass of a ``matmul``: ``backward`` is the product that gives the gradient with regard to the layer's input."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)

@@ -1,4 +1,4 @@
-"""What the risk model sees of a run: causal numbers made of observations alone.
+"""Features of the risk model: causal numbers made of a run's observations alone.
 
 No feature knows the fault, the label, the seed, the place in the study or a later record. All are bounded, so that no
 single value can carry the model away.
@@ -279,7 +279,7 @@ class _Events:
 
 
 class _Anomaly:
-    """How long the present anomaly has lasted, and how long it has been quiet."""
+    """Age of the present anomaly, and time since it was last seen, in records."""
 
     def __init__(self) -> None:
         self._age = self._quiet = -1

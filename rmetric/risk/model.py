@@ -106,7 +106,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What the model says of one record."""
+    """Answers about one record."""
 
     step: int
     risk: dict[int, float]
@@ -121,11 +121,11 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Assessments:
-    """The same of n records."""
+    """Answers about n records."""
 
     horizons: tuple[int, ...]
     names: tuple[str, ...]
-    """Of the families."""
+    """Names of the families."""
     risk: Floats
     """Shape (n, horizons)."""
     heals: Floats
@@ -147,7 +147,7 @@ class RiskParameters:
     heals: Calibrated
     families: Choice
     base_rates: Mapping[str, float]
-    """What is true of the fit half without looking at any signal: ``"10"``, …, ``"10 after onset"``, …, ``"heals"``."""
+    """Rates in the fit half, without looking at any signal: ``"10"``, …, ``"10 after onset"``, …, ``"heals"``."""
     provenance: Mapping[str, Any] = field(repr=False)
 
 
@@ -201,7 +201,7 @@ class RiskModel:
         return type(self)(self.parameters)
 
     def update(self, observation: Observation) -> Assessment:
-        """What to think of a run after its next record."""
+        """Answers about a run after its next record."""
         many = self.assess_features(self._stream.update(observation)[None, :])
         return Assessment(
             step=observation.step,
@@ -212,7 +212,7 @@ class RiskModel:
         )
 
     def assess(self, observations: Observations) -> Assessments:
-        """What to think of a whole run after each of its records; the same bits as :meth:`update`, from the start."""
+        """Answers about a whole run after each of its records; the same bits as :meth:`update`, from the start."""
         return self.assess_features(features_of(observations))
 
     def risk(self, observations: Observations) -> Floats:
@@ -220,7 +220,7 @@ class RiskModel:
         return self.risk_of_features(features_of(observations))
 
     def assess_features(self, features_NF: Floats) -> Assessments:
-        """As :meth:`assess`, with the features at hand."""
+        """Answers for records whose features are known."""
         families = self.parameters.families
         probability_NM = families.probability(features_NF)
         return Assessments(
@@ -233,7 +233,7 @@ class RiskModel:
         )
 
     def risk_of_features(self, features_NF: Floats) -> Floats:
-        """As :meth:`risk`, with the features at hand."""
+        """P(failure within k steps) for records whose features are known, shape (n, horizons)."""
         hazards_NK = np.stack([hazard.probability(features_NF) for hazard in self.parameters.hazards], axis=1)
         return cumulative(hazards_NK)
 

@@ -26,7 +26,7 @@ class Scorer(Protocol):
         ...
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values; :func:`scorer_of` reads them back."""
+        """JSON values that :func:`scorer_of` reads back."""
         ...
 
 

@@ -160,7 +160,7 @@ class RecordContext(NamedTuple):
     loss_z: float
     """Robust z of the training loss against its own course."""
     loss_excess_nats: float
-    """How far it lies above that course."""
+    """Excess over that course."""
 
 
 class RunContext:

@@ -40,11 +40,11 @@ the same from 2 to 8, and with 4 warnings come earliest."""
 
 
 class RobustSettings(NamedTuple):
-    """All that is learned from healthy and failing runs. Immutable and plain: a checkpoint holds a copy."""
+    """Everything learned from healthy and failing runs. Immutable and plain: a checkpoint holds a copy."""
 
     version: int
     weights: Weights
-    """Of the surprise of λ, σ² and ΔL; the largest is 1."""
+    """Weights of the surprise of λ, σ² and ΔL; the largest is 1."""
     threshold: float
     """An alert is due above it."""
     budget_per_step: float
@@ -54,12 +54,12 @@ class RobustSettings(NamedTuple):
 
     @classmethod
     def shipped(cls) -> RobustSettings:
-        """Those that come with this package."""
+        """Settings that come with this package."""
         return _shipped()
 
     @classmethod
     def read(cls, path: Path) -> RobustSettings:
-        """From a file that ``python -m studies.robust.fit`` wrote; raises :class:`UserError` for another."""
+        """Settings from a file that ``python -m studies.robust.fit`` wrote; raises :class:`UserError` for another."""
         try:
             return cls.of(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -67,7 +67,7 @@ class RobustSettings(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> RobustSettings:
-        """From the JSON text of such a file."""
+        """Settings from the JSON text of such a file."""
         content = json.loads(text)
         if content["version"] != VERSION:
             raise ValueError(f"version {content['version']}, not {VERSION}")
@@ -116,7 +116,7 @@ class Statistics:
 
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
-        """Those of a whole run from a fresh state, shape (n, statistics)."""
+        """Statistics of a whole run from a fresh state, shape (n, statistics)."""
         fresh = cls(window=window, warm_up=warm_up)
         rows = [[value for part in fresh.update(observation) for value in part] for observation in observations]
         return np.array(rows, dtype=np.float64).reshape(len(observations), len(STATISTICS))

@@ -16,7 +16,7 @@ NORMAL = 1.4826
 FIRST_MEDIAN = 16
 """Values before the first difference to a median is taken."""
 CUSUM_CAP, CUSUM_CEILING = 3.0, 60.0
-"""What one record counts at most, so that it takes several to raise an alert, and the sum at most."""
+"""Largest contribution of one record, so that it takes several to raise an alert, and largest sum."""
 
 
 class SortedWindow:
@@ -98,7 +98,7 @@ class RobustReference:
     def __init__(self, *, window: int, warm_up: int, floor: float, clip: float) -> None:
         self.window, self.warm_up, self.floor, self.clip = window, warm_up, floor, clip
         self.middle = self.scale = math.nan
-        """What the latest value was judged by; NaN during the warm-up."""
+        """Median and scale that the latest value was judged by; NaN during the warm-up."""
         self._values = SortedWindow(window)
 
     def update(self, value: float) -> float:

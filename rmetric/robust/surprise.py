@@ -32,7 +32,7 @@ class Tail(NamedTuple):
     """Decades; increasing, at least 0."""
 
     def surprise(self, statistic: float) -> float:
-        """From 0 to :data:`LARGEST_SURPRISE`; infinite for infinity, 0 for NaN, which is no evidence.
+        """Surprise from 0 to :data:`LARGEST_SURPRISE`; infinite for infinity, 0 for NaN, which is no evidence.
 
         >>> Tail((1.0, 2.0, 4.0), (0.0, 1.0, 2.0)).surprise(3.0)
         1.5

@@ -1,4 +1,4 @@
-"""What tiny models on one machine cannot tell: taken from the literature, or assumed and said so."""
+"""Numbers that tiny models on one machine cannot tell: from the literature, or assumed and marked so."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ UNSEEN: dict[str, Assumption] = {
     "update_correlation_steps": Assumption(value=1.0, unit="steps", what="", source="assumed"),
     "wobble_correlation_steps": Assumption(value=5.0, unit="steps", what="", source="assumed"),
 }
-"""What stands in where the runs that a number needs are not there."""
+"""Values for numbers whose runs are missing."""
 
 
 def elsewhere() -> dict[str, Assumption]:

@@ -48,7 +48,7 @@ UNITS = {
     "worker_spread": "factor",
     "update_rms": "factor",
 }
-"""Of the fields of a response; the others are relative to the loss."""
+"""Units of the fields of a response; the others are relative to the loss."""
 
 
 def calibrate(study: Study) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def benign_spikes(runs: Sequence[Run]) -> dict[str, Estimate | None]:
 
 
 def bad_batches(runs: Sequence[Run]) -> dict[str, Estimate | None]:
-    """What a bad batch does to the gradient norm, and to its spread over workers."""
+    """Effect of a bad batch on the gradient norm, and on its spread over workers."""
     seen = [batch for pair in disturbed(runs, "bad_batch") for batch in [_bad_batch(pair)] if batch is not None]
     if len(seen) < FEWEST_RUNS:
         return {}
@@ -243,16 +243,16 @@ def _healed_share(pair: Pair) -> float:
 
 @dataclass(frozen=True)
 class MixChange:
-    """What another data mix changed in one run, beside what undisturbed runs show at the same steps."""
+    """Change by another data mix in one run, beside what undisturbed runs show at the same steps."""
 
     loss: float
-    """Of the logarithm of the training loss."""
+    """Change of the logarithm of the training loss."""
     placebo_variance: float
     """Variance over the undisturbed runs of the same."""
     held_out: float
-    """Of the held-out loss against the run without the change, relative."""
+    """Change of the held-out loss against the run without the change, relative."""
     workers: float
-    """Of the spread over workers, relative."""
+    """Change of the spread over workers, relative."""
 
 
 def mix_shifts(runs: Sequence[Run]) -> dict[str, Estimate | None]:

@@ -39,17 +39,17 @@ class Cell:
 
     @cached_property
     def lasting(self) -> list[Pair]:
-        """Those that neither break nor collapse at once."""
+        """Runs that neither break nor collapse at once."""
         return [pair for pair in self.pairs if not (pair.breaks_at_once or pair.collapses_at_once)]
 
     @cached_property
     def facts(self) -> list[RunFacts]:
-        """What is measured in each of those runs."""
+        """Measurements of each of those runs."""
         return [RunFacts.of(pair) for pair in self.lasting]
 
     @property
     def shares(self) -> dict[str, list[float]]:
-        """Of each run, whether it collapses, breaks, or has a broken gradient at once."""
+        """Fate → 1 for each run that meets it at once, else 0: it collapses, breaks, or has a broken gradient."""
         lasting = [*map(id, self.lasting)]
         return {
             "collapse_share": [float(pair.collapses_at_once) for pair in self.pairs],
@@ -162,7 +162,7 @@ def delay_spread_of(facts: Sequence[RunFacts]) -> float:
 
 
 def misfits(cells: Sequence[Cell]) -> Floats:
-    """How badly the path of each cell fits with each of :data:`HEALING_RATES`, shape (cells, rates).
+    """Misfit of the path of each cell with each of :data:`HEALING_RATES`, shape (cells, rates).
 
     Relative to the cell's mean square, so that a disaster weighs no more than a small fault.
     """
@@ -211,7 +211,7 @@ def response_of(facts: Sequence[RunFacts], rate: float, per_excess: float) -> di
 
 
 def strengths_of(facts: Sequence[RunFacts], path: ExcessPath, rate: float) -> Floats:
-    """What scales the path to each run: by least squares from the second bin on, over the median run's strength."""
+    """Factors from the path to each run, by least squares from the second bin on, over that of the median run."""
     found = []
     for item in facts:
         kept = item.curve.lag >= BIN_STEPS
@@ -225,7 +225,7 @@ def strengths_of(facts: Sequence[RunFacts], path: ExcessPath, rate: float) -> Fl
 
 
 def strays_of(item: RunFacts) -> Floats:
-    """How far a run is from its own way, a running median of :data:`OWN_WAY` judgements, once it has left its twin."""
+    """Distance of a run from its own way, a running median of :data:`OWN_WAY` judgements, once it has left its twin."""
     from scipy.ndimage import median_filter
 
     excess = item.curve.excess[item.curve.lag >= LEFT_STEPS]

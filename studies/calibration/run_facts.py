@@ -34,7 +34,7 @@ LEFT = 0.03
 LATE_GAIN = 0.8
 """A run is late if two levels leave at most this share of the distances that a path without a delay leaves."""
 BINS = 120
-"""Of :data:`BIN_STEPS` steps each, in which the held-out loss is judged."""
+"""Number of bins of :data:`BIN_STEPS` steps each, in which the held-out loss is judged."""
 POINTS = np.concatenate([np.arange(BIN_STEPS), BIN_STEPS * np.arange(BINS) + 2.0])
 """Steps since the onset at which runs are compared: the first ones by the training loss, then bins of held-out loss."""
 
@@ -57,7 +57,7 @@ class Curve:
 
     @cached_property
     def points(self) -> Floats:
-        """At :data:`POINTS`: the training loss in the first steps, then the held-out loss; NaN where there is none."""
+        """Excess at :data:`POINTS`, of the training loss in the first steps, then of the held-out loss; NaN: none."""
         found = np.full(len(POINTS), np.nan)
         early = self.train_lag < BIN_STEPS
         found[self.train_lag[early]] = self.train[early]

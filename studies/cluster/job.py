@@ -92,7 +92,7 @@ def daly(write: float, mtbf: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What there is to do, and on what. What has no source here is an assumption."""
+    """The work of a job and the cluster it runs on. Numbers without a source here are assumptions."""
 
     gpus: int
     useful_days: float = 54.0

@@ -97,7 +97,7 @@ class MeasuredWarnings:
 
 
 def measured_warnings(ev: Evaluator, detector: str = CALIBRATED) -> MeasuredWarnings:
-    """On the score half, strict, at the threshold that keeps the false-alarm budget on the fit half."""
+    """Warnings on the score half, strict, at the threshold that keeps the false-alarm budget on the fit half."""
     if detector not in ev.detectors:
         return MeasuredWarnings(None, f"{detector} was not asked for")
     budgeted = ev.budgeted(detector)
@@ -143,7 +143,7 @@ class RepairEffect:
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> Self:
-        """From a campaign's ``summary.json``; what it does not say stays assumed.
+        """Effect by a campaign's ``summary.json``; what it does not say stays assumed.
 
         >>> RepairEffect.of({"repaired_share": 0.995, "repair_overhead_pct": -0.02})
         RepairEffect(share=0.995, overhead_pct=0.0, share_measured=True, overhead_measured=True)
@@ -170,7 +170,7 @@ class JobPolicy:
     warnings: Warnings | None = None
     repair: RepairEffect | None = None
     undefined: str = ""
-    """Why nothing can be said about this policy; empty if it can."""
+    """Reason why nothing can be said about this policy; empty if there is none."""
 
 
 def policies(job: Job, found: MeasuredWarnings, repair: RepairEffect) -> list[JobPolicy]:

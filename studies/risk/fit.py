@@ -41,8 +41,8 @@ Floats = NDArray[np.float64]
 HORIZONS = (10, 50, 100, 200)
 """Steps."""
 THIN = 8
-"""Of the records that lead to no failure within the longest horizon, and that hardly differ from their neighbours, each
-eighth is taken, and counts eight times."""
+"""Thinning: of the records that lead to no failure within the longest horizon, and that hardly differ from their
+neighbours, each eighth is taken, and counts eight times."""
 NAMED_PRECISION = 0.9
 """A family is named from the probability on at which nine in ten of those named are right."""
 BARS = tuple(step / 20 for step in range(20))
@@ -174,7 +174,7 @@ def naming_bar(probability_NM: Floats, label_N: NDArray[np.int64]) -> float:
 
 
 def base_rates(records: Records, alerts: Records) -> dict[str, float]:
-    """What is true without looking at any signal."""
+    """Rates without looking at any signal."""
     rates = {}
     for steps in HORIZONS:
         known, fails = records.known_within(steps), records.fails_within(steps)
@@ -185,7 +185,7 @@ def base_rates(records: Records, alerts: Records) -> dict[str, float]:
 
 
 def _share(hits: NDArray[np.bool_]) -> float:
-    """With one more of each kind (Laplace), so that it is never 0 or 1."""
+    """Share with one more of each kind (Laplace), so that it is never 0 or 1."""
     return (float(hits.sum()) + 1.0) / (len(hits) + 2.0)
 
 
@@ -205,7 +205,7 @@ def _require(records: Records, alerts: Records) -> None:
 
 
 def provenance(half: Study, detector: Detector) -> dict[str, Any]:
-    """What the model was made of; nothing in it depends on clock, path or host."""
+    """Origin of the model; nothing in it depends on clock, path or host."""
     import sklearn
 
     return {

@@ -1,4 +1,4 @@
-"""How good the risk model's answers are on runs it was not fitted to: tidy frames for tables and figures.
+"""Quality of the risk model's answers on runs it was not fitted to: tidy frames for tables and figures.
 
 All intervals are 95 % bootstraps over runs (exact ones of the number of runs, for a share of 0 or 1): the records of a
 run resemble each other and are no independent evidence.
@@ -45,14 +45,14 @@ class Judged:
     model: RiskModel
     detector: Detector
     runs: Bools
-    """Of the score half, shape (runs,)."""
+    """True for runs of the score half, shape (runs,)."""
     records: Records
     risk: Floats
-    """Of each record, shape (records, horizons)."""
+    """Risk of each record, shape (records, horizons)."""
     alerts: Records
     """The records at :data:`AFTER` steps after the alerts."""
     answers: Assessments
-    """Of these."""
+    """Answers about these."""
     draws: int = DRAWS
     seed: int = 0
 
@@ -100,7 +100,7 @@ class Judged:
         return self.model.horizons
 
     def question(self, steps: int) -> str:
-        """As it stands in frames."""
+        """Name of the question in frames."""
         return f"fails within {steps} steps"
 
 
@@ -110,7 +110,7 @@ class Judged:
 
 
 def brier_frame(judged: Judged) -> pd.DataFrame:
-    """How good the risk is: ``subset, horizon, runs, records, base_rate, brier, skill, auc``, one row each.
+    """Quality of the risk: ``subset, horizon, runs, records, base_rate, brier, skill, auc``, one row each.
 
     The last three are :class:`Score`. ``skill`` = 1 − Brier score / Brier score of the fit half's base rate: 1 is
     perfect, 0 no better than knowing how often runs fail. Records whose next ``horizon`` steps are not known are left
@@ -130,7 +130,7 @@ def brier_frame(judged: Judged) -> pd.DataFrame:
 
 
 def healing_frame(judged: Judged) -> pd.DataFrame:
-    """How good "heals by itself" is: ``runs_asked, after, runs, records, base_rate, brier, skill, auc``.
+    """Quality of "heals by itself": ``runs_asked, after, runs, records, base_rate, brier, skill, auc``.
 
     Of alerts in faulty runs alone, failed against recovered, and with those in control runs (which heal, or have
     nothing to heal from).
@@ -147,7 +147,7 @@ def healing_frame(judged: Judged) -> pd.DataFrame:
 
 
 def reliability_frame(judged: Judged) -> pd.DataFrame:
-    """What was said and what came of it.
+    """Predicted probabilities beside what came of them.
 
     Columns ``question, low_edge, high_edge, runs, records, predicted, observed, low, high``. One row a question
     (a horizon over all records, or healing at the alerts of :data:`AFTER`) and bin of the predicted probability; empty

@@ -25,7 +25,7 @@ class Recipe(Protocol):
 
     @property
     def name(self) -> str:
-        """With its settings."""
+        """Name with the settings."""
         ...
 
     def fit(self, features_NF: Floats, label_N: Ints, weight_N: Floats, classes: int) -> Linear | Trees:

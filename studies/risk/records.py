@@ -20,7 +20,7 @@ from rmetric.risk.features import FEATURES, features_of
 from rmetric.risk.model import family_of
 
 PREFERRED_DETECTORS = ("r_metric_robust", "robust_z")
-"""Whose alerts are asked about: the first that is registered."""
+"""Detectors whose alerts are asked about: the first that is registered."""
 AFTER_ALERT = (0, 1, 2, 3, 5, 8, 13, 20, 35, 50)
 """Steps after an alert at which the model learns to judge it: close together at first, when it matters most."""
 

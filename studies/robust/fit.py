@@ -53,7 +53,7 @@ class Fit:
     weights: Weights
     threshold: float
     f1: float
-    """Of the runs that were fitted to, each judged by the tails of the other folds."""
+    """F1 of the runs that were fitted to, each judged by the tails of the other folds."""
 
 
 def fit(timeline: Timeline, statistics_NJ: Floats, folds_R: Folds, budget_per_step: float = BUDGET_PER_STEP) -> Fit:
@@ -84,7 +84,7 @@ def fit(timeline: Timeline, statistics_NJ: Floats, folds_R: Folds, budget_per_st
 def fit_or_none(
     timeline: Timeline, statistics_NJ: Floats, folds_R: Folds, budget_per_step: float = BUDGET_PER_STEP
 ) -> Fit | None:
-    """As :func:`fit`; ``None`` if no run failed, no step was healthy, or no threshold keeps the budget."""
+    """Fit as :func:`fit` does; ``None`` if no run failed, no step was healthy, or no threshold keeps the budget."""
     evidence_3N = cross_fitted(timeline, statistics_NJ, folds_R)
     best: tuple[tuple[float, float, float], Weights, float] | None = None
     for weights in weight_grid():
@@ -226,7 +226,7 @@ def _rounded(value: float) -> float:
 
 
 def _rounded_up(threshold: float) -> float:
-    """To a thousandth: no step that is below by exact tails may exceed it by rounded ones."""
+    """Round up to a thousandth: no step that is below by exact tails may exceed it by rounded ones."""
     return math.ceil(1000.0 * threshold) / 1000.0
 
 

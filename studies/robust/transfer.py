@@ -23,15 +23,15 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import HEALTHY, Counts
 from rmetric.evaluation.split import folds
 from rmetric.evaluation.thresholds import threshold_within_budget
+from rmetric.records import NO_FAULT
 from rmetric.robust.metric import COMPONENTS, STATISTICS
 from studies.robust.fit import FOLDS, Fit, Floats, evidence, fit_or_none, statistics_of, surprises, weigh
 
 Runs = NDArray[np.bool_]
-"""Which runs, shape (runs,)."""
-CONTROL = "NONE"
+"""True for the chosen runs, shape (runs,)."""
 
 
-class Measured:
+class StudyStatistics:
     """A study with the statistics of all its records, so that each further fit needs no pass over the logs."""
 
     def __init__(self, ev: Evaluator) -> None:
@@ -76,36 +76,36 @@ class Measured:
 
     @cached_property
     def home_counts(self) -> Counts | None:
-        """Of the score half, with :attr:`home`."""
+        """Counts of the score half, with :attr:`home`."""
         return None if self.home is None else self.counts(self.home, self.ev.halves.score)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a fit did on runs whose like it was not fitted to, beside the fit to the whole fit half on the same runs."""
+    """Counts of a fit on runs whose like it was not fitted to, beside those of the fit to the whole fit half."""
 
     held_out: str
-    """What was not fitted to."""
+    """Fault, architecture or study that was not fitted to."""
     fitted: Fit | None
     """Without it; ``None`` if nothing could be fitted, or if there are several."""
     scored: Runs
     """Runs of the score half that are scored."""
     counts: Counts | None
-    """With :attr:`fitted`."""
+    """Counts with :attr:`fitted`."""
     home: Counts | None
-    """With :attr:`Measured.home`."""
+    """Counts with :attr:`StudyStatistics.home`."""
 
 
 @lru_cache(maxsize=2)
-def measured(ev: Evaluator) -> Measured:
+def study_statistics(ev: Evaluator) -> StudyStatistics:
     """Statistics of an evaluated study, worked out once."""
-    return Measured(ev)
+    return StudyStatistics(ev)
 
 
 def fault_kinds(ev: Evaluator) -> list[str]:
     """Kinds of fault, in the order of the logs; of a combination (``A+B``) each."""
     kinds = (kind for run in ev.study.runs for kind in run.fault.split("+"))
-    return [kind for kind in dict.fromkeys(kinds) if kind != CONTROL]
+    return [kind for kind in dict.fromkeys(kinds) if kind != NO_FAULT]
 
 
 def without_fault_kinds(ev: Evaluator) -> list[Transfer]:
@@ -113,7 +113,7 @@ def without_fault_kinds(ev: Evaluator) -> list[Transfer]:
 
     Scored on its runs and on the control runs, which have the healthy steps in which false alarms are counted.
     """
-    known, controls_R = measured(ev), ev.runs_where(fault=CONTROL)
+    known, controls_R = study_statistics(ev), ev.runs_where(fault=NO_FAULT)
     faults = [run.fault.split("+") for run in ev.study.runs]
     having = {kind: np.array([kind in parts for parts in faults], bool) for kind in fault_kinds(ev)}
     return [_without(known, kind, runs_R, runs_R | controls_R) for kind, runs_R in having.items()]
@@ -121,12 +121,12 @@ def without_fault_kinds(ev: Evaluator) -> list[Transfer]:
 
 def without_architectures(ev: Evaluator) -> list[Transfer]:
     """Each architecture, by the fit to the others."""
-    known = measured(ev)
+    known = study_statistics(ev)
     having = {name: ev.runs_where(model_type=name) for name in sorted({run.model_type for run in ev.study.runs})}
     return [_without(known, name, runs_R, runs_R) for name, runs_R in having.items()]
 
 
-def _without(known: Measured, held_out: str, held_out_R: Runs, scored_R: Runs) -> Transfer:
+def _without(known: StudyStatistics, held_out: str, held_out_R: Runs, scored_R: Runs) -> Transfer:
     chosen = scored_R & known.ev.halves.score
     fitted = known.fit(~held_out_R)
     counts = None if fitted is None else known.counts(fitted, chosen)
@@ -135,8 +135,8 @@ def _without(known: Measured, held_out: str, held_out_R: Runs, scored_R: Runs) -
 
 def to_study(source: Evaluator, target: Evaluator, held_out: str) -> tuple[Transfer, Transfer]:
     """One study by the fit to another: as it is, and with the threshold alone set anew on the target's fit half."""
-    known, chosen = measured(target), target.halves.score
-    fitted = measured(source).home
+    known, chosen = study_statistics(target), target.halves.score
+    fitted = study_statistics(source).home
     moved = None if fitted is None else known.counts(fitted, chosen)
     anew = None if fitted is None else _with_threshold_of(known, fitted)
     refitted = None if anew is None else known.counts(anew, chosen)
@@ -146,7 +146,7 @@ def to_study(source: Evaluator, target: Evaluator, held_out: str) -> tuple[Trans
     )
 
 
-def _with_threshold_of(known: Measured, fitted: Fit) -> Fit | None:
+def _with_threshold_of(known: StudyStatistics, fitted: Fit) -> Fit | None:
     ev = known.ev
     starts = ev.timeline.starts(known.r(fitted, ev.halves.fit))
     threshold = threshold_within_budget(strict_curve(ev.timeline, starts, ev.halves.fit))

@@ -11,7 +11,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import Study
 from rmetric.reporting.table import Table, to_markdown
 from studies.paper.tables import build_tables, robust_transfer
-from studies.robust.transfer import measured, without_fault_kinds
+from studies.robust.transfer import study_statistics, without_fault_kinds
 from tests.robust.studies import ARCHITECTURES, GRADIENTS, LOSS, evaluated, made_study
 
 NAMES = [
@@ -84,7 +84,7 @@ def test_all_kinds_together_have_a_recall_and_say_why_no_f1(tables: dict[str, Ta
 
 
 def test_the_fit_with_everything_is_named(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
-    home = measured(studies["real"]).home
+    home = study_statistics(studies["real"]).home
     assert home is not None
     assert f"threshold {home.threshold:.3f}" in to_markdown(tables[NAMES[0]])
 

@@ -16,7 +16,7 @@ from studies.robust.fit import Fit, fit_study
 from studies.robust.transfer import (
     Transfer,
     fault_kinds,
-    measured,
+    study_statistics,
     to_study,
     together,
     without_architectures,
@@ -52,7 +52,7 @@ def fitted(item: Transfer) -> Fit:
 
 
 def test_nothing_held_out_is_the_fit_that_is_shipped(ev: Evaluator) -> None:
-    home, content = measured(ev).home, fit_study(ev.study, jobs=1)
+    home, content = study_statistics(ev).home, fit_study(ev.study, jobs=1)
     assert home is not None
     assert home.threshold <= content["threshold"] < home.threshold + 0.001  # rounded up
     assert tuple(content["weights"].values()) == home.weights
@@ -76,7 +76,7 @@ def test_a_kind_held_out_is_never_looked_at(ev: Evaluator, kind: str) -> None:
     assert fitted(mine) == fitted(again)
     assert mine.counts is not None and again.counts is not None
     assert np.array_equal(mine.counts.lead, again.counts.lead, equal_nan=True)
-    assert measured(ev).home != measured(other).home  # which did look
+    assert study_statistics(ev).home != study_statistics(other).home  # which did look
 
 
 def test_a_combination_is_held_out_with_each_of_its_parts(ev: Evaluator) -> None:
@@ -133,11 +133,11 @@ def test_a_false_alarm_is_put_down_to_what_raised_it(ev: Evaluator) -> None:
     bad = {"grad_norm": (slice(150, 151), 1e6), "training_loss": (slice(220, 230), 9.0)}
     runs = [replace(run, observations=disturbed(bad)) if run.fault == "NONE" else run for run in ev.study.runs]
     other = evaluated(Study(ev.study.folder, runs, checksums=ev.study.checksums))
-    home = measured(ev).home
+    home = study_statistics(ev).home
     assert home is not None
     controls_R = other.runs_where(fault="NONE") & other.halves.score
-    counts = measured(other).counts(home, controls_R)
-    causes = measured(other).causes(home, controls_R)
+    counts = study_statistics(other).counts(home, controls_R)
+    causes = study_statistics(other).causes(home, controls_R)
     assert causes == {"grad_norm.factor": 2, "training_loss.lasting": 2}
     assert causes.total() == counts.fp[controls_R].sum()
 
@@ -148,9 +148,9 @@ def test_from_one_study_to_another_everything_is_the_others(ev: Evaluator) -> No
     wide = [replace(run, observations=_scattered(run)) for run in source.runs]
     other = evaluated(Study(source.folder, wide, checksums=source.checksums))
     as_it_is, anew = to_study(other, ev, "simulated → real")
-    assert as_it_is.fitted == measured(other).home != measured(ev).home
+    assert as_it_is.fitted == study_statistics(other).home != study_statistics(ev).home
     assert fitted(anew).tails == fitted(as_it_is).tails and fitted(anew).weights == fitted(as_it_is).weights
-    assert as_it_is.home is measured(ev).home_counts
+    assert as_it_is.home is study_statistics(ev).home_counts
     again = evaluated(spoiled(ev.study, lambda run: True, "fit"))
     moved, reset = to_study(other, again, "simulated → real")
     assert moved.counts is not None and as_it_is.counts is not None

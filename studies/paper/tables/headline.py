@@ -9,7 +9,7 @@ from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.studies import SIMULATED, backend_of
 from rmetric.reporting.table import Cell, Column, Table, number
 from studies import captions
-from studies.robust.transfer import measured
+from studies.robust.transfer import study_statistics
 
 PAPER_F1, PAPER_LEAD = 0.973, 255
 HELD_OUT = "Held out"
@@ -80,7 +80,7 @@ def _rows(ev: Evaluator) -> list[dict[str, Cell]]:
 
 def _held_out(ev: Evaluator) -> list[dict[str, Cell]]:
     """The calibrated R-Metric, strict, on the runs that nothing was fitted to; nothing without it."""
-    counts = measured(ev).home_counts if CALIBRATED in ev.detectors else None
+    counts = study_statistics(ev).home_counts if CALIBRATED in ev.detectors else None
     if counts is None:
         return []
     summary = ev.summary_of(counts, ev.halves.score)

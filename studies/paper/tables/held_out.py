@@ -9,7 +9,7 @@ from rmetric.evaluation.held_out import VISIBILITY_BOUND, HeldOut, held_out, ora
 from rmetric.evaluation.scores import Score
 from rmetric.reporting.table import Cell, Column, Table, number
 from studies import captions
-from studies.robust.transfer import measured
+from studies.robust.transfer import study_statistics
 
 FITTED_HERE = f"{CALIBRATED}, fitted here"
 COLUMNS = (
@@ -58,7 +58,7 @@ def tables(ev: Evaluator) -> list[Table]:
 
 def _fitted_here(ev: Evaluator) -> list[HeldOut]:
     """The robust R-Metric with tails, weights and threshold of this study's own fit half."""
-    own = measured(ev) if CALIBRATED in ev.detectors else None
+    own = study_statistics(ev) if CALIBRATED in ev.detectors else None
     if own is None or own.home is None or own.home_counts is None:
         return []
     shipped = ev.within_budget(CALIBRATED).counts

@@ -14,7 +14,7 @@ from studies.robust.fit import NOTHING_TO_FIT, Fit
 from studies.robust.transfer import (
     Transfer,
     fault_kinds,
-    measured,
+    study_statistics,
     to_study,
     together,
     without_architectures,
@@ -149,7 +149,7 @@ def _causes(ev: Evaluator, item: Transfer) -> list[str]:
     """What raised the false alarms of a fit that was moved as it is."""
     if item.fitted is None:
         return []
-    causes = measured(ev).causes(item.fitted, item.scored).most_common()
+    causes = study_statistics(ev).causes(item.fitted, item.scored).most_common()
     named = ", ".join(f"{name} {count}" for name, count in causes) or "none began"
     return [f"{item.held_out}, all of it: strongest statistic where false alarms begin: {named}."]
 
@@ -159,7 +159,7 @@ def _score_half(ev: Evaluator) -> str:
 
 
 def _known(ev: Evaluator) -> list[str]:
-    home = measured(ev).home
+    home = study_statistics(ev).home
     if home is None:
         return []
     return [f"Nothing held out: weights (λ / σ² / ΔL) {_weights(home)}, threshold {home.threshold:.3f}."]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rmetric.detectors.mechanism import Alarming, OwnPastDetector, Usual
+from rmetric.detectors.mechanism import DeviationRule, Direction, OwnPastDetector
 from rmetric.errors import UserError
 from rmetric.live.run import LiveRun
 from rmetric.measurements import MECHANISM
@@ -55,7 +55,7 @@ class Sharp(OwnPastDetector):
 
     name: ClassVar[str] = "sharp"
     title: ClassVar[str] = "sharp"
-    watched: ClassVar[Mapping[str, Usual]] = {"query_norm": Usual(Alarming.MOVES, floor=1e-9)}
+    watched: ClassVar[Mapping[str, DeviationRule]] = {"query_norm": DeviationRule(Direction.EITHER, floor=1e-9)}
     threshold: float = -1.0
     warm_up: int = 2
 
