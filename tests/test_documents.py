@@ -124,25 +124,35 @@ def test_commands_name_scripts_modules_targets_and_options_that_exist(path: Path
             if not words[1].startswith("PYTHON"):
                 assert words[1] in targets, command
         elif words[1] == "-m":
-            if words[2].startswith(("rmetric", "studies")):
-                assert importlib.util.find_spec(words[2]), command
+            if words[2].startswith(("rmetric", "studies", "tests")):
+                assert has_options(Path(f"{words[2].replace('.', '/')}.py"), words), command
         elif (ROOT / words[1]).is_file():
-            source = options_of(words[1], words)
-            for option in (word.split("=")[0] for word in words if word.startswith("--")):
-                assert f'"{option}"' in source, command
+            assert has_options(Path(words[1]), words), command
         else:
             assert words[1] not in ("", "-") and not words[1].endswith(".py"), command
 
 
-def options_of(script: str, words: list[str]) -> str:
-    """Source text that declares the options of a script: its own, the shared ones and those of its suite."""
+def has_options(script: Path, words: list[str]) -> bool:
+    """Whether the source of a script, of what scripts share, or of the chosen suite names all options of a command."""
     files = [ROOT / script, ROOT / "rmetric" / "cli.py"]
-    if script.startswith("benchmarks/"):
+    if script.parent.name == "benchmarks":
         files += (ROOT / "benchmarks").glob("*.py")
-    if script == "run_case_study.py":
+    if script.name == "run_case_study.py":
         suite = words[words.index("--suite") + 1] if "--suite" in words else "case_study"
-        files += [ROOT / "studies" / suite.rstrip(",") / "cli.py", ROOT / "studies/case_study/plan.py"]
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+        files.append(ROOT / "studies" / suite / "cli.py")
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return all(f'"{word.split("=")[0]}"' in source for word in words if word.startswith("--"))
+
+
+@document
+def test_classes_in_code_spans_exist(path: Path) -> None:
+    known = "\n".join(
+        file.read_text(encoding="utf-8")
+        for top in ("rmetric", "studies", "benchmarks")
+        for file in (ROOT / top).rglob("*.py")
+    )
+    for name in re.findall(r"`([A-Z][a-z]+[A-Z]\w*)[`(.]", path.read_text(encoding="utf-8")):
+        assert re.search(rf"\b{name}\b", known), name
 
 
 def test_make_knows_the_readme_s_targets() -> None:
