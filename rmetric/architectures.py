@@ -1,4 +1,4 @@
-"""Architecture profiles of the study: what the simulator has to know about a model and the cluster that trains it."""
+"""Architecture profiles of the study: the model and the cluster that trains it, as the simulator needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Architecture:
     model_type: str
     """Name in the logs, as the authors write it."""
     parameters_b: float
-    """All parameters, in 10^9."""
+    """Number of parameters, in 10^9."""
     active_parameters_b: float
     """Parameters that one token passes through, in 10^9."""
     layers: int

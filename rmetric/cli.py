@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_evaluation(self) -> None:
-        """What every script that scores studies asks for: their logs, plug-ins, the bootstrap, processes."""
+        """Options of every script that scores studies: their logs, plug-ins, the bootstrap, processes."""
         self.add_argument(
             "--logs", type=Path, nargs="+", default=[DEFAULT_LOGS], metavar="STUDY",
             help="folder of .jsonl logs, or .parquet data set; several: side by side",

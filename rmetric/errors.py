@@ -1,4 +1,4 @@
-"""The one exception that means: the user can mend this."""
+"""The exception for mistakes that the user can correct."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ _FLOAT = frozenset({float})
 
 
 class _Gathered:
-    """The numbers of the records of a chunk, row after row, and the events between them."""
+    """Numbers of the records of a chunk, row after row, and the events between them."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -198,7 +198,7 @@ class _Gathered:
 
 
 def _mechanism_of(record: Event, line: int, on_damage: OnDamage) -> dict[str, float]:
-    """What a record holds under ``mechanism``, those that are not finite as infinity."""
+    """Measurements that a record holds under ``mechanism``; one that is not finite as infinity."""
     found = record["mechanism"]
     if not isinstance(found, dict):
         on_damage(line, f"mechanism is {str(found)[:40]!r}, not an object; taken as not measured")

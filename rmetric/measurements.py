@@ -41,7 +41,7 @@ class Measurement:
     source: str = ""
     """Measurement of a step that is merged; empty: the one of the same name."""
     name: str = ""
-    """In the log; the table that holds the measurement sets it."""
+    """Name in the log; the table that holds the measurement sets it."""
 
     @property
     def description(self) -> str:
@@ -91,7 +91,7 @@ class Observation:
         Value, Measurement("mode", "number, from 0, of the worker that reported most of the hardware events")
     ] = None
     evaluated: bool = False
-    """Whether ``validation_loss`` is new in this record."""
+    """True if ``validation_loss`` is new in this record."""
     mechanism: Mapping[str, float] = field(default_factory=dict)
     """Some of :data:`MECHANISM`, by name; empty in the steps between their measurements."""
 
@@ -162,7 +162,7 @@ they stand together under ``mechanism``, so that reading a log without them cost
 heads, experts or tensors each is the worst one."""
 
 OBSERVABLE = {**MEASUREMENTS, **MECHANISM}
-"""All measurements that detectors may see."""
+"""Measurements that detectors may see."""
 
 VERDICTS = _table(
     {

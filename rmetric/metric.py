@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from rmetric.robust.metric import RobustRMetric
-
-
 from rmetric.measurements import VERDICTS
 from rmetric.signals import PAPER_THRESHOLD, Weights
+
+if TYPE_CHECKING:
+    from rmetric.robust.metric import RobustRMetric
 
 
 class SlidingRange:
@@ -203,7 +202,7 @@ class RMetric:
         return self._settings.window
 
     def fresh(self, **changes: object) -> RMetric:
-        """The same settings (but for ``changes``) without any history."""
+        """A metric with the same settings, but for ``changes``, and without any history."""
         settings = replace(self._settings, **changes)  # type: ignore[arg-type]
         return RMetric(weights=settings.weights, threshold=settings.threshold, window=settings.window)
 

@@ -30,7 +30,7 @@ class Observations:
     columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Measurements by log name, each of shape (n,); an absent one was never measured. -inf is held as ``+inf``."""
     evaluated: NDArray[np.bool_] | None = None
-    """Shape (n,): whether ``validation_loss`` is new. Derived from the column when left out."""
+    """Shape (n,), True where ``validation_loss`` is new. Derived from the column when left out."""
 
     def __post_init__(self) -> None:
         self.step = np.asarray(self.step, dtype=np.int64)
@@ -53,7 +53,7 @@ class Observations:
         return np.full(len(self.step), np.nan)
 
     def has(self, name: str) -> bool:
-        """Whether ``name`` was measured at least once."""
+        """Return whether ``name`` was measured at least once."""
         return name in self.columns and not bool(np.isnan(self.columns[name]).all())
 
     def __iter__(self) -> Iterator[Observation]:
@@ -64,7 +64,7 @@ class Observations:
             yield Observation(*row)
 
     def _mechanism(self) -> list[dict[str, float]]:
-        """What the mechanism monitors measured, one dictionary a record."""
+        """Measurements of the mechanism monitors, one dictionary a record."""
         of_record: list[dict[str, float]] = [{} for _ in self.step]
         for name in MECHANISM:
             if name in self.columns:
@@ -102,7 +102,7 @@ def _in_convention(column: ArrayLike) -> NDArray[np.float64]:
 
 
 def fresh_evaluations(validation_loss: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.bool_]:
-    """Which records hold a *new* validation loss, shape (n,).
+    """Mask of the records that hold a *new* validation loss, shape (n,).
 
     A log repeats the latest known validation loss, or leaves the field out between evaluations; in both cases a value
     that differs from the record before it is a new one.
@@ -128,9 +128,9 @@ class Run:
     """``config`` of EXPERIMENT_START; empty if the log has none."""
     observations: Observations
     events: list[Event] = field(default_factory=list)
-    """All events but EXPERIMENT_START and METRICS, in the order of the log."""
+    """Events of the log in its order, without EXPERIMENT_START and METRICS."""
     verdicts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """What the run itself wrote of :data:`VERDICTS`, each of shape (n,)."""
+    """The run's own :data:`~rmetric.measurements.VERDICTS`, as far as its log has them, each of shape (n,)."""
     alerts: dict[str, int] = field(default_factory=dict)
     """Detector → first alert step, as the last record of the log has it."""
 

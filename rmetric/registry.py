@@ -1,4 +1,4 @@
-"""Plain names to things: the one registry that faults, detectors and architectures share."""
+"""Registry of plain names, shared by faults, detectors, architectures and importers; plug-ins and entry points."""
 
 from __future__ import annotations
 

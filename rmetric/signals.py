@@ -1,7 +1,7 @@
-"""The signals of a run as streaming estimators: λ, σ² and ΔL of the R-Metric, and the gradient noise scale.
+"""Streaming estimators of a run's signals: λ, σ² and ΔL of the R-Metric, and the gradient noise scale.
 
-The three signals of the R-Metric as streaming estimators: λ, σ² and ΔL.
-**Source:** M. Fatima, EMNLP 2025 Industry Track, 2025.emnlp-industry.193, and the files its author published.
+**Source** of the first three: M. Fatima, EMNLP 2025 Industry Track, 2025.emnlp-industry.193, and the files its author
+published.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Weights(NamedTuple):
 PAPER_THRESHOLD = 0.57
 """An alert is due when the paper's R lies above it."""
 MIN_SPAN_S = 1.0
+"""Shortest span that λ divides by, seconds."""
 
 
 class HardwareFailureRate:

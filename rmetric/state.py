@@ -1,4 +1,4 @@
-"""The state of an object as plain values, so that a checkpoint can hold it and be read without pickle.
+"""State of an object as plain values, so that a checkpoint can hold it and be read without pickle.
 
 Everything that streams in this package (detectors, estimators) keeps its history in numbers, texts, lists, deques,
 dictionaries and objects of such; one pair of functions therefore serves them all, those of a user's plug-in included.
@@ -15,7 +15,7 @@ PLAIN = (type(None), bool, int, float, str)
 
 
 def state_of(value: Any) -> Any:
-    """What a value consists of: numbers, texts, lists, tuples and dictionaries with text keys.
+    """The parts of a value: numbers, texts, lists, tuples and dictionaries with text keys.
 
     An object becomes a dictionary of its attributes; one that is not written in Python and knows its own state as bytes
     (river's statistics) becomes their hexadecimal text. Raises ``TypeError`` for anything else.

@@ -45,7 +45,7 @@ RUN_COLUMNS = {
     "twin": pa.string(),
     "shared_records": pa.int64(),
 }
-"""The same in every row of a run; ``parameters`` and ``disturbance`` are JSON texts."""
+"""Columns that are the same in every row of a run; ``parameters`` and ``disturbance`` are JSON texts."""
 ONCE_COLUMNS = ("config", "events")
 """JSON texts in the first row of a run, null in the others. ``events`` is a list of [number of the record that the
 event stands before, event], of all events but METRICS."""

@@ -26,9 +26,9 @@ class StoredRun:
     """One run of the file."""
 
     labels: dict[str, Any]
-    """Of :data:`~rmetric.dataset.layout.RUN_COLUMNS`, by name; ``None`` where the file has none."""
+    """Values of :data:`~rmetric.dataset.layout.RUN_COLUMNS`, by name; ``None`` where the file has none."""
     chunk: Chunk
-    """All its records, those it shares with its twin included, and all events but METRICS."""
+    """Its records, those it shares with its twin included, and all events but METRICS."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class StoredRun:
         return str(self.labels["run"])
 
     def run(self) -> Run:
-        """As it is read from its log, without what its own detectors had said (``verdicts``, ``alerts``)."""
+        """The run as it is read from its log, without the results of its own detectors (``verdicts``, ``alerts``)."""
         return assemble(self.name, [self.chunk])
 
 

@@ -1,4 +1,8 @@
-"""Simulated training: healthy processes, hardware hazards, faults, and the logs that come of them."""
+"""Simulated training: healthy processes, hardware hazards, faults, and the logs of the runs.
+
+From a specification to a log: :mod:`~rmetric.simulation.simulator` (steps), :mod:`~rmetric.simulation.summary`
+(records), :mod:`~rmetric.simulation.logbook` (detectors, lines).
+"""
 
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.logbook import RunLog, write_logs

@@ -1,4 +1,4 @@
-"""How an excess of the loss over the healthy run grows, heals and settles, step by step, for many runs at once."""
+"""Dynamics of the loss's excess over the healthy run: how it grows, heals and settles, for many runs at once."""
 
 from __future__ import annotations
 

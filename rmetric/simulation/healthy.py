@@ -1,4 +1,4 @@
-"""A healthy run: everything that happens without a fault, some of which looks like one."""
+"""Healthy training: schedule, loss, noise, and the benign spikes and shifts of the data mix that look like faults."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Healthy:
     mix_shift: FloatsRT
     """Shift of the training loss by the data mix, relative."""
     mixed: FloatsRT
-    """How far the data mix is shifted: 1 in the midst of a shift, 0 without one."""
+    """Extent to which the data mix is shifted: 1 in the midst of a shift, 0 without one."""
     kick: FloatsRT
     """Benign spikes and jitter, nats."""
     step_time_s: FloatsRT
@@ -161,7 +161,7 @@ def _benign_spikes(streams: RunStreams, parameters: HealthyParameters) -> tuple[
 
 
 def _mix_shifts(streams: RunStreams, parameters: HealthyParameters) -> tuple[FloatsRT, FloatsRT]:
-    """How far the data mix is shifted, and by how much the training loss is, relative; each (R, T)."""
+    """Extent of the shift of the data mix, and relative shift of the training loss; each (R, T)."""
     shape = (len(streams.seeds), streams.steps)
     mixed, shifts = np.zeros(shape), np.zeros(shape)
     mean = parameters.mix_shifts_per_1000_steps * streams.steps / 1000.0

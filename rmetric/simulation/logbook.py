@@ -20,11 +20,11 @@ from rmetric.simulation.spec import RunSpec
 from rmetric.simulation.summary import RunRecords, summarise
 
 USD_PER_ACCELERATOR_HOUR = 2.50
-"""As in the paper."""
+"""Price in the paper."""
 
 
 class RunEnd(Protocol):
-    """How a run ended; :class:`rmetric.evaluation.ground_truth.Outcome` is one."""
+    """The end of a run, as :class:`rmetric.evaluation.ground_truth.Outcome` states it."""
 
     @property
     def kind(self) -> str: ...

@@ -36,7 +36,7 @@ SHARES = (
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationParameters:
-    """All numbers of the simulator that are fitted or assumed."""
+    """Numbers of the simulator that are fitted or assumed."""
 
     healthy: HealthyParameters
     responses: Responses
@@ -44,7 +44,7 @@ class SimulationParameters:
     @classmethod
     @cache
     def shipped(cls) -> SimulationParameters:
-        """Those that come with this package."""
+        """Parameters that come with this package."""
         parameters = cls.of(SHIPPED.read_text(encoding="utf-8"))
         if unknown := {*parameters.responses} - {*FAULTS}:
             raise ValueError(f"{SHIPPED.name} has responses of unknown faults: {', '.join(sorted(unknown))}")
@@ -52,7 +52,7 @@ class SimulationParameters:
 
     @classmethod
     def read(cls, path: Path) -> SimulationParameters:
-        """From a file that ``python -m studies.calibration.calibrate`` wrote; raises :class:`UserError` for another."""
+        """Read a file that ``python -m studies.calibration.calibrate`` wrote; raises :class:`UserError` for another."""
         try:
             return cls.of(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -60,7 +60,7 @@ class SimulationParameters:
 
     @classmethod
     def of(cls, text: str) -> SimulationParameters:
-        """From the JSON text of such a file.
+        """Parameters from the JSON text of such a file.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Many simulated runs of one architecture at once, and each one's fault-free twin."""
+"""Simulate many runs of one architecture at once, each with its fault-free twin."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Traces:
     held_out: FloatsRT
     """Loss of the fixed held-out batch, nats; NaN once it is not finite. For judging, not for detectors."""
     twin_held_out: FloatsRT
-    """The same of the fault-free twin."""
+    """Held-out loss of the fault-free twin."""
     non_finite_step: list[int | None]
     """First step with a non-finite loss."""
     worker_lost_step: list[int | None]
     lost_worker: NDArray[np.int64]
     training_loss: FloatsRT
     validation_loss: NDArray[np.float64]
-    """At the evaluations, (R, T // eval_every)."""
+    """Validation loss at the evaluations, (R, T // eval_every)."""
     learning_rate: FloatsRT
     grad_norm: FloatsRT
     sigma_sq: FloatsRT
@@ -194,7 +194,7 @@ class TrainingSimulator:
 
 
 def _common(spec: RunSpec) -> tuple[str, int, int, int]:
-    """What the runs of a batch must share."""
+    """Settings that the runs of a batch must share."""
     return spec.architecture, spec.steps, spec.log_every, spec.eval_every
 
 

@@ -1,4 +1,4 @@
-"""What has to be said to simulate one run: nothing else has an influence on it."""
+"""Specification of one simulated run; nothing else has an influence on it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RunSpec:
 
     @property
     def is_control(self) -> bool:
-        """Whether no fault is injected."""
+        """True if no fault is injected."""
         return self.fault == NO_FAULT
 
     @property

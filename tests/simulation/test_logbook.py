@@ -22,6 +22,7 @@ from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.log_reader import read_run
 from rmetric.log_writer import to_log_precision
+from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, write_logs
@@ -88,7 +89,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
     return [made for name in ARCHITECTURES for made in _make(_batch(name), tmp_path_factory.mktemp(name))]
 
 
-def _summaries(made: Made, key: str) -> list[np.ndarray]:
+def _steps_of_records(made: Made, key: str) -> list[np.ndarray]:
     """The steps of each record."""
     values = getattr(made.traces, key)[made.row]
     edges = [0, *(record["step"] for record in made.records)]
@@ -226,28 +227,24 @@ def test_no_log_names_the_machine_or_the_time(study: list[Made]) -> None:
 # --- records are the right summaries of their steps ------------------------------------------------------------------
 
 
+SUMMARIES = {"mean": lambda steps: math.fsum(steps) / len(steps), "max": max, "last": lambda steps: steps[-1]}
+
+
 @pytest.mark.parametrize(
-    ("field", "key", "summary"),
-    [
-        ("training_loss", "training_loss", "mean"),
-        ("step_time_s", "step_time_s", "mean"),
-        ("step_time_max_s", "step_time_s", "max"),
-        ("grad_norm", "grad_norm", "max"),
-        ("sigma_sq", "sigma_sq", "max"),
-        ("update_rms", "update_rms", "max"),
-        ("learning_rate", "learning_rate", "last"),
-    ],
+    "name",
+    ["training_loss", "step_time_s", "step_time_max_s", "grad_norm", "sigma_sq", "update_rms", "learning_rate"],
 )
-def test_a_record_summarises_its_steps(study: list[Made], field: str, key: str, summary: str) -> None:
-    reduce = {"mean": lambda x: math.fsum(x) / len(x), "max": max, "last": lambda x: x[-1]}[summary]
+def test_a_record_merges_its_steps_as_the_catalogue_says(study: list[Made], name: str) -> None:
+    measurement = MEASUREMENTS[name]
+    merge = SUMMARIES[measurement.merge]
     for made in study:
-        expected = [reduce(steps.tolist()) if np.isfinite(steps).all() else math.inf for steps in _summaries(made, key)]
-        _compare(made, field, expected)
+        steps = _steps_of_records(made, measurement.source or name)
+        _compare(made, name, [merge(of.tolist()) if np.isfinite(of).all() else math.inf for of in steps])
 
 
 def test_non_finite_values_are_counted_and_zero_is_left_out(study: list[Made]) -> None:
     for made in study:
-        for record, steps in zip(made.records, _summaries(made, "non_finite_count"), strict=True):
+        for record, steps in zip(made.records, _steps_of_records(made, "non_finite_count"), strict=True):
             assert record.get("non_finite_count", 0.0) == steps.sum()
             assert record["is_nan"] == (not np.isfinite(made.traces.training_loss[made.row, record["step"] - 1]))
 
@@ -406,7 +403,7 @@ def test_any_cadence_gives_a_consistent_log(tmp_path: Path, log_every: int, eval
         end = made.outcome.failure_step or 400
         steps = [record["step"] for record in made.records]
         assert steps == sorted({*range(log_every, end + 1, log_every), end})
-        losses = [math.fsum(part) / len(part) for part in _summaries(made, "training_loss")]
+        losses = [math.fsum(part) / len(part) for part in _steps_of_records(made, "training_loss")]
         for record, loss in zip(made.records, losses, strict=True):
             if math.isfinite(loss):
                 assert record["training_loss"] == pytest.approx(loss, rel=6e-7)
