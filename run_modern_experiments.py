@@ -22,7 +22,9 @@ from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_numbe
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.simulation import MAX_STEPS
-from studies.runner import CONTROLS_PER_REPETITION, SIMULATION, Backend, Plan, StudyPlan, run_study
+from studies.paper.plan import CONTROLS_PER_REPETITION, StudyPlan
+from studies.paper.run import SIMULATION
+from studies.runner import Backend, Plan, run_study
 
 REAL_LOGS = Path("logs_REAL")
 

@@ -21,7 +21,7 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, file_name_part
 from rmetric.files import write_atomically
 from rmetric.simulation import MAX_STEPS, RunSpec, TrainingSimulator
-from studies.runner import run_batch
+from studies.paper.run import run_batch
 
 __all__ = ["TrainingSimulator", "main"]
 

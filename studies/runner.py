@@ -1,4 +1,4 @@
-"""The 720-run study: which runs it has, and how they are run, resumed and accounted for."""
+"""Run the runs of a study into a folder: resume it, refuse another one, account for every log in a manifest."""
 
 from __future__ import annotations
 
@@ -8,44 +8,23 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from rmetric import __version__
-from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
-from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES
 from rmetric.files import write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import TERMINAL_EVENTS
-from rmetric.registry import load_plugin
-from rmetric.simulation import SIMULATION_VERSION, RunLog, RunSpec, Traces, TrainingSimulator, write_logs
-from rmetric.simulation.parameters import SHIPPED as PARAMETERS
-from rmetric.streams import stable_hash
+from rmetric.simulation import RunLog
 from rmetric.versions import content_checksums
 
-COMMON_FAULTS = (
-    "LR_SPIKE",
-    "GRADIENT_EXPLOSION",
-    "DATA_CORRUPTION",
-    "NODE_FAILURE",
-    "NETWORK_DEGRADATION",
-    "SILENT_DATA_CORRUPTION",
-)
-"""Faults that every architecture of the study gets; each has two more of its own."""
-
-CONTROLS_PER_REPETITION = 6
-BATCH_RUNS = 60
-"""Runs simulated together: enough to be fast, few enough to keep memory constant."""
 MANIFEST = "manifest.json"
 
 
@@ -81,72 +60,6 @@ class Backend:
     """Packages that the logs depend on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudyPlan:
-    """What is to be run. Two plans that are equal give the same bytes."""
-
-    seed: int = 0
-    repetitions: int = 8
-    steps: int = 5000
-    log_every: int = 10
-    architectures: tuple[str, ...] = tuple(ARCHITECTURES)
-    faults: tuple[str, ...] = ()
-    """Faults instead of those of the matrix; empty: the matrix."""
-    severities: tuple[str, ...] = SEVERITIES
-    controls: int = 8 * CONTROLS_PER_REPETITION
-    """Control runs of each architecture."""
-
-    @classmethod
-    def smoke(cls, **changes: Any) -> StudyPlan:
-        """36 runs: each architecture, each of its faults once at medium severity, four controls."""
-        return cls(**{"repetitions": 1, "severities": ("medium",), "controls": 4, **changes})
-
-    def only(self, architectures: Sequence[str], faults: Sequence[str]) -> StudyPlan:
-        """The same plan for some architectures, and with other faults than the matrix has unless there are none."""
-        return replace(self, architectures=tuple(architectures), faults=tuple(faults))
-
-    def specs(self) -> list[RunSpec]:
-        """All runs in order: architecture, fault, severity, repetition; controls last in each architecture."""
-        if not self.architectures:
-            raise UserError("a study needs at least one architecture")
-        specs = []
-        for architecture in self.architectures:
-            for fault in self._faults_of(architecture):
-                for severity in self.severities:
-                    specs += [
-                        self._spec(architecture, fault, severity, repetition + 1)
-                        for repetition in range(self.repetitions)
-                    ]
-            specs += [self._spec(architecture, NO_FAULT, "medium", number + 1) for number in range(self.controls)]
-        return [replace(spec, number=number) for number, spec in enumerate(specs)]
-
-    def _faults_of(self, architecture: str) -> Iterable[str]:
-        profile = ARCHITECTURES[architecture]
-        if not self.faults:
-            return (*COMMON_FAULTS, *profile.native_faults)
-        fitting = [
-            fault
-            for fault in self.faults
-            if profile.experts or not any(FAULTS[part.strip()].needs_experts for part in fault.split("+"))
-        ]
-        if not fitting and len(self.architectures) == 1:
-            raise UserError(f"{', '.join(self.faults)} needs a mixture-of-experts model; add gpt-4-moe")
-        return fitting
-
-    def _spec(self, architecture: str, fault: str, severity: str, repetition: int) -> RunSpec:
-        # The seed hangs on the run's own name, so that leaving out other runs, or adding a fault, does not change it.
-        key = f"{self.seed}/{architecture}/{fault}/{'' if fault == NO_FAULT else severity}/{repetition}"
-        return RunSpec(
-            architecture=architecture,
-            fault=fault,
-            severity=severity,
-            seed=stable_hash(key),
-            steps=self.steps,
-            log_every=self.log_every,
-            repetition=repetition,
-        )
-
-
 @dataclass(frozen=True)
 class Finished:
     """One finished log, as the manifest lists it."""
@@ -180,49 +93,11 @@ class StudyResult:
     seconds: float
 
 
-def run_batch(specs: Sequence[RunSpec]) -> list[RunLog]:
-    """Simulate runs of one architecture, judge each against its twin, and write their logs (in memory)."""
-    traces = TrainingSimulator().simulate(specs)
-    return write_logs(traces, judge_traces(traces))
-
-
-def judge_traces(traces: Traces) -> list[Outcome]:
-    """How each run of a batch ended, by the rule of the ground truth."""
-    steps = np.arange(1, traces.held_out.shape[1] + 1)
-    return judge_runs(
-        excess(traces.held_out, traces.twin_held_out),
-        steps,
-        non_finite_step=traces.non_finite_step,
-        worker_lost_step=traces.worker_lost_step,
-        faulty=[not spec.is_control for spec in traces.specs],
-    )
-
-
-def simulate_all(
-    plan: StudyPlan, todo: Sequence[RunSpec], folder: Path, jobs: int, plugins: Sequence[Path]
-) -> Iterator[list[Finished]]:
-    """Simulate the runs that are still to do, in batches; yields those of a batch when it is done."""
-    batches = _batches(todo)
-    work = (delayed(_run_batch_into)(batch, folder, tuple(plugins)) for batch in batches)
-    yield from Parallel(n_jobs=min(jobs, max(1, len(batches))), return_as="generator_unordered")(work)
-
-
-SIMULATION = Backend(
-    name="simulation",
-    verb="simulating",
-    execute=simulate_all,
-    version=SIMULATION_VERSION,
-    fitted_files=(PARAMETERS,),
-    libraries=("numpy", "scipy", "pandas", "river", "orjson", "joblib"),
-)
-"""The simulator, for :func:`run_study`."""
-
-
 def run_study(
     plan: Plan,
     folder: Path,
     *,
-    backend: Backend = SIMULATION,
+    backend: Backend,
     jobs: int = 1,
     resume: bool = False,
     overwrite: bool = False,
@@ -273,24 +148,6 @@ def run_study(
         _write_manifest(folder, identity, specs, kept, started)
     finished = [kept[spec.experiment_id] for spec in specs]
     return StudyResult(folder, len(specs), len(todo), finished, time.perf_counter() - started)
-
-
-def _batches(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-    batches: list[list[RunSpec]] = []
-    for spec in specs:
-        if not batches or len(batches[-1]) == BATCH_RUNS or batches[-1][0].architecture != spec.architecture:
-            batches.append([])
-        batches[-1].append(spec)
-    return batches
-
-
-def _run_batch_into(specs: Sequence[RunSpec], folder: Path, plugins: Sequence[Path]) -> list[Finished]:
-    for plugin in plugins:
-        load_plugin(plugin)
-    logs = run_batch(specs)
-    for log in logs:
-        write_atomically(folder / f"{log.name}.jsonl", log.content)
-    return [Finished.of(log) for log in logs]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ from rmetric.records import Observations
 from rmetric.simulation import SIMULATION_VERSION
 from rmetric.streams import stable_hash
 from rmetric.versions import content_checksums
-from studies.runner import SIMULATION, StudyPlan
+from studies.paper.plan import StudyPlan
+from studies.paper.run import SIMULATION
 
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "data" / "golden.json"

@@ -13,8 +13,8 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, Fault, file_name_part, parse_fault
 from rmetric.streams import stable_hash
+from studies.paper.plan import COMMON_FAULTS, CONTROLS_PER_REPETITION
 from studies.real_runs.disturbances import DISTURBANCES
-from studies.runner import COMMON_FAULTS, CONTROLS_PER_REPETITION
 
 S = TypeVar("S", bound="RealSpec")
 TRAINING_VERSION = 1

@@ -16,7 +16,7 @@ from rmetric.faults.processes import Response
 from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, simulator
 from rmetric.simulation.healthy import healthy_processes
 from rmetric.streams import RunStreams
-from studies.runner import judge_traces
+from studies.paper.run import judge_traces
 
 MOE = "gpt-4-moe"
 NAMES = list(FAULTS)

@@ -24,7 +24,7 @@ from rmetric.faults import (
 )
 from rmetric.simulation import RunSpec, SimulationParameters, TrainingSimulator
 from rmetric.streams import RunStreams
-from studies.runner import run_batch
+from studies.paper.run import run_batch
 from tests.faults.common import MOE, NAMES, between, disturbed, pair, response, snapshot, undisturbed
 from tests.helpers import records_of
 

@@ -5,7 +5,7 @@ import pytest
 
 from rmetric.faults import HardwareEvent, make_fault
 from rmetric.simulation import RunSpec
-from studies.runner import run_batch
+from studies.paper.run import run_batch
 from tests.faults.common import disturbed, pair, undisturbed
 from tests.helpers import lines_of
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rmetric.simulation import RunSpec
-from studies.runner import run_batch
+from studies.paper.run import run_batch
 from tests.faults.common import MOE, pair
 from tests.helpers import records_of
 

@@ -14,7 +14,7 @@ from rmetric.simulation.gradients import worker_norms
 from rmetric.simulation.healthy import expected_loss, healthy_processes, learning_rate_rel
 from rmetric.simulation.simulator import undisturbed
 from rmetric.streams import RunStreams
-from studies.runner import judge_traces
+from studies.paper.run import judge_traces
 from tests.simulation.made_up import MADE_UP
 
 P = MADE_UP.healthy

@@ -11,7 +11,7 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.faults import FAULTS, Fault, Processes, register_fault
 from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator
 from rmetric.streams import RunStreams
-from studies.runner import run_batch
+from studies.paper.run import run_batch
 from tests.helpers import bits, lines_of
 
 pytestmark = pytest.mark.usefixtures("made_up_parameters")

@@ -14,7 +14,7 @@ from studies.calibration import figure as picture
 from studies.calibration.compare import main
 from studies.calibration.comparison import Compared, Comparison, compare, rank_correlation
 from studies.calibration.tables import tables
-from studies.runner import judge_traces
+from studies.paper.run import judge_traces
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")
 

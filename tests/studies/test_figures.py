@@ -36,7 +36,8 @@ from studies.paper.figures import (
     failing_run,
     lead_times,
 )
-from studies.runner import StudyPlan, run_study
+from studies.paper.plan import StudyPlan
+from studies.paper.run import simulate_study
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {
@@ -66,7 +67,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = StudyPlan(
         steps=1500, repetitions=2, severities=("high",), faults=faults, architectures=architectures, controls=2
     )
-    run_study(plan, folder)
+    simulate_study(plan, folder)
     return folder
 
 
@@ -86,7 +87,7 @@ def drawn(main: Main, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def only_controls(folder: Path) -> Evaluator:
-    run_study(
+    simulate_study(
         StudyPlan(steps=300, faults=("LR_SPIKE",), architectures=("mistral-7b",), controls=3, repetitions=1), folder
     )
     for log in folder.glob("*lr_spike*"):

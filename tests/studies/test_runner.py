@@ -16,7 +16,9 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
-from studies.runner import MANIFEST, StudyPlan, run_batch, run_study
+from studies.paper.plan import StudyPlan
+from studies.paper.run import run_batch, simulate_study
+from studies.runner import MANIFEST
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = StudyPlan.smoke(steps=400, architectures=("gpt-4-moe", "mistral-7b"))
@@ -29,7 +31,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("tiny")
-    run_study(TINY, folder)
+    simulate_study(TINY, folder)
     return contents(folder)
 
 
@@ -78,7 +80,7 @@ def test_faults_that_need_experts_are_left_out_of_dense_models_and_refused_alone
 
 
 def test_bytes_do_not_depend_on_the_number_of_jobs(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
-    run_study(TINY, tmp_path, jobs=2)
+    simulate_study(TINY, tmp_path, jobs=2)
     assert contents(tmp_path) == tiny_study
 
 
@@ -89,7 +91,7 @@ def test_bytes_do_not_depend_on_the_batch(tiny_study: dict[str, bytes]) -> None:
 
 
 def test_the_manifest_accounts_for_every_log(tmp_path: Path) -> None:
-    run_study(TINY, tmp_path)
+    simulate_study(TINY, tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
     assert manifest["complete"] is True
     assert set(manifest["runs"]) == {path.stem for path in tmp_path.glob("*.jsonl")}
@@ -109,42 +111,42 @@ def test_no_log_holds_a_clock_a_path_or_a_host_name(tiny_study: dict[str, bytes]
 def test_an_existing_study_is_never_touched_without_a_flag(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "run_000_something.jsonl").write_text("mine\n")
     with pytest.raises(UserError, match="--resume goes on with it, --overwrite replaces it"):
-        run_study(TINY, tmp_path)
+        simulate_study(TINY, tmp_path)
     assert (tmp_path / "run_000_something.jsonl").read_text() == "mine\n"
 
 
 def test_overwrite_removes_the_old_study_and_nothing_else(tmp_path: Path) -> None:
-    run_study(StudyPlan.smoke(steps=300, architectures=("llama-3-8b",)), tmp_path)
+    simulate_study(StudyPlan.smoke(steps=300, architectures=("llama-3-8b",)), tmp_path)
     (tmp_path / "run_999_of_somebody_else.jsonl").write_text("{}\n")
     (tmp_path / "README.md").write_text("keep\n")
-    run_study(TINY, tmp_path, overwrite=True)
+    simulate_study(TINY, tmp_path, overwrite=True)
     names = {path.stem for path in tmp_path.glob("*.jsonl")}
     assert names == {spec.experiment_id for spec in TINY.specs()} | {"run_999_of_somebody_else"}
     assert (tmp_path / "README.md").exists()
 
 
 def test_resume_makes_missing_cut_and_changed_logs_anew(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
-    run_study(TINY, tmp_path)
+    simulate_study(TINY, tmp_path)
     first, second, third, *_ = sorted(tmp_path.glob("*.jsonl"))
     first.unlink()
     second.write_bytes(second.read_bytes()[:-30])
     third.write_bytes(third.read_bytes().replace(b'"training_loss":1', b'"training_loss":2', 1) + b" ")
-    result = run_study(TINY, tmp_path, resume=True)
+    result = simulate_study(TINY, tmp_path, resume=True)
     assert result.made == 3
     assert contents(tmp_path) == tiny_study
 
 
 def test_resume_of_a_finished_study_changes_no_file(tmp_path: Path) -> None:
-    run_study(TINY, tmp_path)
+    simulate_study(TINY, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert run_study(TINY, tmp_path, resume=True).made == 0
+    assert simulate_study(TINY, tmp_path, resume=True).made == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
 def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> None:
-    run_study(TINY, tmp_path)
+    simulate_study(TINY, tmp_path)
     with pytest.raises(UserError, match=r"its seed is 0, not 5"):
-        run_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
+        simulate_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -155,22 +157,22 @@ def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> N
     ],
 )
 def test_resume_refuses_a_study_of_another_version(key: str, found: object, said: str, tmp_path: Path) -> None:
-    run_study(TINY, tmp_path)
+    simulate_study(TINY, tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
     manifest["study"][key] = found
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=said):
-        run_study(TINY, tmp_path, resume=True)
+        simulate_study(TINY, tmp_path, resume=True)
 
 
 def test_resume_refuses_a_study_from_before_there_were_versions(tmp_path: Path) -> None:
-    run_study(TINY, tmp_path)
+    simulate_study(TINY, tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
     del manifest["study"]["backend_version"], manifest["study"]["backend"], manifest["study"]["fitted"]
     manifest["study"]["code"] = "0" * 16
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(UserError, match="made by version unknown of the simulation, not 1"):
-        run_study(TINY, tmp_path, resume=True)
+        simulate_study(TINY, tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -189,13 +191,13 @@ def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> No
     # What a kill in the middle of a write leaves behind:
     (tmp_path / ".run_000_x.jsonl.1.part").write_text("half")
 
-    result = run_study(plan, tmp_path, jobs=2, resume=True)
+    result = simulate_study(plan, tmp_path, jobs=2, resume=True)
 
     assert result.made == len(plan.specs()) - finished_before
     assert not list(tmp_path.glob(".*.part"))
     uninterrupted = tmp_path / "uninterrupted"
     uninterrupted.mkdir()
-    run_study(plan, uninterrupted, jobs=2)
+    simulate_study(plan, uninterrupted, jobs=2)
     assert contents(tmp_path) == contents(uninterrupted)
 
 

@@ -33,8 +33,8 @@ from rmetric.records import Run
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from rmetric.simulation import RunSpec
+from studies.paper.run import run_batch
 from studies.paper.tables.side_by_side import heading, woven
-from studies.runner import run_batch
 
 NAME, TITLE = "figure_2_failing_run", "Figure 2: A failing run and its twin"
 HEIGHT_IN = 8.2

@@ -10,10 +10,11 @@ import pytest
 from rmetric.detectors import make_detector
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.risk.model import RiskModel
+from studies.paper.plan import StudyPlan
+from studies.paper.run import simulate_study
 from studies.risk import fit as fitting
 from studies.risk.quality import Judged
 from studies.risk.recipes import LinearRecipe, TreesRecipe
-from studies.runner import StudyPlan, run_study
 
 FAULTS = ("GRADIENT_EXPLOSION", "DATA_CORRUPTION", "NETWORK_DEGRADATION", "LR_SPIKE")
 
@@ -34,7 +35,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = StudyPlan(
         steps=1500, repetitions=6, severities=("high",), faults=FAULTS, architectures=("llama-3-8b",), controls=6
     )
-    run_study(plan, folder)
+    simulate_study(plan, folder)
     return folder
 
 

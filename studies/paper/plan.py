@@ -1,0 +1,91 @@
+"""The 720 simulated runs: which they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rmetric.architectures import ARCHITECTURES
+from rmetric.errors import UserError
+from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES
+from rmetric.simulation import RunSpec
+from rmetric.streams import stable_hash
+
+COMMON_FAULTS = (
+    "LR_SPIKE",
+    "GRADIENT_EXPLOSION",
+    "DATA_CORRUPTION",
+    "NODE_FAILURE",
+    "NETWORK_DEGRADATION",
+    "SILENT_DATA_CORRUPTION",
+)
+"""Faults that every architecture of the study gets; each has two more of its own."""
+
+CONTROLS_PER_REPETITION = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """What is to be run. Two plans that are equal give the same bytes."""
+
+    seed: int = 0
+    repetitions: int = 8
+    steps: int = 5000
+    log_every: int = 10
+    architectures: tuple[str, ...] = tuple(ARCHITECTURES)
+    faults: tuple[str, ...] = ()
+    """Faults instead of those of the matrix; empty: the matrix."""
+    severities: tuple[str, ...] = SEVERITIES
+    controls: int = 8 * CONTROLS_PER_REPETITION
+    """Control runs of each architecture."""
+
+    @classmethod
+    def smoke(cls, **changes: Any) -> StudyPlan:
+        """36 runs: each architecture, each of its faults once at medium severity, four controls."""
+        return cls(**{"repetitions": 1, "severities": ("medium",), "controls": 4, **changes})
+
+    def only(self, architectures: Sequence[str], faults: Sequence[str]) -> StudyPlan:
+        """The same plan for some architectures, and with other faults than the matrix has unless there are none."""
+        return replace(self, architectures=tuple(architectures), faults=tuple(faults))
+
+    def specs(self) -> list[RunSpec]:
+        """All runs in order: architecture, fault, severity, repetition; controls last in each architecture."""
+        if not self.architectures:
+            raise UserError("a study needs at least one architecture")
+        specs = []
+        for architecture in self.architectures:
+            for fault in self._faults_of(architecture):
+                for severity in self.severities:
+                    specs += [
+                        self._spec(architecture, fault, severity, repetition + 1)
+                        for repetition in range(self.repetitions)
+                    ]
+            specs += [self._spec(architecture, NO_FAULT, "medium", number + 1) for number in range(self.controls)]
+        return [replace(spec, number=number) for number, spec in enumerate(specs)]
+
+    def _faults_of(self, architecture: str) -> Iterable[str]:
+        profile = ARCHITECTURES[architecture]
+        if not self.faults:
+            return (*COMMON_FAULTS, *profile.native_faults)
+        fitting = [
+            fault
+            for fault in self.faults
+            if profile.experts or not any(FAULTS[part.strip()].needs_experts for part in fault.split("+"))
+        ]
+        if not fitting and len(self.architectures) == 1:
+            raise UserError(f"{', '.join(self.faults)} needs a mixture-of-experts model; add gpt-4-moe")
+        return fitting
+
+    def _spec(self, architecture: str, fault: str, severity: str, repetition: int) -> RunSpec:
+        # The seed hangs on the run's own name, so that leaving out other runs, or adding a fault, does not change it.
+        key = f"{self.seed}/{architecture}/{fault}/{'' if fault == NO_FAULT else severity}/{repetition}"
+        return RunSpec(
+            architecture=architecture,
+            fault=fault,
+            severity=severity,
+            seed=stable_hash(key),
+            steps=self.steps,
+            log_every=self.log_every,
+            repetition=repetition,
+        )
