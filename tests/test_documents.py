@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import rmetric
 from rmetric import read_run
 from rmetric.detectors import DETECTORS
 
@@ -179,6 +180,11 @@ def example(text: str, marker: str) -> str:
     return found
 
 
+def document_text(name: str) -> str:
+    """README, or a document of ``docs/``."""
+    return README if name == "README" else (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
 def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     program, *arguments = shlex.split(command)
     assert program == "python", command
@@ -225,7 +231,21 @@ def test_the_example_of_a_detector_stands_in_a_table(checkout: Path) -> None:
     assert "| loss_above_lowest " in table
 
 
-def test_the_readme_s_training_loop_is_monitored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "marker"), [("robust", "RMetric.robust"), ("replay", "replay_log"), ("risk", "RiskModel")]
+)
+def test_examples_that_read_a_log(name: str, marker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = sorted((ROOT / "tests" / "data" / "real_runs").glob("*.jsonl"))[0]
+    monkeypatch.chdir(tmp_path)
+    Path("run.jsonl").write_bytes(log.read_bytes())
+    run = read_run("run.jsonl")
+    exec(example(document_text(name), marker), {"run": run, "observation": next(iter(run.observations))})
+
+
+@pytest.mark.parametrize(
+    ("name", "marker"), [("README", "TrainingMonitor"), ("monitor", "# 3"), ("repair", "recompute")]
+)
+def test_training_loops_are_monitored(name: str, marker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra 'live'")
 
     class Model(torch.nn.Linear):  # type: ignore[misc, name-defined]
@@ -233,11 +253,18 @@ def test_the_readme_s_training_loop_is_monitored(tmp_path: Path, monkeypatch: py
             return SimpleNamespace(loss=super().forward(x).square().mean())
 
     monkeypatch.chdir(tmp_path)
-    model = Model(4, 1)
-    given = {"optimizer": torch.optim.SGD(model.parameters(), 0.1), "val_loss": 1.0}
-    names = {"model": model, "loader": [{"x": torch.ones(2, 4)} for _ in range(5)], **given}
-    exec(example(README, "TrainingMonitor"), names)
-    names["monitor"].close()
+    model, loader = Model(4, 1), [{"x": torch.ones(2, 4)} for _ in range(5)]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    given = {
+        "model": model,
+        "loader": loader,
+        "optimizer": optimizer,
+        "val_loss": 1.0,
+        "torch": torch,
+        "rmetric": rmetric,
+    }
+    exec(example(document_text(name), marker), given)
+    given["monitor"].close()
     assert len(read_run(tmp_path / "run.jsonl").observations) == 5
 
 
