@@ -40,10 +40,6 @@ class Registry(Generic[T]):
         self._items[name] = item
         return item
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """Decorator form of :meth:`add`."""
-        return lambda item: self.add(name, item)
-
     def __getitem__(self, name: str) -> T:
         if name in self._items:
             return self._items[name]

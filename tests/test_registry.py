@@ -73,16 +73,6 @@ def test_a_discarded_name_can_be_used_again(fruit: Registry[int]) -> None:
     fruit.discard("never there")
 
 
-def test_the_decorator_returns_what_it_registers() -> None:
-    functions = Registry("function")
-
-    @functions.register("twice")
-    def twice(x: int) -> int:
-        return 2 * x
-
-    assert functions["twice"] is twice
-
-
 @pytest.fixture
 def plugin(tmp_path: Path, clean_registries: None) -> Path:
     file = tmp_path / "my_fault.py"
