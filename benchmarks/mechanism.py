@@ -1,4 +1,4 @@
-"""What looking inside the model costs: a watched live run with and without mechanism monitors. Prints JSON.
+"""Measure the cost of looking inside the model: a watched live run with and without mechanism monitors. Prints JSON.
 
 python benchmarks/mechanism.py
 python benchmarks/mechanism.py --blocks 2 --steps 2 --models tiny-llama

@@ -21,7 +21,7 @@ from training_report import add_machine, on_this_machine, publish
 from rmetric.cli import Parser, script, whole_number
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig, Silent
+from rmetric.live.run import LiveRun, LiveRunConfig, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.hardware import HardwareWatch
 
@@ -96,7 +96,7 @@ def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
             with TrainingMonitor(run.model, run.optimizer, log=log, hardware=watch) as monitor:
                 run.observer = monitor
                 watched.append(_block(run, args.steps, args.device))
-                run.observer = Silent()
+                run.observer = NoObserver()
     ratios = [100.0 * (after / before - 1.0) for before, after in zip(plain, watched, strict=True)]
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     return {

@@ -1,4 +1,4 @@
-"""What repairing costs, and whether it ever repairs what is not broken. Prints JSON.
+"""Measure the cost of repairs, and whether anything healthy is ever repaired. Prints JSON.
 
 python benchmarks/repair.py
 python benchmarks/repair.py --sizes 0.13M --timed-steps 10 --steps 200 --seeds 1
@@ -24,21 +24,21 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.faults import make_fault
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig, Silent
+from rmetric.live.run import LiveRun, LiveRunConfig, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Policy, RecomputeStep, RestoreState
 from rmetric.monitor.repair.recompute_step import REHEARSAL_STEP
 from rmetric.monitor.tensors import differing
 
 WATCHERS: dict[str, Callable[[LiveRun], Any]] = {
-    "plain": lambda run: Silent(),
+    "plain": lambda run: NoObserver(),
     "monitor": lambda run: _monitor(run, None),
     "recompute": lambda run: _monitor(run, [RecomputeStep()]),
     "restore_and_recompute": lambda run: _monitor(run, [RestoreState(), RecomputeStep()]),
 }
-"""Who watches."""
+"""Observer of each kind of measured run."""
 TARGETS = ("gradient", "matmul", "weight", "optimizer")
-"""Where a bit is flipped to show that a repaired run ends as its twin; a ``matmul`` in the backward pass."""
+"""Places where a bit is flipped to show that a repaired run ends as its twin; a ``matmul`` in the backward pass."""
 FLIP_STEP, END_STEP = 25, 40
 SMALL = {"hidden": 32, "layers": 1, "heads": 2, "key_value_heads": 1, "feed_forward": 64}
 """The model of the healthy steps: as small as one that learns can be."""

@@ -26,7 +26,7 @@ class Corpus:
     """Tokens to train on, and tokens that no step ever trains on."""
 
     name: str
-    """What the text is, as it stands in the log. The tokens themselves never reach a log."""
+    """Name of the text, as it stands in the log. The tokens themselves never reach a log."""
     train: NDArray[np.integer]
     """Token ids, shape (n,), each in [0, vocabulary)."""
     held_out: NDArray[np.integer]
@@ -46,7 +46,7 @@ class Corpus:
         return _rows(self.train, np.random.Generator(np.random.PCG64(key)), rows, length, self.name)
 
     def held_out_batch(self, purpose: str, rows: int, length: int) -> NDArray[np.int64]:
-        """A fixed batch for each purpose: ``validation`` is what the run sees, ``judge`` what the truth is made of."""
+        """The fixed batch of a purpose: ``validation``, which the run sees, or ``judge``, for the truth."""
         key = np.random.SeedSequence(stable_hash(f"held out/{purpose}"))
         return _rows(self.held_out, np.random.Generator(np.random.PCG64(key)), rows, length, self.name)
 

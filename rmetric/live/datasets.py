@@ -83,7 +83,7 @@ def tokenized(corpus: Corpus, tokenizer: PreTrainedTokenizerBase | None, max_tok
 
 
 def _documents(dataset: str, field: str) -> tuple[str, Iterable[str]]:
-    """What the log calls a data set, and its documents."""
+    """The name of a data set for the log, and its documents."""
     path = Path(dataset).expanduser()
     if path.is_dir():
         return path.resolve().name, _of_folder(path, field)

@@ -1,4 +1,4 @@
-"""One live run: a model, its optimizer and its text, and the seams at which a fault may reach in."""
+"""One live run: a model, its optimizer and its text, and the hooks through which a fault reaches in."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rmetric.live.corpus import Corpus
 from rmetric.streams import stable_hash
 
 Moment = Literal["batch", "gradients", "update", "micro_batch"]
-"""When a seam is called: ``batch``: the batch is there, nothing is computed; ``micro_batch``: before each forward pass;
+"""When a hook is called: ``batch``: the batch is there, nothing is computed; ``micro_batch``: before each forward pass;
 ``gradients``: all gradients are there, nobody has seen or clipped them; ``update``: the optimizer has stepped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveRunConfig:
-    """How a model is trained. Shapes: B rows, T tokens."""
+    """Settings of a training. Shapes: B rows, T tokens."""
 
     seed: int = 0
-    """Of the order of the batches and of the faults' own draws; not of the weights."""
+    """Seed of the order of the batches and of the faults' own draws; not of the weights."""
     rows: int = 16
     """Sequences a step, B."""
     length: int = 64
@@ -49,7 +49,7 @@ class LiveRunConfig:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a forward pass gets, each of shape (rows, tokens), on the model's device."""
+    """Input of a forward pass, each of shape (rows, tokens), on the model's device."""
 
     input_ids: Tensor
     labels: Tensor
@@ -60,14 +60,14 @@ class Batch:
 
 
 class Observer(Protocol):
-    """What a run tells of itself; :class:`rmetric.monitor.TrainingMonitor` is one."""
+    """Observer of a run; :class:`rmetric.monitor.TrainingMonitor` is one."""
 
     def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool: ...
     def note(self, event: str, **fields: Any) -> None: ...
     def hardware_event(self, component: str, *, kind: str, worker: int = 0, details: str = "") -> None: ...
 
 
-class Silent:
+class NoObserver:
     """An observer that does nothing."""
 
     def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool:
@@ -83,8 +83,8 @@ class Silent:
 class LiveRun:
     """Trains a causal language model of transformers, one step a call.
 
-    A step is: *batch* seam, for each worker that is left the *micro-batch* seam, forward and backward; *gradients*
-    seam; the observer; clipping; the optimizer; *update* seam. All it depends on is in :meth:`state_dict` and in the
+    A step is: *batch* hooks; for each worker that is left *micro-batch* hooks, forward and backward; *gradients*
+    hooks; the observer; clipping; the optimizer; *update* hooks. All it depends on is in :meth:`state_dict` and in the
     number of the step, so a run and its fork share every batch and every bit.
 
     Parameters
@@ -103,7 +103,7 @@ class LiveRun:
         self.model, self.optimizer, self.corpus, self.config = model, optimizer, corpus, config
         self.step = 0
         """The step that is being done, from 1; between steps, the last one done."""
-        self.observer: Observer = Silent()
+        self.observer: Observer = NoObserver()
         self.learning_rate_factor = 1.0
         """Multiplies the scheduled learning rate. A fault may change it and must restore it."""
         self.active_workers = list(range(config.workers))
@@ -114,7 +114,8 @@ class LiveRun:
         """First step whose loss was not finite."""
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.autocast is torch.float16)
         """Scales the loss where the forward pass has too small a range."""
-        self._seams: dict[Moment, list[Callable[..., Any]]] = defaultdict(list)
+        self.hooks: dict[Moment, list[Callable[..., Any]]] = defaultdict(list)
+        """Calls by moment, in their order; change them by :meth:`at`."""
 
     # -- for faults ---------------------------------------------------------------------------------------------------
 
@@ -125,11 +126,11 @@ class LiveRun:
         ``batch`` calls get a :class:`Batch` and return the one to use; ``micro_batch`` calls get the worker's number;
         ``gradients`` and ``update`` calls get nothing. Several are called in the order in which they came.
         """
-        self._seams[moment].append(call)
+        self.hooks[moment].append(call)
         try:
             yield
         finally:
-            self._seams[moment].remove(call)
+            self.hooks[moment].remove(call)
 
     def rng(self, name: str) -> np.random.Generator:
         """Random numbers for this step: a function of the run's seed, ``name`` and the step, and of nothing else."""
@@ -138,14 +139,14 @@ class LiveRun:
         )
 
     def lose_worker(self, worker: int) -> None:
-        """A worker is gone for good: its share of every later batch is not computed."""
+        """Lose a worker for good: its share of every later batch is not computed."""
         if worker in self.active_workers and len(self.active_workers) > 1:
             self.active_workers.remove(worker)
         self.worker_lost_step = self.worker_lost_step or self.step
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     # -- training -----------------------------------------------------------------------------------------------------
@@ -155,8 +156,8 @@ class LiveRun:
         self.step += 1
         self.model.train()
         self._set_learning_rate()
-        batch = self._batch()
-        for call in self._seams["batch"]:
+        batch = self.batch()
+        for call in self.hooks["batch"]:
             batch = call(batch)
         computed = [self._gradients(batch)]
 
@@ -173,17 +174,17 @@ class LiveRun:
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
-        for call in self._seams["update"]:
+        for call in self.hooks["update"]:
             call()
         if self.non_finite_step is None and not math.isfinite(loss.item()):
             self.non_finite_step = self.step
         return loss
 
     def _gradients(self, batch: Batch) -> Tensor:
-        """Forward and backward passes of a step; returns the mean loss. Faults reach into it each time it is done."""
+        """Do the forward and backward passes of a step and return the mean loss; hooks are called each time."""
         losses = [self._backward(batch.part(worker, self.config.workers), worker) for worker in self.active_workers]
         self.scaler.unscale_(self.optimizer)
-        for call in self._seams["gradients"]:
+        for call in self.hooks["gradients"]:
             call()
         return torch.stack(losses).mean()
 
@@ -192,13 +193,14 @@ class LiveRun:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.learning_rate * warm * self.learning_rate_factor
 
-    def _batch(self) -> Batch:
+    def batch(self) -> Batch:
+        """The batch of the current step, before any hook changes it."""
         tokens = self.corpus.batch(self.config.seed, self.step, self.config.rows, self.config.length)
         ids = torch.from_numpy(tokens).to(self.device, non_blocking=True)
         return Batch(ids, ids.clone())
 
     def _backward(self, batch: Batch, worker: int) -> Tensor:
-        for call in self._seams["micro_batch"]:
+        for call in self.hooks["micro_batch"]:
             call(worker)
         loss = self._loss(batch)
         self.scaler.scale(loss / len(self.active_workers)).backward()
@@ -234,7 +236,7 @@ class LiveRun:
     def load_state_dict(self, state: dict[str, Any]) -> Self:
         """Go on from a state; returns this run."""
         self.step, self.worker_lost_step, self.non_finite_step = state["step"], None, None
-        self.learning_rate_factor, self.observer = 1.0, Silent()
+        self.learning_rate_factor, self.observer = 1.0, NoObserver()
         self.active_workers = list(state["active_workers"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(_copied(state["optimizer"]))

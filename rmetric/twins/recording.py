@@ -215,7 +215,7 @@ class Branch:
     """First disturbed step, from 2; ``None``: the twin."""
     fault: Fault | None = None
     details: str = ""
-    """What the event FAULT_INJECTED says of the fault."""
+    """Text for the event FAULT_INJECTED."""
     change: Change | None = None
     """A benign change in place of a fault."""
 

@@ -1,4 +1,4 @@
-"""What a case study says on the screen while it is made.
+"""Command line of the case study, and its words on the screen.
 
 What it does and what comes out: docs/case_study.md.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def opening(plan: CaseStudyPlan, jobs: int) -> str:
-    """What is about to be done, in a line or two."""
+    """Description of the work to come, in a line or two."""
     text = plan.dataset or f"the source of the standard library of Python {platform.python_version()}"
     onset = plan.first_disturbed
     many = f"{len(plan.faults)} runs and their twin" if len(plan.faults) != 1 else "a run and its twin"

@@ -1,4 +1,4 @@
-"""What every detector did in every run of a case study, under both protocols, as objects and as frames."""
+"""Verdicts of every detector on every run of a case study, under both protocols, as objects and as frames."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTROL = "control"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one detector did in one run, under one protocol."""
+    """Verdict of one detector on one run, under one protocol."""
 
     run: str
     detector: str
@@ -43,7 +43,7 @@ class Finding:
     """``warned``, ``missed``; of a run that did not fail ``false alarm``, ``absorbed`` (an episode while a fault was on
     that healed) or ``quiet``; ``left out``: the run is in no score."""
     step: Score
-    """Of the alert that the verdict rests on."""
+    """Step of the alert that the verdict rests on."""
     lead: Score
     """Steps from the warning to the failure."""
     false_alarms: Score
@@ -250,7 +250,7 @@ def held_out_frame(results: CaseResults) -> pd.DataFrame:
 
 
 def to_csv(frame: pd.DataFrame) -> bytes:
-    """As CSV at full precision: an empty cell was *not measured*, ``inf`` was *not finite*."""
+    """Write a frame as CSV at full precision: an empty cell was *not measured*, ``inf`` was *not finite*."""
     return frame.to_csv(index=False, lineterminator="\n", na_rep="").encode()
 
 
@@ -272,7 +272,7 @@ def _run_frame(results: CaseResults, index: int) -> pd.DataFrame:
 
 
 def _alerts_so_far(results: CaseResults, index: int) -> list[str]:
-    """Of each record; causal detectors only, since no record can know what one makes of the whole run."""
+    """Verdicts at each record; causal detectors only, since no record can know what one makes of the whole run."""
     detectors = results.evaluator.detectors
     first = {
         name: step

@@ -1,4 +1,4 @@
-"""All that a case study depends on."""
+"""Plan of a case study: all that its runs depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_FAULTS = (
     "GRADIENT_EXPLOSION",
     NO_FAULT,
 )
-"""As they are written on the command line; ``NONE`` is the control."""
+"""Faults as they are written on the command line; ``NONE`` is the control."""
 LORA: dict[str, Literal["auto"] | bool] = {"auto": "auto", "on": True, "off": False}
 
 
@@ -30,14 +30,14 @@ class CaseStudyPlan:
     model: str = "tiny-llama"
     """A tiny model, or one for :func:`rmetric.live.models.pretrained.load_pretrained`."""
     dataset: str = ""
-    """For :func:`rmetric.live.datasets.load_text_corpus`; empty: the source of the standard library."""
+    """Name for :func:`rmetric.live.datasets.load_text_corpus`; empty: the source of the standard library."""
     faults: tuple[str, ...] = DEFAULT_FAULTS
     steps: int = 600
     """The horizon."""
     onset: int | None = None
     """First disturbed step; ``None``: drawn from the seed, uniform over the middle half of the run."""
     seed: int = 0
-    """Of the weights of a tiny model, of the batches, of the faults' own draws and of the onset."""
+    """Seed of the weights of a tiny model, of the batches, of the faults' own draws and of the onset."""
     rows: int | None = None
     """Sequences a step; ``None``: 16, or 4 for a model that is not tiny."""
     length: int | None = None
@@ -68,7 +68,7 @@ class CaseStudyPlan:
 
     @property
     def tiny(self) -> bool:
-        """Whether the model is one of the tiny ones, or meant to be."""
+        """True if the model is one of the tiny ones, or meant to be."""
         return self.model.startswith("tiny-")
 
     @property

@@ -129,7 +129,7 @@ def scores_table(results: CaseResults) -> Table:
 
 
 def detector_scores(results: CaseResults, name: str, protocol: Protocol) -> dict[str, Cell]:
-    """What a detector did over all runs that are counted: ``warned, mean_lead, false_alarms, …``."""
+    """Scores of a detector over all runs that are counted: ``warned, mean_lead, false_alarms, …``."""
     counts = results.evaluator.counts(name, protocol)
     counted = counts.of(counts.counted)
     summary = summarise(counted)
@@ -204,7 +204,7 @@ def _counted(results: CaseResults) -> str:
 
 
 def _truth_notes(results: CaseResults) -> list[str]:
-    """How far the truth about these runs can be trusted."""
+    """Note on how far the truth about these runs can be trusted."""
     agrees = results.study.twin_matches_control
     return [
         {

@@ -33,12 +33,12 @@ from studies.processes import in_fresh_processes, training_device
 
 LOGGER = logging.getLogger("rmetric")
 Parts = tuple[torch.nn.Module, Corpus, dict[str, Any], torch.dtype | None]
-"""Model, text, what there is to say about the model, type of the forward pass where it is not the weights'."""
+"""Model, text, description of the model, type of the forward pass where it is not the weights'."""
 
 
 @lru_cache(maxsize=1)
 def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
-    """A fresh run as planned, one a process, and what there is to say about it."""
+    """A fresh run as planned, one a process, and its description."""
     for plugin in plan.plugins:
         load_plugin(plugin)
     device = training_device(plan.device)
@@ -159,20 +159,20 @@ def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LiveRun) -> dict
 
 @dataclass(frozen=True)
 class CaseStudy:
-    """What was run, and what came out."""
+    """A finished case study: its runs and how they ended."""
 
     plan: CaseStudyPlan
     logs: tuple[Path, ...]
     """One a run, in the order of the plan."""
     description: dict[str, Any]
-    """What was trained on what, with which versions, where, how fast."""
+    """Model, text, versions, device and speed."""
     judged_steps: list[int]
     """Steps at which the held-out loss was taken."""
     held_out: dict[str, list[float]]
     """Name of a run (``twin`` included) → held-out loss at each judged step; NaN where the run had ended before."""
     outcomes: dict[str, Outcome]
     twin_matches_control: bool | None
-    """Whether the control, which the monitor watched, and the twin, which it did not, agree to the last bit; ``None``
+    """True if the control, which the monitor watched, and the twin, which it did not, agree to the last bit; ``None``
     without a control."""
 
 

@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def chosen_plan(args: Namespace) -> MechanismPlan:
-    """What is to be trained; the length depends on where."""
+    """The plan that the options ask for; the length depends on the device."""
     from studies.mechanism.plan import MechanismPlan
     from studies.processes import device_of
 

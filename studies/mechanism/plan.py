@@ -1,4 +1,4 @@
-"""Which runs the mechanism study has: groups that share a healthy twin, each fault at several strengths."""
+"""Plan of the mechanism study: groups that share a healthy twin, each fault at several strengths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS = {
     "imbalance_factor": "share {:g}",
     "experts": "experts {:g}",
 }
-"""How the strength of a fault is written, by its parameter."""
+"""Format of the strength of a fault, by its parameter."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Group:
     rows: int
     """Sequences a step."""
     faults: tuple[str, ...]
-    """As they are written on the command line."""
+    """Faults as they are written on the command line."""
 
 
 GROUPS = (
@@ -85,10 +85,10 @@ class MechanismSpec(RealSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismPlan:
-    """What is to be trained. Two plans that are equal give the same losses on the same machine and libraries."""
+    """Plan of the trainings. Two plans that are equal give the same losses on the same machine and libraries."""
 
     seed: int = 1
-    """Of all seeds and onsets. The detectors' scales were chosen on runs of 0 and 7."""
+    """Seed of all seeds and onsets. The detectors' scales were chosen on runs of 0 and 7."""
     seeds: int = 3
     """Weights and batches that each group is trained with; thresholds for one are fitted on the others."""
     steps: int = 800
@@ -136,7 +136,7 @@ class MechanismPlan:
         return [replace(spec, number=number) for number, spec in enumerate(specs)]
 
     def training(self, rows: int) -> RealStudyPlan:
-        """How the runs of a batch size are trained."""
+        """Plan of the trainings of a batch size."""
         return RealStudyPlan(
             seed=self.seed,
             repetitions=1,
@@ -175,7 +175,7 @@ class MechanismPlan:
 
 
 def strength_of(spelling: str) -> str:
-    """How strong a fault is, in words.
+    """Strength of a fault, in words.
 
     >>> strength_of("LOW_PRECISION_ATTENTION:bias_ulp=32+LARGE_LR:factor=4"), strength_of("NONE")
     ('32 ulp, ×4', 'none')

@@ -80,7 +80,7 @@ def false_alarms_table(results: MechanismResults) -> Table:
 
 
 def long_table(results: MechanismResults) -> Table:
-    """For programs: one row a case, detector and kind of threshold, with all numbers."""
+    """Long table for programs: one row a case, detector and kind of threshold, with all numbers."""
     rows: list[dict[str, Cell]] = []
     for case in results.cases:
         for name in results.detectors:
@@ -186,7 +186,7 @@ def write_results(results: MechanismResults, out: Path, command: str) -> list[Ta
 
 
 def summary(results: MechanismResults, command: str) -> dict[str, object]:
-    """What was run, and the false alarms; the signatures stand in ``signature_long.csv``."""
+    """Summary of the runs and the false alarms; the signatures stand in ``signature_long.csv``."""
     return {
         "command": command,
         "runs": len(results.runs),

@@ -1,4 +1,6 @@
-"""What hurts a run in practice and is no fault. Control runs have it, and an alert in them is a false alarm.
+"""Benign disturbances: no faults, but what hurts a run in practice.
+
+Control runs have them, and an alert in such a run is a false alarm.
 
 Each is entered as a fault is, right before the first disturbed step, and lasts to the end of the run.
 """
@@ -30,7 +32,7 @@ class Disturbance(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DataMix:
-    """From now on a share of the rows is another kind of text: prose in place of program code.
+    """Replace a share of the rows by another kind of text: prose in place of program code.
 
     Prose is the easier text for a model of bytes: the training loss comes down by some per cent, the held-out loss,
     which is of code alone, goes up by one or two, and the workers of a step agree less.
@@ -60,7 +62,7 @@ class LearningRateRestart:
 
     name: ClassVar[str] = "lr_restart"
     factor: float = 3.0
-    """Of the scheduled learning rate, at the restart."""
+    """Multiple of the scheduled learning rate at the restart."""
     steps: int = 60
     """Until it is back."""
 

@@ -1,4 +1,4 @@
-"""Which real runs there are: the matrix of the simulated study on tiny models, and a set that nothing is fitted to."""
+"""Plan of the real runs: the matrix of the simulated study on tiny models, and a set that nothing is fitted to."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class RealSpec:
     fault: str = NO_FAULT
     severity: str = "medium"
     disturbance: str | None = None
-    """Of a control run: one of :data:`DISTURBANCES`, or ``None``."""
+    """Disturbance of a control run: one of :data:`DISTURBANCES`, or ``None``."""
     seed: int
-    """Of the weights, the batches and the fault's own draws."""
+    """Seed of the weights, the batches and the fault's own draws."""
     onset: int | None
     """First disturbed step, of a fault or of a disturbance; ``None`` for a control run that nothing happens to."""
     repetition: int
@@ -86,7 +86,7 @@ class RealSpec:
 
     @property
     def group(self) -> tuple[str, str, int]:
-        """What runs that share their healthy steps have in common."""
+        """Key that runs share whose healthy steps are the same."""
         return self.model, self.optimizer, self.seed
 
     def make_fault(self) -> Fault | None:
@@ -104,7 +104,7 @@ def _settings(fault: str, severity: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RealStudyPlan:
-    """What is to be trained. Two plans that are equal give the same losses on the same machine and libraries."""
+    """Plan of the trainings. Two plans that are equal give the same losses on the same machine and libraries."""
 
     seed: int = 0
     repetitions: int = 8

@@ -1,4 +1,4 @@
-"""From folders of logs to one file: the same logs give the same bytes.
+"""Write folders of logs into one file: the same logs give the same bytes.
 
 python -m studies.real_runs.publish --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH --out data/real_runs.parquet
 python -m studies.real_runs.publish --from logs_FULL_METRIC/sample --out sample.parquet
@@ -64,14 +64,14 @@ class Log:
 
 @dataclass(frozen=True)
 class Written:
-    """What became of it."""
+    """Summary of what was written."""
 
     path: Path
     index: Path
     """The run-level rows as a CSV file, for people."""
     runs: int
     records: int
-    """Of all logs."""
+    """Records of all logs."""
     rows: int
     """Stored: without the records that runs share with their twins."""
     size_bytes: int

@@ -54,14 +54,14 @@ ORDER: tuple[Stage, ...] = ("forward", "backward", "memory", "backward", "forwar
 ONSETS = (81, 101, 121, 141)
 """InjectionResult steps: the learning rate is constant and the detectors have warmed up."""
 TOP_CARDS = 4
-"""So often the top bit of the exponent lies in a deck of bits: nearly all that does harm is there."""
+"""Copies of the exponent's top bit in a deck of bits: nearly all that does harm is there."""
 MANTISSA_STRIDE = 3
-"""Of the mantissa's bits every third is drawn, from the top down; of exponent and sign all."""
+"""Every third bit of the mantissa is drawn, from the top down; of exponent and sign all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """What is to be done, replayable to the bit on the same machine with the same libraries and text."""
+    """Injections to be done, replayable to the bit on the same machine with the same libraries and text."""
 
     settings: Settings
     injections: tuple[Injection, ...]
@@ -102,7 +102,7 @@ class Campaign:
 
     @property
     def last_step(self) -> int:
-        """Where the last window ends."""
+        """Last step of the last window."""
         return self.onsets[-1] + self.settings.window - 1
 
     def save(self, path: str | Path) -> None:
@@ -152,7 +152,7 @@ class _Site:
     """Something that can be hit."""
 
     fields: dict[str, Any]
-    """Of the injection."""
+    """Fields of the injection."""
     elements: int
     dtype: torch.dtype
 

@@ -1,4 +1,4 @@
-"""Whether one worker's gradient disagrees with the others': norm and direction against the rest, from sketches."""
+"""Disagreement of one worker's gradient with the others': norm and direction against the rest, from sketches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmetric.live.run import LiveRun
 SIZE = 512
 """Numbers of a sketch: the cosine of two sketches is that of the gradients within about 1/√512 = 0.04."""
 SEED = 20_260_401
-"""Of the signs: all workers must use the same."""
+"""Seed of the signs: all workers must use the same."""
 
 
 class GradientSketch:
@@ -95,14 +95,14 @@ class Disagreement:
     ratio: NDArray[np.float64]
     """Norm over the median of all norms, shape (workers,); infinite where the gradient was not finite."""
     cosine: NDArray[np.float64]
-    """Of each gradient with the coordinate-wise median of all unit gradients, shape (workers,), in [−1, 1]; NaN for a
+    """Cosine with the coordinate-wise median of all unit gradients, shape (workers,), in [−1, 1]; NaN for a
     gradient that is not finite or zero."""
     reason: str = ""
     """Why it is undefined; empty if it is defined."""
 
     @property
     def defined(self) -> bool:
-        """Whether there were enough workers."""
+        """True if there were enough workers."""
         return not self.reason
 
     @property
@@ -117,7 +117,7 @@ class Disagreement:
 
     @property
     def alarm(self) -> bool:
-        """Whether a norm is out of proportion; never where it is undefined."""
+        """True if a norm is out of proportion; never where it is undefined."""
         return self.score > math.log(NORM_FACTOR)
 
     def _scores(self) -> NDArray[np.float64]:
@@ -162,9 +162,9 @@ class WorkerWatch:
         self._current: int | None = None
         self._taken: dict[int, Tensor] = {}
         self.last = Disagreement(np.empty(0), np.empty(0), TOO_FEW)
-        """Of the last step."""
+        """Disagreement in the last step."""
         self.workers: tuple[int, ...] = ()
-        """Whose gradients these were."""
+        """Workers of that step."""
 
     def begin(self, worker: int) -> None:
         """A worker's passes begin."""

@@ -42,14 +42,14 @@ def injecting(run: LiveRun, injection: Injection) -> Iterator[None]:
 
 
 class _BitFlip:
-    """Knows whether a flip is due, flips and notes it."""
+    """The flip of an injection: decides when it is due, flips the bit and notes it."""
 
     def __init__(self, run: LiveRun, injection: Injection) -> None:
         self._run, self._injection = run, injection
         self._hit_steps: set[int] = set()
 
     def is_due(self) -> bool:
-        """Whether this step is to be hit and has not been."""
+        """Return whether this step is to be hit and has not been."""
         step, injection = self._run.step, self._injection
         if step in self._hit_steps or step < injection.step:
             return False
@@ -89,7 +89,7 @@ def _inject_memory(stack: ExitStack, run: LiveRun, injection: Injection, bit_fli
 
 
 def _memory(run: LiveRun, injection: Injection) -> Fetch:
-    """How to get the tensor that lies in memory."""
+    """The call that gets the tensor that lies in memory."""
     sites = {"weight": weights, "gradient": gradients}.get(injection.target, optimizer_state)(run)
     suffix = f".{injection.target}" if injection.target.startswith("exp_avg") else ""
     found = next((site.item for site in sites if site.name == injection.tensor + suffix), None)

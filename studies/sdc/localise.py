@@ -1,4 +1,4 @@
-"""Where a step went wrong: checksums of a step, and the difference between its two computations."""
+"""Locate a flip: checksums of a step, and the difference between its two computations."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class StepEvidence:
     recomputed: StepChecksums
     """The same step computed once more from the memory as it then was."""
     disagreement: Disagreement
-    """Of the workers in the first computation."""
+    """Disagreement of the workers in the first computation."""
     workers: tuple[int, ...]
-    """Which workers the disagreement is about."""
+    """The workers that the disagreement is about."""
 
 
 def gather_evidence(run: LiveRun, injection: Injection) -> StepEvidence:
@@ -175,13 +175,13 @@ class Diagnosis:
     stage: Stage | None
     """None: both computations agree, in memory too; there is nothing to be seen."""
     workers: tuple[int, ...] = ()
-    """Whose passes differ; none for what happened outside of them."""
+    """Workers whose passes differ; none for what happened outside of them."""
     tensors: tuple[str, ...] = ()
     """Modules or parameters that explain the difference equally well, in forward order."""
 
     @property
     def visible(self) -> bool:
-        """Whether anything differed."""
+        """True if anything differed."""
         return self.stage is not None
 
     @property
@@ -255,9 +255,9 @@ class DiagnosisScore:
     worker: bool | None
     layer: bool | None
     tensor: bool | None
-    """Whether the true tensor is among those named."""
+    """True if the true tensor is among those named."""
     named: int
-    """How many tensors were named."""
+    """Number of tensors named."""
 
 
 def score_diagnosis(diagnosis: Diagnosis, truth: Injection) -> DiagnosisScore:

@@ -1,4 +1,4 @@
-"""What came of a flip, judged against the healthy twin, and which detectors saw it."""
+"""Effect of a flip, judged against the healthy twin, and the detectors that saw it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINITIONS = (
 
 
 BIT_ORDER = ("s", *(f"e{bit}" for bit in range(10, -1, -1)), *(f"m{bit}" for bit in range(51, -1, -1)))
-"""From the sign down."""
+"""Names of bits from the sign down."""
 
 
 SCORED = (
@@ -81,7 +81,7 @@ def first_seen(own: Alarms, twin: Alarms, onset: int) -> Mapping[str, int | None
 
 FlipOutcome = Literal["benign", "spike", "diverged", "non_finite", "dead"]
 OUTCOMES: tuple[FlipOutcome, ...] = get_args(FlipOutcome)
-"""As they are drawn. Not ``nan``, which readers of CSV files take for a missing value."""
+"""Outcomes in the order in which they are drawn. Not ``nan``, which readers of CSV files take for a missing value."""
 LASTING: tuple[FlipOutcome, ...] = ("diverged", "non_finite", "dead")
 """Those that do not heal within the window."""
 SPIKE_FACTOR = 2.0
@@ -91,12 +91,12 @@ WEIGHTS_MATTER = 0.01
 DEAD_STEPS = 5
 """Last steps of the window in which every one must show a dead run."""
 EQUAL_NATS = Numerics().tolerance_nats
-"""How near to ln(vocabulary) counts as equal."""
+"""Distance from ln(vocabulary), nats, that counts as equal."""
 
 
 @dataclass(frozen=True)
 class FlipEffect:
-    """What a flip did to the run in the window after it."""
+    """Effect of a flip on the run in the window after it."""
 
     outcome: FlipOutcome
     largest_excess: float
@@ -118,7 +118,7 @@ class FlipEffect:
 
     @property
     def harmful(self) -> bool:
-        """Whether the flip did harm to the run, and was not only to be seen.
+        """True if the flip did harm to the run, and was not only to be seen.
 
         It lasted (:data:`LASTING`); or the weights at the end of the window are others, and the update of the faulty
         step was lost or far too large (a gradient that is not finite, or a norm above twice the twin's largest), or a

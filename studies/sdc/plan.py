@@ -1,4 +1,4 @@
-"""What a campaign is made of: how the model is trained, and single injections."""
+"""Parts of a campaign: settings of the training, and single injections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAGE_OF: dict[Target, Stage] = {
     "exp_avg_sq": "memory",
     "payload": "payload",
 }
-"""What is hit → when. ``output``: a product of the forward pass; ``input_gradient``, ``weight_gradient``: a product of
+"""Target → stage. ``output``: a product of the forward pass; ``input_gradient``, ``weight_gradient``: a product of
 the backward pass; ``weight``, ``exp_avg``, ``exp_avg_sq`` lie in memory before the forward pass, ``gradient`` after all
 backward passes; ``payload``: one worker's gradient before it is added to the others'."""
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -31,12 +31,12 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the healthy run is trained, and how long one with a flip is watched."""
+    """Settings of the healthy run, and the time for which one with a flip is watched."""
 
     model: str = "tiny-llama"
     """One of the tiny models; attention is computed by two matrix products (``eager``), so that both can be hit."""
     seed: int = 0
-    """Of the weights and of the batches."""
+    """Seed of the weights and of the batches."""
     dtype: str = "float32"
     """One of :data:`DTYPES`; not float32: autocast, for float16 with a gradient scaler."""
     rows: int = 6
@@ -71,15 +71,15 @@ class Injection:
     """The faulty step, from 2."""
     stage: Stage
     target: Target
-    """What is hit; decides the stage."""
+    """The kind of number that is hit; decides the stage."""
     kernel: str
-    """What the number belongs to: ``query``, ``scores``, ``mlp``, …; see :mod:`studies.sdc.products`."""
+    """Kernel that the number belongs to: ``query``, ``scores``, ``mlp``, …; see :mod:`studies.sdc.products`."""
     tensor: str
     """Name of the module whose product is hit; of the parameter, for a weight gradient and outside the passes."""
     layer: int | None = None
     """Decoder layer; none: embedding, last norm, output layer."""
     worker: int | None = None
-    """Whose pass or payload; none in memory."""
+    """Worker whose pass or payload is hit; none in memory."""
     call: int | None = None
     """Number of the product among those of its pass, from 0; none outside the passes."""
     element: int = 0
@@ -105,5 +105,5 @@ class Injection:
 
     @property
     def transient(self) -> bool:
-        """Whether the step would be right if it were computed once more from the same memory."""
+        """True if the step would be right if it were computed once more from the same memory."""
         return self.recurs == 0.0 and self.target not in ("weight", "exp_avg", "exp_avg_sq")

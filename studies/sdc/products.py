@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.live.injection.flips import current_pass, is_product
-from rmetric.live.run import LiveRun, Silent
+from rmetric.live.run import LiveRun, NoObserver
 from studies.sdc.plan import Stage, Target
 
 
-class _NoUpdate(Silent):
+class _NoUpdate(NoObserver):
     """Looks at a step and vetoes its update."""
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -140,7 +140,7 @@ class _Forward:
     module: str
     kernel: str
     second: int
-    """Where the second factor lies in memory: autograd keeps it for the backward pass."""
+    """Address of the second factor: autograd keeps it for the backward pass."""
     first_edge: int
     """Number of the first factor among the inputs of the node."""
 
@@ -163,7 +163,7 @@ class _Recorder(TorchDispatchMode):
         self._entered = False
 
     def products(self) -> tuple[Product, ...]:
-        """What was noted."""
+        """The products that were noted."""
         return tuple(self._products)
 
     def __enter__(self) -> _Recorder:
@@ -249,7 +249,7 @@ PASSING = ("AccumulateGrad", "TBackward", "TransposeBackward", "ToCopyBackward",
 
 
 def _is_weight(node: Any) -> bool:
-    """Whether nothing but a change of view or type lies between a gradient and its parameter."""
+    """Return whether nothing but a change of view or type lies between a gradient and its parameter."""
     while node is not None and node.name().split("::")[-1].startswith(PASSING):
         if hasattr(node, "variable"):
             return True

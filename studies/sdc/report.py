@@ -78,7 +78,7 @@ def _row(result: InjectionResult) -> dict[str, Any]:
 
 
 def _step_error(result: InjectionResult) -> int | None:
-    """How far the step that the earliest alarm names is from the faulty one; None without an alarm."""
+    """Distance of the step that the earliest alarm names from the faulty one; None without an alarm."""
     named = [delay - LAG.get(name, 0) for name, delay in result.delays.items() if delay is not None and name in TRUSTED]
     return min([*named, *([0] if result.disagreement_alarm else [])], default=None)
 

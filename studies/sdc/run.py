@@ -55,9 +55,9 @@ class RepairedRun:
     """The same injection once more, with a policy."""
 
     identical: bool
-    """Whether parameters and optimizer state at the end of the window are those of the twin, bit for bit."""
+    """True if parameters and optimizer state at the end of the window are those of the twin, bit for bit."""
     verdicts: tuple[str, ...]
-    """Of the policy's interventions, in their order: ``RecomputeStep: transient``."""
+    """Verdicts of the policy's interventions, in their order: ``RecomputeStep: transient``."""
     steps: tuple[int, ...]
     """Their steps."""
     outcome: str
@@ -77,7 +77,7 @@ class InjectionResult:
     dtype: str
     """Type of that number."""
     bit_part: str
-    """What the bit belongs to: ``mantissa``, ``exponent`` or ``sign``."""
+    """Part of the number that the bit belongs to: ``mantissa``, ``exponent`` or ``sign``."""
     effect: FlipEffect
     delays: Mapping[str, int | None]
     """Detector → steps until it saw the flip; None: not within 10 steps."""
@@ -94,15 +94,15 @@ class InjectionResult:
 
 @dataclass(frozen=True)
 class CampaignWorker:
-    """All that is needed to inject: one a process."""
+    """Does injections of a campaign; one a process."""
 
     settings: Settings
     run: LiveRun
     twin: Twin
     records: Observations
-    """Of the twin."""
+    """Records of the twin."""
     alarms: Alarms
-    """Of the twin."""
+    """Alarms of the twin."""
     products: Sequence[Product]
     out: Path
     policy: PolicyFactory | None
@@ -177,7 +177,7 @@ class CampaignWorker:
         )
 
     def _distance(self, injection: Injection, truth: TruthRecord) -> float:
-        """How far the weights are from the twin's, in units of the twin's own way."""
+        """Distance of the weights from the twin's, in units of the twin's own way."""
         if truth.last_step < self._end(injection):
             return math.nan
         end = self.twin.ends[injection.step].weights
@@ -223,7 +223,7 @@ class CampaignResult:
     """Names of the repair policies; empty: none."""
     seconds: float
     out: Path
-    """Where the logs are."""
+    """Folder of the logs."""
 
 
 def run_campaign(
@@ -272,7 +272,7 @@ def run_campaign(
 
 
 def repair_policy() -> tuple[Policy, ...]:
-    """What a campaign repairs with: memory that changed by itself is restored, a suspicious step computed again."""
+    """Policies of a campaign: memory that changed by itself is restored, a suspicious step computed again."""
     return RestoreState(), RecomputeStep(max_retries=2)
 
 

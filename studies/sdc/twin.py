@@ -171,7 +171,7 @@ class HealthyRepair:
     false_repairs: int
     """Interventions that changed something."""
     identical: bool
-    """Whether both runs ended with the same parameters and optimizer state, bit for bit."""
+    """True if both runs ended with the same parameters and optimizer state, bit for bit."""
     computations_pct: float
     """Forward and backward passes that were done twice, per cent of all; the third step is done twice on purpose and
     does not count."""

@@ -1,4 +1,4 @@
-"""A live run: forks share every bit, seams are called in order, a text is trained on that is held out from nobody."""
+"""A live run: forks share every bit, hooks are called in order, a text is trained on that is held out from nobody."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_micro_batches_add_up_to_the_gradient_of_the_batch() -> None:
         assert torch.allclose(whole, parts, atol=1e-6)
 
 
-def test_seams_are_called_in_order_and_given_back() -> None:
+def test_hooks_are_called_in_order_and_given_back() -> None:
     run = make_live_run(workers=2)
     calls: list[str] = []
 

@@ -170,7 +170,7 @@ def test_a_learning_rate_restart_comes_back() -> None:
         for _ in range(70):
             run.step += 1
             rates.append(run.learning_rate_factor)
-            for call in [*run._seams["update"]]:
+            for call in [*run.hooks["update"]]:
                 call()
     assert rates[0] == 3.0
     assert rates[60:] == [1.0] * 10
@@ -181,9 +181,9 @@ def test_a_learning_rate_restart_comes_back() -> None:
 def test_a_changed_mix_of_data_changes_some_rows() -> None:
     run = fresh_run(SMALL, TWIN)
     run.step = 1
-    batch = run._batch()
+    batch = run.batch()
     with DISTURBANCES["data_mix"].disturb(run):
-        changed = run._seams["batch"][0](batch)
+        changed = run.hooks["batch"][0](batch)
     rows = (changed.input_ids != batch.input_ids).any(dim=1)
     assert 0 < int(rows.sum()) <= 2
     assert (changed.labels == changed.input_ids).all()

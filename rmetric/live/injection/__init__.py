@@ -1,1 +1,1 @@
-"""What a fault's ``inject`` needs: flipped bits, changed attention and routing, lost workers."""
+"""Building blocks of a fault's ``inject``: flipped bits, changed attention and routing, lost workers."""

@@ -15,10 +15,10 @@ Part = Literal["mantissa", "exponent", "sign"]
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """How a floating-point type lays out its bits: mantissa from bit 0 on, exponent above it, sign on top."""
+    """Layout of a floating-point type: mantissa from bit 0 on, exponent above it, sign on top."""
 
     name: str
-    """As torch calls it."""
+    """Name of the type in torch."""
     mantissa: int
     """Stored bits of the mantissa."""
     exponent: int
@@ -32,7 +32,7 @@ class FloatFormat:
         return self.mantissa + self.exponent + 1
 
     def part(self, bit: int) -> Part:
-        """What a bit belongs to."""
+        """The part that a bit belongs to."""
         if bit < self.mantissa:
             return "mantissa"
         return "exponent" if bit < self.bits - 1 else "sign"
@@ -117,7 +117,7 @@ def _mask(bit: int, layout: FloatFormat) -> int:
 
 
 def read_bit(tensor: Tensor, index: tuple[int, ...], bit: int) -> bool:
-    """Whether a bit of one element is set."""
+    """Return whether a bit of one element is set."""
     layout = float_format(tensor.dtype)
     return bool(int(tensor.detach().view(layout.integer)[index]) & _mask(bit, layout))
 

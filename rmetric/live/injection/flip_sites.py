@@ -1,4 +1,4 @@
-"""Where in a live run a bit may flip: parameters, gradients, optimizer state, modules; found by name or drawn."""
+"""Places where a bit may flip: parameters, gradients, optimizer state, modules; found by name or drawn."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Site(Generic[Item]):
 
     name: str
     item: Item
-    """How to get the tensor, or the module that computes it."""
+    """Call that gets the tensor, or the module that computes it."""
     dtype: torch.dtype
     """Type of the numbers; under autocast the one to expect."""
     typical: bool
-    """Whether it is drawn where no name is given: it lies in a layer and is no vector of a few numbers."""
+    """True if it is drawn where no name is given: it lies in a layer and is no vector of a few numbers."""
 
 
 def weights(training: LiveRun) -> list[Site[Fetch]]:
@@ -57,7 +57,7 @@ def gradients(training: LiveRun) -> list[Site[Fetch]]:
 
 
 def optimizer_state(training: LiveRun) -> list[Site[Fetch]]:
-    """What the optimizer remembers of each parameter, such as ``….exp_avg``; not its count of steps."""
+    """State that the optimizer keeps of each parameter, such as ``….exp_avg``; not its count of steps."""
     layers, optimizer = _Layers(training.model), training.optimizer
     return [
         Site(

@@ -37,7 +37,7 @@ def note_flip(training: LiveRun, tensor: Tensor, index: tuple[int, ...], flip: F
     tensor
         The tensor in which the bit was flipped.
     index
-        Of the element, one number a dimension.
+        Index of the element, one number a dimension.
     flip
         What was changed.
     where
@@ -65,17 +65,17 @@ PRODUCTS = frozenset(
 
 
 def is_product(operation: Any) -> bool:
-    """Whether what a ``TorchDispatchMode`` is asked for multiplies matrices and returns the product."""
+    """Return whether an operation that a ``TorchDispatchMode`` sees multiplies matrices and returns the product."""
     return operation._schema.name in PRODUCTS and operation._overloadname in ("", "default", "dtype")
 
 
 def current_pass() -> Pass:
-    """Whether autograd is computing gradients in this thread (activation checkpointing computes forward in it)."""
+    """The pass of this thread: backward while autograd computes gradients, even where it computes a layer again."""
     return "forward" if torch._C._current_graph_task_id() < 0 else "backward"
 
 
 class ProductFlip(TorchDispatchMode):
-    """While it is entered, changes what one of the matrix products returns.
+    """Change what one of the matrix products returns, while it is entered.
 
     It sees what reaches the device, below autograd and autocast, so the product has the type in which it was computed
     and whatever made it does not know of the change. Entered for one forward and backward pass; nothing is hooked.
@@ -86,28 +86,28 @@ class ProductFlip(TorchDispatchMode):
         The products of the forward or of the backward pass are counted.
     call
         Which of them, from 0.
-    strike
+    change
         Called with the product, which it may change in place.
 
     **Deviation:** the source flips bits at matrix-multiply *instructions* of a GPU; here a finished element of the
     product is hit, which is what a flip in the last accumulation leaves.
     """
 
-    def __init__(self, stage: Pass, call: int, strike: Callable[[Tensor], None]) -> None:
+    def __init__(self, stage: Pass, call: int, change: Callable[[Tensor], None]) -> None:
         super().__init__()
-        self._stage, self._left, self._strike = stage, call, strike
+        self._stage, self._left, self._change = stage, call, change
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if is_product(func) and current_pass() == self._stage:
             if self._left == 0:
-                self._strike(result)
+                self._change(result)
             self._left -= 1
         return result
 
 
 class FlipPlan(Protocol):
-    """Which bit of what is flipped, and when: the fields of :class:`rmetric.faults.SilentDataCorruption`."""
+    """The bit to flip, its place and its time: the fields of :class:`rmetric.faults.SilentDataCorruption`."""
 
     @property
     def name(self) -> str: ...
@@ -149,7 +149,7 @@ class Flipper:
         self._stuck: tuple[tuple[int, ...], bool] | None = None
 
     def is_due(self) -> bool:
-        """Whether a bit has to be flipped now. Asked a second time in a step (a layer that is computed again): no."""
+        """Return whether a bit has to be flipped now. Asked again in a step (a layer is computed again): no."""
         step, first = self._training.step, self._asked_step is None
         if self._stuck is not None:
             return True
@@ -159,7 +159,7 @@ class Flipper:
         recurs = self._fault.persistence == "recurring"
         return first or (recurs and self._random("flips").random() < self._fault.flips_per_step)
 
-    def strike(self, tensor: Tensor) -> None:
+    def apply(self, tensor: Tensor) -> None:
         """Flip the bit that is due, in place."""
         bit = bit_like_float32(self._fault.bit, tensor.dtype)
         if self._stuck is not None:
@@ -228,7 +228,7 @@ def _in_memory(training: LiveRun, fault: FlipPlan) -> Iterator[None]:
         fetch, flipper = memory
         tensor = fetch()
         if tensor is not None and flipper.is_due():
-            flipper.strike(tensor)
+            flipper.apply(tensor)
         return batch
 
     with ExitStack() as stack:
@@ -238,7 +238,7 @@ def _in_memory(training: LiveRun, fault: FlipPlan) -> Iterator[None]:
 
 
 def _memory(training: LiveRun, fault: FlipPlan) -> tuple[Fetch, Flipper]:
-    """How to get the tensor, and what flips its bits."""
+    """The call that gets the tensor, and the flipper of its bits."""
     sites = _IN_MEMORY[fault.target](training)
     if fault.target == "optimizer" and not sites:
         raise UserError("the optimizer keeps nothing that could flip; choose one that does, such as AdamW")
@@ -288,7 +288,7 @@ def _in_computation(training: LiveRun, fault: FlipPlan) -> Iterator[None]:
         if not isinstance(tensor, Tensor) or tensor.dtype not in FORMATS:
             raise UserError(f"the output of {site.name} is no tensor of numbers; name another module with tensor=")
         flipped = tensor.clone()  # the operation that made it may need it unchanged in its backward pass
-        flipper.strike(flipped)
+        flipper.apply(flipped)
         return (flipped, *value[1:]) if isinstance(value, tuple) else flipped
 
     with ExitStack() as stack:

@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits
 
 Rounding = Literal["nearest", "truncate", "up", "down"]
-"""Which way a rounding error points: nowhere on average, towards zero, towards +∞, towards −∞."""
+"""Direction of a rounding error: nowhere on average, towards zero, towards +∞, towards −∞."""
 ROUNDINGS: dict[Rounding, Callable[[Tensor], Tensor | float]] = {
     "nearest": lambda values: 0.0,
     "truncate": lambda values: -values.sign(),
@@ -107,7 +107,7 @@ def _dropout(logits: Tensor, share: float) -> Tensor | None:
 
 
 class _Attention(torch.autograd.Function):
-    """From logits and values to the output, and back with δ from the rounded output."""
+    """Attention from logits and values to the output, and back with δ from the rounded output."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, values: Tensor, kept: Tensor | None, how: RoundedAttention) -> Tensor:

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
-"""What transformers calls with the attention module, query (B, H, T, D), key and value (B, K, S, D), a mask and
-options by name. It returns (B, T, H, D) and the probabilities or nothing. B rows, H query heads, K key/value heads, T
+"""Attention function of transformers: gets the attention module, query (B, H, T, D), key and value (B, K, S, D), a mask
+and options by name; returns (B, T, H, D) and the probabilities or nothing. B rows, H query heads, K key/value heads, T
 queries, S keys, D features a head."""
 
 
 class Wrapper(Protocol):
-    """What comes between a model and its attention function, which it may call or not."""
+    """Wrapper between a model and its attention function, which it may call or not."""
 
     def __call__(
         self,
@@ -187,7 +187,7 @@ def _causal(
     total: int,
     device: torch.device,
 ) -> Tensor | None:
-    """Which key each query may look at, (t, S); None: at all."""
+    """Mask of the keys that each query may look at, (t, S); None: all."""
     asked = options.get("is_causal")
     causal = getattr(module, "is_causal", True) if asked is None else asked
     if not causal or total == 1:

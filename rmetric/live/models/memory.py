@@ -1,4 +1,4 @@
-"""How much memory a training run needs, before anything is loaded, and what would fit if it is too much.
+"""Memory that a training run needs, estimated before anything is loaded, and what would fit if it is too much.
 
 ``python -m rmetric.live.models.memory`` prints what fits on the two cards of the paper, as in ``docs/models.md``.
 """
@@ -43,7 +43,7 @@ class MemoryEstimate:
     casts_gib: float
     """16-bit copies of trained weights, which autocast makes in the forward pass and the backward pass needs."""
     activations_gib: float
-    """What the forward pass keeps for the backward pass, without the logits."""
+    """Activations that the forward pass keeps for the backward pass, without the logits."""
     logits_gib: float
     """Logits, their FP32 copy, their logarithm of softmax and its gradient."""
     update_gib: float
@@ -161,13 +161,13 @@ class TrainingPlan:
 
     name: str
     parameters: int
-    """Of the model itself, without adapters."""
+    """Parameters of the model itself, without adapters."""
     layers: int
     hidden: int
     feed_forward: int
     vocabulary: int
     dtype: torch.dtype
-    """What the matrix products compute in."""
+    """Type in which the matrix products compute."""
     rows: int = 4
     """Sequences in one pass: the paper's batch. A run that splits its batch into micro-batches needs fewer."""
     length: int = 256
@@ -194,12 +194,12 @@ class TrainingPlan:
         )
 
     def fits(self, available_gib: float) -> bool:
-        """Whether the estimate leaves :data:`HEADROOM` of the free memory."""
+        """True if the estimate leaves :data:`HEADROOM` of the free memory."""
         return self.estimate().total_gib <= available_gib * (1 - HEADROOM)
 
     @property
     def manner(self) -> str:
-        """How it is trained, in words."""
+        """Manner of training, in words."""
         return ("LoRA" if self.lora else "in full") + (", checkpointed" if self.gradient_checkpointing else "")
 
 
@@ -312,7 +312,7 @@ def out_of_memory_in_one_line(doing: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out; PyTorch has no class of its own for main memory."""
+    """Return whether an exception says that memory ran out; PyTorch has no class of its own for main memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -321,7 +321,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def card_table(rows: int = 1, length: int = 256) -> str:
-    """What fits of each known model on the paper's two cards, as a Markdown table."""
+    """Make a Markdown table of what fits of each known model on the paper's two cards,"""
     head = ["model", "parameters", *(f"{card} ({gib} GiB)" for card, (gib, _) in CARDS.items())]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for shape in map(SHAPES.__getitem__, SHAPES):

@@ -43,9 +43,9 @@ class Loaded:
     model: nn.Module
     """transformers' model, or peft's around it under LoRA; on its device, in training mode."""
     tokenizer: PreTrainedTokenizerBase | None
-    """With a padding token. None for random weights of a shape: such a model is trained on bytes."""
+    """Tokenizer with a padding token; None for random weights of a shape: such a model is trained on bytes."""
     description: dict[str, object]
-    """For the log: name, revision, architecture, parameters, how it is trained. No path, no token."""
+    """Entries for the log: name, revision, architecture, parameters, how it is trained. No path, no token."""
     vocabulary: int
     """Rows of the embedding; ln(vocabulary) is the loss of a model that knows nothing."""
     compute_dtype: torch.dtype
@@ -53,7 +53,7 @@ class Loaded:
 
     @property
     def needs_scaler(self) -> bool:
-        """Whether gradients underflow without ``torch.amp.GradScaler``: FP16, as on a T4."""
+        """True if gradients underflow without ``torch.amp.GradScaler``: FP16, as on a T4."""
         return self.compute_dtype == torch.float16
 
     def autocast(self) -> torch.autocast:
@@ -136,7 +136,7 @@ def load_pretrained(
 
 
 def compute_dtype(device: torch.device, asked: str = "auto") -> torch.dtype:
-    """What the matrix products compute in on a device; raises :class:`~rmetric.errors.UserError` for what it lacks."""
+    """Type of the matrix products on a device; raises :class:`~rmetric.errors.UserError` for what it lacks."""
     if asked != "auto" and asked not in DTYPES:
         raise UserError(f"unknown dtype {asked!r}; choose auto, {', '.join(DTYPES)}")
     has_bf16 = device.type != "cuda" or torch.cuda.get_device_capability(device) >= BF16_CAPABILITY
@@ -162,7 +162,7 @@ def prepare(model: Any, plan: TrainingPlan, seed: int) -> nn.Module:
 
 
 def describe(model: nn.Module, files: ModelFiles, plan: TrainingPlan) -> dict[str, object]:
-    """What the log says of a model: JSON values only."""
+    """Description of a model for the log: JSON values only."""
     parameters = list(model.parameters())
     return {
         "name": files.name,

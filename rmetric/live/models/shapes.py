@@ -18,7 +18,7 @@ class Shape:
     name: str
     """Short name: the last part of the hub's, in small letters."""
     hub_name: str
-    """Where the weights are."""
+    """Name of the weights on the Hugging Face Hub."""
     parameters: int
     """Parameters, shared ones counted once. A test builds the model without memory and counts."""
     layers: int
@@ -30,7 +30,7 @@ class Shape:
     model_type: str
     """transformers' name of the architecture."""
     config: Mapping[str, Any]
-    """What else transformers' configuration of the model says, as published."""
+    """Further entries of transformers' configuration of the model, as published."""
     source: str
 
 

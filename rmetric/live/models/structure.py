@@ -12,9 +12,9 @@ from torch import nn
 from rmetric.errors import UserError
 
 ROUTERS = ("gate", "router")
-"""What transformers calls the router of a mixture-of-experts block."""
+"""Names that transformers gives the router of a mixture-of-experts block."""
 EPSILONS = ("variance_epsilon", "eps")
-"""What transformers and torch call the ε of a norm."""
+"""Names that transformers and torch give the ε of a norm."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Layer:
 
     index: int
     name: str
-    """As in ``model.named_modules()``; so are all names here."""
+    """Name in ``model.named_modules()``; so are all names here."""
     module: nn.Module
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What makes the queries, keys or values: some of the output features of a linear module."""
+    """Projection that makes the queries, keys or values: some of the output features of a linear module."""
 
     name: str
     module: nn.Module
@@ -44,7 +44,7 @@ class Attention:
     layer: int
     name: str
     module: nn.Module
-    """What transformers hands to its attention functions."""
+    """Module that transformers hands to its attention functions."""
     heads: int
     """Query heads."""
     key_value_heads: int
@@ -83,7 +83,7 @@ class ExpertBlock:
 
 
 def model_name(model: nn.Module) -> str:
-    """How a message calls a model: ``tiny-llama (LlamaForCausalLM)``, or the class alone. Never a path."""
+    """Name of a model in messages: ``tiny-llama (LlamaForCausalLM)``, or the class alone. Never a path."""
     model = unwrapped(model)
     kind = type(model).__name__
     name = PurePath(getattr(getattr(model, "config", None), "name_or_path", "") or "").name

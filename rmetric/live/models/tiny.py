@@ -37,7 +37,7 @@ class TinyShape:
 
     @property
     def common(self) -> dict[str, Any]:
-        """What all configurations of transformers call it."""
+        """Name of it in all configurations of transformers."""
         return {
             "vocab_size": self.vocabulary,
             "hidden_size": self.hidden,

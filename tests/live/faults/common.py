@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmetric.live.run import LiveRun, Silent
+from rmetric.live.run import LiveRun, NoObserver
 
 
-class Notes(Silent):
+class Notes(NoObserver):
     """An observer that keeps what it is told, and a copy of the last gradients, before clipping."""
 
     def __init__(self, run: LiveRun) -> None:

@@ -38,7 +38,7 @@ def _model(name: str) -> str:
 
 
 def _surface(run: LiveRun) -> dict[str, Any]:
-    """All at which a fault might hold on to a run: hooks, attributes, seams, configuration, torch's own modes."""
+    """All at which a fault might hold on to a run: hooks, attributes, configuration, torch's own modes."""
     modules = {name: _attributes(module) for name, module in run.model.named_modules()}
     parameters = {
         name: (id(value), value.requires_grad, value.dtype, _hooks(value))
@@ -47,7 +47,7 @@ def _surface(run: LiveRun) -> dict[str, Any]:
     return {
         "modules": modules,
         "parameters": parameters,
-        "seams": {moment: list(calls) for moment, calls in run._seams.items() if calls},
+        "hooks": {moment: list(calls) for moment, calls in run.hooks.items() if calls},
         "learning_rate_factor": run.learning_rate_factor,
         "observer": id(run.observer),
         "optimizer": (id(run.optimizer), sorted(vars(run.optimizer)), dict(run.optimizer._optimizer_step_pre_hooks)),
@@ -83,7 +83,7 @@ def test_a_run_that_is_left_has_nothing_of_the_fault_on_it(
     with make_fault(name, severity).inject(run):
         trained(run, FAULTY_STEPS)
     assert _surface(run) == before
-    assert not any(run._seams.values())
+    assert not any(run.hooks.values())
     assert run.learning_rate_factor == 1.0
     if name not in LOSES_A_WORKER:
         assert run.active_workers == workers

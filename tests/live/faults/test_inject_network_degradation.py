@@ -34,7 +34,7 @@ def test_every_step_waits_for_its_collectives_and_only_while_it_lasts(
     assert sum(slept) / 30 == pytest.approx(8 * 0.050, rel=0.3)
     trained(run, 2)
     assert len(slept) == 30
-    assert not any(run._seams.values())
+    assert not any(run.hooks.values())
 
 
 def test_loss_and_gradients_are_those_of_the_twin_to_the_last_bit(
@@ -61,9 +61,9 @@ def test_events_and_delays_are_as_frequent_and_long_as_in_the_simulation(
     with fault.inject(run):
         for _ in range(3000):
             run.step += 1
-            for call in run._seams["batch"]:
+            for call in run.hooks["batch"]:
                 call(None)
-            for call in run._seams["gradients"]:
+            for call in run.hooks["gradients"]:
                 call()
     expected = fault.events_per_step * 3000
     assert abs(len(told.events) - expected) < 4 * math.sqrt(expected)

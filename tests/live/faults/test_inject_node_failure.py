@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from rmetric.faults import make_fault, node_failure
-from rmetric.live.run import LiveRun, Silent
+from rmetric.live.run import LiveRun, NoObserver
 from tests.live.faults.common import same_bits, trained
 
 Event = tuple[int, str, str, int]
 
 
-class Told(Silent):
+class Told(NoObserver):
     """An observer that keeps the hardware events: (step, component, kind, worker)."""
 
     def __init__(self, run: LiveRun) -> None:
@@ -111,7 +111,7 @@ def test_the_ailing_worker_reports_and_slows_about_as_often_as_in_the_simulation
     with fault.inject(run):
         for _ in range(1000):
             run.step += 1
-            for call in run._seams["batch"]:
+            for call in run.hooks["batch"]:
                 call(None)
     assert len(told.events) == pytest.approx(200, rel=0.15)
     assert len(slept) == pytest.approx(300, rel=0.15)
@@ -139,5 +139,5 @@ def test_afterwards_nothing_is_left_behind_but_the_loss(make_run: Callable[..., 
     seen = len(told.events)
     trained(run, 3)
     assert len(told.events) == seen
-    assert not any(run._seams.values())
+    assert not any(run.hooks.values())
     assert len(run.active_workers) == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rmetric.errors import UserError
-from rmetric.live.run import LiveRun, Silent
+from rmetric.live.run import LiveRun, NoObserver
 from studies.sdc.campaign import fresh_run
 from studies.sdc.inject import injecting
 from studies.sdc.plan import Injection, Settings, Stage, Target
@@ -18,7 +18,7 @@ SETTINGS = Settings(rows=4, length=16, workers=2)
 WEIGHT = "model.layers.0.mlp.down_proj.weight"
 
 
-class Notes(Silent):
+class Notes(NoObserver):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def test_afterwards_hooks_and_computation_are_as_before(run: LiveRun, injection:
 def _hooks(run: LiveRun) -> list[int]:
     modules = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in run.model.modules()]
     parameters = [len(parameter._backward_hooks or {}) for parameter in run.model.parameters()]
-    return [*modules, *parameters, sum(map(len, run._seams.values()))]
+    return [*modules, *parameters, sum(map(len, run.hooks.values()))]
 
 
 def test_a_step_that_is_computed_again_is_not_hit_again(run: LiveRun) -> None:
