@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,31 @@ def runs(ev: Evaluator, chosen_R: NDArray[np.bool_] | None = None) -> str:
     if no_onset and chosen_R is None:
         text += f" {no_onset} failed without a known onset: left out of strict only."
     return text + (" Committed sample, not the full study." if ev.study.note else "")
+
+
+def facts(ev: Evaluator) -> dict[str, str]:
+    """Parameters that most captions have: runs, those of the score half, interval."""
+    return {
+        "runs": runs(ev),
+        "score_half": f"Score half: {runs(ev, ev.halves.score)}",
+        "interval": interval(ev),
+    }
+
+
+def by_study(texts: Mapping[str, str]) -> str:
+    """What is said of several studies: once if it is the same for all, else of each with its name.
+
+    >>> by_study({"simulated": "12 runs.", "real": "16 runs."}), by_study({"simulated": "Same.", "real": "Same."})
+    ('Simulated: 12 runs. Real: 16 runs.', 'Same.')
+    """
+    if len({*texts.values()}) == 1:
+        return next(iter(texts.values()))
+    return " ".join(f"{heading(study)}: {text}" for study, text in texts.items() if text)
+
+
+def heading(study: str) -> str:
+    """The name of a study at the beginning of a sentence."""
+    return study[:1].upper() + study[1:]
 
 
 def interval(ev: Evaluator) -> str:

@@ -1,16 +1,16 @@
-"""A table once, in four dresses: the screen, Markdown, CSV and LaTeX."""
+"""Render a table as text, Markdown, CSV or LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
+
+import pandas as pd
 
 from rmetric.evaluation.scores import Score
 from rmetric.files import write_atomically
@@ -20,6 +20,8 @@ UNDEFINED = "n/a"
 SCREEN_WIDTH = 120
 TEXT_WIDTH = 50
 """Widest text in a column on the screen."""
+PROTOCOL = "protocol"
+"""Key of the column that says to which protocol a row belongs, if rows do."""
 
 
 @dataclass(frozen=True)
@@ -52,31 +54,39 @@ class Table:
     rows: Sequence[Mapping[str, Cell]]
     notes: Sequence[str] = field(default_factory=tuple)
     """Below the table."""
-    row_keys: Sequence[str] = field(default_factory=tuple)
-    """Columns that say what a row is about. Where two studies share a table, their rows about the same are neighbours;
-    without any, the studies stand one below the other."""
-    protocol_of_row: str = ""
-    """Column that says to which protocol a row belongs, if rows do."""
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The cells; a row that lacks a column has ``None`` there."""
+        keys = [column.key for column in self.columns]
+        return pd.DataFrame([[row.get(key) for key in keys] for row in self.rows], columns=keys, dtype=object)
 
     def limited_to(self, protocol: str) -> Table:
-        """Without the columns and rows of the other protocol (``both``: all of them)."""
+        """Leave out the columns and rows of the other protocol (``both``: none)."""
         if protocol == "both":
             return self
         columns = [column for column in self.columns if column.protocol in ("", protocol)]
         other = {"paper", "strict"} - {protocol}
-        rows = [row for row in self.rows if row.get(self.protocol_of_row) not in other]
-        return replace(self, columns=columns, rows=rows)
+        return replace(self, columns=columns, rows=[row for row in self.rows if row.get(PROTOCOL) not in other])
 
     def reasons(self) -> list[str]:
         """Why some cells are undefined, each reason once, in the order of its letter."""
-        cells = (row.get(column.key) for row in self.rows for column in self.columns)
+        cells = (cell for row in self.frame.itertuples(index=False) for cell in row)
         found = [cell.reason for cell in cells if isinstance(cell, Score) and not cell.defined and cell.reason]
         return list(dict.fromkeys(found))
 
-    def texts(self) -> list[list[str]]:
-        """The cells as they are shown, one list a row."""
+    def shown(self, escape: Callable[[str], str] = str) -> pd.DataFrame:
+        """Titles and cells as they are shown, all of them text."""
         letters = {reason: _letter(index) for index, reason in enumerate(self.reasons())}
-        return [[_text(row.get(column.key), column, letters) for column in self.columns] for row in self.rows]
+        texts = [
+            [escape(_text(cell, column, letters)) for cell, column in zip(row, self.columns, strict=True)]
+            for row in self.frame.itertuples(index=False)
+        ]
+        return pd.DataFrame(texts, columns=[escape(column.title) for column in self.columns], dtype=object)
+
+    def alignment(self) -> list[str]:
+        """``left`` for a column that has texts, ``right`` for one of numbers."""
+        return ["left" if any(isinstance(cell, str) for cell in self.frame[key]) else "right" for key in self.frame]
 
     def footnotes(self) -> list[str]:
         """Reasons with their letters, then the notes."""
@@ -86,17 +96,8 @@ class Table:
 
 def to_markdown(table: Table) -> str:
     """GitHub's Markdown, columns aligned."""
-    titles = [_markdown(column.title) for column in table.columns]
-    rows = [[_markdown(text) for text in row] for row in table.texts()]
-    widths = _widths(titles, rows)
-    right = _right_aligned(table)
-    rule = ["-" * (width - 1) + ":" if flush else "-" * width for width, flush in zip(widths, right, strict=True)]
-    body = [_line(row, widths, right) for row in rows]
-    lines = [f"## {table.title}", "", table.caption, ""]
-    lines += [f"| {' | '.join(cells)} |" for cells in (_line(titles, widths, right), rule, *body)]
-    for note in table.footnotes():
-        lines += ["", note]
-    return "\n".join(lines) + "\n"
+    body = _body(table.shown(_markdown), table.alignment(), "pipe")
+    return "\n\n".join([f"## {table.title}", table.caption, body, *table.footnotes()]) + "\n"
 
 
 def to_screen(table: Table, width: int = SCREEN_WIDTH) -> str:
@@ -104,48 +105,46 @@ def to_screen(table: Table, width: int = SCREEN_WIDTH) -> str:
 
     The leading columns are the first one and those of text that follow it. A long text goes on in the next line.
     """
-    right = _right_aligned(table)
-    titles, rows = [column.title for column in table.columns], _wrapped(table.texts(), right)
-    widths = _widths(titles, rows)
-    shared = [
-        column.leading or (not flush and not column.protocol)
-        for flush, column in zip(right, table.columns, strict=True)
-    ]
-    lead = max(1, [*shared, False].index(False))
-    if sum(widths[:lead]) + 2 * lead > width // 2:
-        lead = 1
+    shown, alignment = table.shown(_wrapped), table.alignment()
     lines = [table.title, "=" * len(table.title), *textwrap.wrap(table.caption, width), ""]
-    for panel in _panels(widths, lead, width):
-        sizes, flush = [widths[index] for index in panel], [right[index] for index in panel]
-        texts = [[cells[index] for index in panel] for cells in (titles, ["-" * size for size in widths], *rows)]
-        lines += ["  ".join(_line(cells, sizes, flush)) for cells in texts]
-        lines.append("")
+    for panel in _panels(table, shown, width):
+        body = _body(shown.iloc[:, panel], [alignment[index] for index in panel], "simple")
+        lines += [*body.splitlines(), ""]
     for note in table.footnotes():
         lines += textwrap.wrap(note, width)
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
 
-def _wrapped(rows: Sequence[list[str]], right: Sequence[bool]) -> list[list[str]]:
-    """Rows whose texts are at most :data:`TEXT_WIDTH` wide: the rest of a text stands below, in a row of its own."""
-    lines: list[list[str]] = []
-    for row in rows:
-        parts = [
-            [text] if flush else textwrap.wrap(text, TEXT_WIDTH) or [""] for text, flush in zip(row, right, strict=True)
-        ]
-        lines += [list(line) for line in zip_longest(*parts, fillvalue="")]
-    return lines
+def _body(shown: pd.DataFrame, alignment: Sequence[str], style: str) -> str:
+    """The cells in a style of the package ``tabulate``, numbers as they were written."""
+    return shown.to_markdown(None, index=False, tablefmt=style, colalign=alignment, disable_numparse=True)
 
 
-def _panels(widths: Sequence[int], lead: int, width: int) -> list[list[int]]:
+def _panels(table: Table, shown: pd.DataFrame, width: int) -> list[list[int]]:
+    """Columns that fit on the screen beside each other, the leading ones first in each panel."""
+    alignment = table.alignment()
+    widths = [_width(column.title, shown.iloc[:, index]) for index, column in enumerate(table.columns)]
+    shared = [
+        column.leading or (side == "left" and not column.protocol)
+        for side, column in zip(alignment, table.columns, strict=True)
+    ]
+    lead = max(1, [*shared, False].index(False))
+    if sum(widths[:lead]) > width // 2:
+        lead = 1
     panels: list[list[int]] = []
     room = -1
     for index in range(lead, len(widths)):
-        if room < widths[index] + 2:
+        if room < widths[index]:
             panels.append(list(range(lead)))
-            room = width - sum(widths[:lead]) - 2 * (lead - 1)
+            room = width + 2 - sum(widths[:lead])
         panels[-1].append(index)
-        room -= widths[index] + 2
+        room -= widths[index]
     return panels or [list(range(lead))]
+
+
+def _width(title: str, cells: pd.Series[str]) -> int:
+    """Of a column on the screen, with the space behind it; ``tabulate`` leaves two beside a title."""
+    return max(len(title) + 2, *(len(line) for text in cells for line in text.splitlines()), 0) + 2
 
 
 def to_csv(table: Table) -> str:
@@ -153,36 +152,28 @@ def to_csv(table: Table) -> str:
 
     A last column, ``undefined``, says why a score of that row is missing.
     """
-    intervals = {
-        column.key
-        for column in table.columns
-        if any(isinstance(cell := row.get(column.key), Score) and cell.has_interval for row in table.rows)
-    }
-    heading: list[str] = []
-    for column in table.columns:
-        heading += [column.key, f"{column.key}_low", f"{column.key}_high"] if column.key in intervals else [column.key]
-    explain = bool(table.reasons())
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*heading, "undefined"] if explain else heading)
-    for row in table.rows:
-        cells: list[object] = []
-        missing: list[str] = []
-        for column in table.columns:
-            cell = row.get(column.key)
-            score = cell if isinstance(cell, Score) else None
-            cells.append(_plain(score.value if score else cell))
-            if column.key in intervals:
-                cells += [_plain(score.low), _plain(score.high)] if score else ["", ""]
-            if score and not score.defined and score.reason:
-                missing.append(f"{column.key}: {score.reason}")
-        writer.writerow([*cells, "; ".join(missing)] if explain else cells)
-    return buffer.getvalue()
+    parts: dict[str, list[object]] = {}
+    for key, cells in table.frame.items():
+        scores = [cell if isinstance(cell, Score) else None for cell in cells]
+        parts[str(key)] = [score.value if score else cell for score, cell in zip(scores, cells, strict=True)]
+        if any(score.has_interval for score in scores if score):
+            parts[f"{key}_low"] = [score.low if score else None for score in scores]
+            parts[f"{key}_high"] = [score.high if score else None for score in scores]
+    if table.reasons():
+        parts["undefined"] = ["; ".join(_missing(row)) for _, row in table.frame.iterrows()]
+    return pd.DataFrame(parts, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def _missing(row: pd.Series) -> list[str]:
+    scores = [(key, cell) for key, cell in row.items() if isinstance(cell, Score)]
+    return [f"{key}: {score.reason}" for key, score in scores if not score.defined and score.reason]
 
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment with booktabs rules, scaled to the line; needs ``booktabs`` and ``graphicx``."""
-    alignment = "".join("r" if flush else "l" for flush in _right_aligned(table))
+    body = _body(table.shown(latex_text), table.alignment(), "latex_raw")
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
+        body = body.replace(r"\hline", rule, 1)
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}[htbp]",
@@ -190,15 +181,10 @@ def to_latex(table: Table) -> str:
         rf"  \caption{{{latex_text(table.caption)}}}",
         rf"  \label{{tab:{table.name.replace('_', '-')}}}",
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"  \begin{{tabular}}{{{alignment}}}",
-        r"    \toprule",
-        "    " + " & ".join(latex_text(column.title) for column in table.columns) + r" \\",
-        r"    \midrule",
+        body + "}",
+        *(rf"  \par\smallskip{{\footnotesize {latex_text(note)}}}" for note in table.footnotes()),
+        r"\end{table}",
     ]
-    lines += ["    " + " & ".join(map(latex_text, row)) + r" \\" for row in table.texts()]
-    lines += [r"    \bottomrule", r"  \end{tabular}}"]
-    lines += [rf"  \par\smallskip{{\footnotesize {latex_text(note)}}}" for note in table.footnotes()]
-    lines += [r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
@@ -219,43 +205,44 @@ def latex_document(tables: Sequence[Table]) -> str:
 
 def write(table: Table, folder: str | Path) -> list[Path]:
     """The table as ``.md``, ``.csv`` and ``.tex``, each written whole or not at all."""
-    dresses = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     paths = []
-    for ending, render in dresses.items():
+    for ending, render in {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}.items():
         path = Path(folder) / (table.name + ending)
         write_atomically(path, render(table).encode())
         paths.append(path)
     return paths
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
-    "λ": r"$\lambda$",
-    "σ": r"$\sigma$",
-    "²": r"$^2$",
-    "Δ": r"$\Delta$",
-    "×": r"$\times$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "−": r"$-$",
-    "·": r"$\cdot$",
-    "–": "--",
-    "…": r"\dots{}",
-    "±": r"$\pm$",
-    "→": r"$\to$",
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"$<$",
+        ">": r"$>$",
+        "|": r"$|$",
+        "λ": r"$\lambda$",
+        "σ": r"$\sigma$",
+        "²": r"$^2$",
+        "Δ": r"$\Delta$",
+        "×": r"$\times$",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+        "−": r"$-$",
+        "·": r"$\cdot$",
+        "–": "--",
+        "…": r"\dots{}",
+        "±": r"$\pm$",
+        "→": r"$\to$",
+    }
+)
 
 
 def latex_text(text: str) -> str:
@@ -264,7 +251,7 @@ def latex_text(text: str) -> str:
     >>> latex_text("F1_strict & 95 %, λ > 0")
     'F1\\\\_strict \\\\& 95 \\\\%, $\\\\lambda$ $>$ 0'
     """
-    return "".join(_LATEX.get(character, character) for character in text)
+    return text.translate(_LATEX)
 
 
 def number(value: float, digits: int | None) -> str:
@@ -302,33 +289,13 @@ def _text(cell: Cell, column: Column, letters: Mapping[str, str]) -> str:
     return f"{cell:,g}" if column.digits is None else number(cell, column.digits)
 
 
-def _plain(cell: Cell) -> object:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return ""
-    return repr(float(cell)) if isinstance(cell, float) else cell
-
-
 def _letter(index: int) -> str:
     return chr(ord("a") + index) if index < 26 else f"a{index - 25}"
 
 
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, TEXT_WIDTH)
+
+
 def _markdown(text: str) -> str:
     return text.replace("|", r"\|").replace("\n", " ")
-
-
-def _right_aligned(table: Table) -> list[bool]:
-    def textual(column: Column) -> bool:
-        return any(isinstance(row.get(column.key), str) for row in table.rows)
-
-    return [not textual(column) for column in table.columns]
-
-
-def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(3, *(len(line[index]) for line in (titles, *rows))) for index in range(len(titles))]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
-    return [
-        cell.rjust(width) if flush else cell.ljust(width)
-        for cell, width, flush in zip(cells, widths, right, strict=True)
-    ]

@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.reporting import style as save
     from rmetric.reporting.table import SCREEN_WIDTH, to_screen, write
     from studies.calibration import figure as simulated_vs_real
-    from studies.calibration.comparison import compare, with_detectors
-    from studies.calibration.tables import tables
+    from studies.calibration.comparison import compare, tables, with_detectors
 
     studies = {world: load_study(getattr(args, world), args.jobs) for world in ("simulated", "real")}
     for study in studies.values():

@@ -1,10 +1,11 @@
-"""Simulated runs against real ones that nothing was fitted to: noise, faults, detectors."""
+"""Table 15: simulated runs against real ones that nothing was fitted to: noise, faults, detectors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 
 import numpy as np
@@ -17,7 +18,9 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.split import halves
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.records import Run
+from rmetric.reporting.table import Cell, Column, Table
 from studies.calibration.real_runs import over_runs, robust_sd, undisturbed
+from studies.catalogue import Inputs, Part, simulated_and_real, table
 
 Floats = NDArray[np.float64]
 SIGNALS = {
@@ -224,3 +227,115 @@ def rank_correlation(rows: Sequence[Compared]) -> Score:
         return Score.undefined("fewer than three detectors have a score in both worlds")
     found = over_runs(known, correlation, len(known))
     return Score(found.value, found.low, found.high) if found else Score.undefined("all scores are equal")
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+ANSWERS = {True: "yes", False: "no", None: "–"}
+"""Whether two numbers are alike."""
+RUNS = (
+    "{simulated} simulated runs, {real} real ones (even repetitions, to which nothing was fitted); 95 % intervals over "
+    f"runs. Alike: within the real interval, or within {100 * TOLERANCE:.0f} %."
+)
+
+
+@lru_cache(maxsize=2)
+def compared(simulated: Evaluator, real: Evaluator) -> Comparison:
+    """Two evaluated studies, with the detectors that both have scores of."""
+    return with_detectors(compare(simulated.study.runs, real.study.runs), simulated, real)
+
+
+def _compared(inputs: Inputs) -> Mapping[str, Comparison]:
+    return {name: compared(*pair) for name, pair in simulated_and_real(inputs).items()}
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    """Noise, faults, and detectors if some were compared."""
+    found = (description.table({"": comparison}) for description in (noise, faults, detectors))
+    return [each for each in found if each is not None]
+
+
+def _pairs(prefix: str, digits: int, title: str = "") -> list[Column]:
+    """A number of simulated runs, the same of real ones, and whether they are alike."""
+    return [
+        Column(f"{prefix}simulated", f"{title}simulated", digits, interval=False),
+        Column(f"{prefix}real", f"{title}real", digits),
+        Column(f"{prefix}alike", "Alike"),
+    ]
+
+
+def _cells(row: Compared, prefix: str) -> dict[str, Cell]:
+    return {
+        f"{prefix}simulated": row.simulated,
+        f"{prefix}real": row.real,
+        f"{prefix}alike": ANSWERS[row.matches],
+    }
+
+
+def _facts(comparison: Comparison) -> dict[str, str]:
+    simulated, real = comparison.runs
+    return {"simulated": f"{simulated:,}", "real": f"{real:,}", "every": str(comparison.every)}
+
+
+@table(
+    "table_15_simulated_vs_real_noise",
+    "Simulated against real, noise of healthy runs",
+    f"Logarithm of a signal less its trend (running median of {TREND_RECORDS} records), in records of {{every}} steps: "
+    f"means of loss and step time, largest values of the others. {RUNS}",
+    [Column("signal", "Signal"), Column("statistic", "Statistic"), *_pairs("", 4)],
+    needs=_compared,
+)
+def noise(comparison: Comparison) -> Part:
+    """One row a signal and statistic."""
+    rows = [{"signal": row.of[0], "statistic": row.statistic, **_cells(row, "")} for row in comparison.noise]
+    return Part(rows, _facts(comparison), _unlike(comparison.noise))
+
+
+@table(
+    "table_15b_simulated_vs_real_faults",
+    "Simulated against real, what becomes of a fault",
+    f"Shares of the decided runs; incubation: median steps from onset to failure, of failed runs. {RUNS}",
+    [
+        Column("fault", "Fault"),
+        Column("severity", "Severity"),
+        *_pairs("failed_", 2, "Failed, "),
+        *_pairs("recovered_", 2, "Recovered, "),
+        *_pairs("incubation_", 0, "Incubation (steps), "),
+    ],
+    needs=_compared,
+)
+def faults(comparison: Comparison) -> Part:
+    """One row a fault and severity."""
+    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for row in comparison.faults:
+        fault, severity = row.of
+        rows.setdefault(row.of, {"fault": fault, "severity": severity}).update(_cells(row, f"{row.statistic}_"))
+    return Part([*rows.values()], _facts(comparison), _unlike(comparison.faults))
+
+
+@table(
+    "table_15c_simulated_vs_real_detectors",
+    "Simulated against real, detectors",
+    "Strict F1 on the score half of each world, at the threshold that keeps one false alarm per 10,000 healthy steps "
+    f"on its fit half; the best real one first. {RUNS}",
+    [Column("detector", "Detector"), *_pairs("", 3)],
+    needs=_compared,
+)
+def detectors(comparison: Comparison) -> Part | None:
+    """One row a detector, and the correlation of their ranks; none if no detectors were compared."""
+    if not comparison.detectors:
+        return None
+    rows: list[dict[str, Cell]] = [{"detector": row.of[0], **_cells(row, "")} for row in comparison.detectors]
+    ranks: dict[str, Cell] = {"detector": "rank correlation (Spearman)", "real": comparison.rank_correlation}
+    return Part([*rows, ranks], _facts(comparison), _unlike(comparison.detectors))
+
+
+def _unlike(rows: Sequence[Compared]) -> list[str]:
+    """One note that names what does not match."""
+    known = [row for row in rows if row.matches is not None]
+    odd = [f"{' '.join(row.of)} ({row.statistic})" for row in known if not row.matches]
+    if not known:
+        return ["Nothing could be compared."]
+    if not odd:
+        return [f"All {len(known)} numbers match."]
+    return [f"{len(known) - len(odd)} of {len(known)} numbers match. Those that do not: {', '.join(odd)}."]

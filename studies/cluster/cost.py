@@ -9,9 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.protocols import Counts, Timeline
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.protocols import PROTOCOLS, Counts, Timeline
 from rmetric.evaluation.scores import Score
 from rmetric.records import Run
+from rmetric.reporting.table import Cell, Column
+from studies import captions
+from studies.catalogue import Part, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,3 +141,71 @@ def no_monitor(counts: Counts) -> Counts:
     """The same runs without a single alert."""
     zero = np.zeros_like(counts.tp)
     return Counts(**{**vars(counts), "tp": zero, "fp": zero, "lead": np.full(len(counts), math.nan)})
+
+
+# --- Table 6 ---------------------------------------------------------------------------------------------------------
+
+NO_MONITOR, ORACLE = "no monitor", "oracle"
+
+
+@table(
+    "table_6_cost_benefit",
+    "Cost and benefit",
+    "Cost and benefit over all runs, published thresholds. {assumed} TOR: Training Overhead Ratio, T_optimal / "
+    "T_observed (arXiv 2408.07482), over the runs as they are: most of them faulty, which real training is not. The "
+    "paper protocol credits alerts before the onset (at most with the whole loss) and charges one false alarm a run. "
+    "{runs}",
+    [
+        Column("monitor", "Monitor"),
+        *(
+            column
+            for protocol in PROTOCOLS
+            for column in (
+                Column(f"lost_hours_{protocol}", f"Lost work (cluster h), {protocol}", 1, protocol),
+                Column(f"false_alarm_hours_{protocol}", f"False alarms (cluster h), {protocol}", 1, protocol),
+                Column(f"total_usd_{protocol}", f"Cost (USD), {protocol}", 0, protocol),
+                Column(f"saved_usd_{protocol}", f"Saved (USD), {protocol}", 0, protocol),
+                Column(f"tor_{protocol}", f"TOR, {protocol}", 4, protocol),
+            )
+        ),
+    ],
+    about=("monitor",),
+)
+def cost_benefit(ev: Evaluator) -> Part:
+    """No monitor, each detector, and an oracle that warns at the onset."""
+    model = CostModel()
+    costs = run_costs(model, ev.study.runs, ev.timeline)
+    rows: dict[str, dict[str, Cell]] = {}
+    for protocol in PROTOCOLS:
+        some = ev.counts(next(iter(ev.detectors)), protocol)
+        nothing = bill(model, costs, no_monitor(some))
+        bills = {
+            NO_MONITOR: nothing,
+            **{name: bill(model, costs, ev.counts(name, protocol)) for name in ev.detectors},
+            ORACLE: bill(model, costs, some, oracle=True),
+        }
+        for name, found in bills.items():
+            rows.setdefault(name, {"monitor": name}).update(
+                {
+                    f"lost_hours_{protocol}": found.lost_hours,
+                    f"false_alarm_hours_{protocol}": found.false_alarm_hours,
+                    f"total_usd_{protocol}": found.total_usd,
+                    f"saved_usd_{protocol}": nothing.total_usd - found.total_usd,
+                    f"tor_{protocol}": found.tor,
+                }
+            )
+    return Part([*rows.values()], {"assumed": _assumed(model, costs), **captions.facts(ev)})
+
+
+def _assumed(model: CostModel, costs: RunCosts) -> str:
+    return (
+        f"Assumed: {_range(costs.step_time_s)} s a step; the cluster costs {_range(costs.usd_per_hour)} USD an hour; a "
+        f"checkpoint every {model.checkpoint_every:,} steps; without a warning all work from the last checkpoint "
+        "before the onset to the failure is lost, with one the work up to the warning; a false alarm stops the "
+        f"cluster for {model.false_alarm_minutes:g} minutes; restarts cost the same in all cases and are left out."
+    )
+
+
+def _range(values: NDArray[np.float64]) -> str:
+    low, high = float(values.min()), float(values.max())
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

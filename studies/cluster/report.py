@@ -9,17 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
-from rmetric.reporting.table import Cell, Column, Table
-from studies.cluster import (
-    Job,
-    JobOutcome,
-    MeasuredWarnings,
-    RepairEffect,
-    Warnings,
-    measured_warnings,
-    outcomes,
-    policies,
-)
+from rmetric.reporting.table import Cell, Column
+from studies.catalogue import Inputs, Part, real_studies, table
+from studies.cluster import Job, MeasuredWarnings, JobOutcome, RepairEffect, Warnings, measured_warnings, outcomes, policies
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, counted, young
 from studies.cluster.monte_carlo import REPLICATES
 from studies.cluster.policies import CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
@@ -27,44 +19,39 @@ from studies.live_results import LiveResults
 
 SIZES = (8, 64, 512, 4096, 16_384)
 LARGEST = SIZES[-1]
-NAME = "table_17_overhead_ratio"
 POLICIES = (CHECKPOINTS, WITH_WARNINGS, WITH_REPAIR)
 """Without the bound."""
 
 
-def tables(ev: Evaluator, live: LiveResults | None = None) -> list[Table]:
-    """By size, and by assumption at the largest one."""
-    found, repair = measured_warnings(ev), RepairEffect.of((live or LiveResults()).corruption)
-    return [_by_size(found, repair, ev.seed), _by_assumption(found, repair, ev.seed)]
-
-
-def by_size(
-    found: MeasuredWarnings, repair: RepairEffect, sizes: tuple[int, ...], seed: int
-) -> dict[int, dict[str, JobOutcome]]:
+def by_size(found: MeasuredWarnings, repair: RepairEffect, sizes: tuple[int, ...], seed: int) -> dict[int, dict[str, JobOutcome]]:
     """GPUs → policy → outcome; the same failures for all."""
     jobs = {gpus: Job(gpus=gpus) for gpus in sizes}
     return {gpus: outcomes(job, policies(job, found, repair), seed=seed) for gpus, job in jobs.items()}
 
 
-def _by_size(found: MeasuredWarnings, repair: RepairEffect, seed: int) -> Table:
-    rows: list[dict[str, Cell]] = []
-    for gpus, known in by_size(found, repair, SIZES, seed).items():
-        for name, outcome in known.items():
-            job = outcome.job
-            rows.append(
-                {
-                    "gpus": gpus,
-                    "policy": name,
-                    "mtbf_h": job.mtbf_h,
-                    "interval_min": 60.0 * job.interval_h,
-                    "tor": outcome.tor,
-                    "gained": None if name == CHECKPOINTS else outcome.gained_points(known[CHECKPOINTS]),
-                    "by_repair": outcome.gained_points(known[WITH_WARNINGS]) if name == WITH_REPAIR else None,
-                    "lost_gpu_hours": outcome.lost_gpu_hours_a_day,
-                    "lost_usd": outcome.lost_usd_a_day,
-                }
-            )
-    columns = [
+@dataclass(frozen=True)
+class Inquiry:
+    """What the tables are made from: the detector and the repair as they were measured."""
+
+    found: MeasuredWarnings
+    repair: RepairEffect
+    seed: int
+
+
+def inquiry(ev: Evaluator, live: LiveResults) -> Inquiry:
+    """From a real study, and from the corruption campaign if it was made."""
+    return Inquiry(measured_warnings(ev), RepairEffect.of(live.corruption), ev.seed)
+
+
+def _inquiries(inputs: Inputs) -> Mapping[str, Inquiry]:
+    return {study: inquiry(ev, inputs.live) for study, ev in real_studies(inputs).items()}
+
+
+@table(
+    "table_17_overhead_ratio",
+    "Training Overhead Ratio by size of the cluster (simulation)",
+    "{model}",
+    [
         Column("gpus", "GPUs"),
         Column("policy", "Policy"),
         Column("mtbf_h", "Between interruptions (h)", 2),
@@ -74,9 +61,34 @@ def _by_size(found: MeasuredWarnings, repair: RepairEffect, seed: int) -> Table:
         Column("by_repair", "of it by repair", 2),
         Column("lost_gpu_hours", "Lost a day (GPU-h)", None),
         Column("lost_usd", "Lost a day (USD)", None),
+    ],
+    needs=_inquiries,
+    about=("gpus", "policy"),
+)
+def overhead_ratio(source: Inquiry) -> Part:
+    """One row a size and policy."""
+    found, repair = source.found, source.repair
+    rows = [
+        _size_row(gpus, name, known)
+        for gpus, known in by_size(found, repair, SIZES, source.seed).items()
+        for name in known
     ]
-    title = "Table 17: Training Overhead Ratio by size of the cluster (simulation)"
-    return Table(NAME, title, caption(found, repair), columns, rows, row_keys=("gpus", "policy"))
+    return Part(rows, {"model": caption(found, repair)})
+
+
+def _size_row(gpus: int, name: str, known: Mapping[str, JobOutcome]) -> dict[str, Cell]:
+    outcome = known[name]
+    return {
+        "gpus": gpus,
+        "policy": name,
+        "mtbf_h": outcome.job.mtbf_h,
+        "interval_min": 60.0 * outcome.job.interval_h,
+        "tor": outcome.tor,
+        "gained": None if name == CHECKPOINTS else outcome.gained_points(known[CHECKPOINTS]),
+        "by_repair": outcome.gained_points(known[WITH_WARNINGS]) if name == WITH_REPAIR else None,
+        "lost_gpu_hours": outcome.lost_gpu_hours_a_day,
+        "lost_usd": outcome.lost_usd_a_day,
+    }
 
 
 def caption(found: MeasuredWarnings, repair: RepairEffect) -> str:
@@ -88,7 +100,7 @@ def caption(found: MeasuredWarnings, repair: RepairEffect) -> str:
         f"TOR: T_optimal / T_observed (arXiv 2408.07482) of a job of {job.useful_days:g} useful days. Interruptions: "
         f"Poisson, {total} in 54 days on 16,384 GPUs (arXiv 2407.21783), in proportion to GPU-hours. Checkpoints: at "
         "Daly's interval (2006), the same for all policies of a size. Warnings: an early one has a checkpoint written, "
-        "a false one costs a checkpoint, corruption is rolled back. Repair: a corrupted step is computed once more. "
+        "a false one costs a checkpoint, corruption is rolled back. RepairEffect: a corrupted step is computed once more. "
         "Bound: all failures warned in time, all corruption repaired, at no cost. In brackets: what 95 % of "
         f"{REPLICATES:,} replicates lie in, each with a detector drawn from the scored runs; gains in pairs. "
         f"{_detector(found)} {_repair(repair)} Assumed: {job.write_s:g} s to write a checkpoint, {job.restart_s:g} s "
@@ -164,25 +176,26 @@ def variants(found: MeasuredWarnings, repair: RepairEffect, job: Job) -> dict[st
     return changed
 
 
-def _by_assumption(found: MeasuredWarnings, repair: RepairEffect, seed: int) -> Table:
-    rows = [
-        {"changed": name, **_cells(variant, seed)}
-        for name, variant in variants(found, repair, Job(gpus=LARGEST)).items()
-    ]
-    columns = [
+@table(
+    "table_17b_overhead_assumptions",
+    "Training Overhead Ratio, what the assumptions are worth",
+    f"What the assumptions of Table 17 are worth, on {LARGEST:,} GPUs: one changed at a time. Gains in percentage "
+    "points, in pairs, on the same row's interval. The last row's is the base one over √(1 − share of the "
+    "interruptions that are warned and leave the model whole) (Aupy, Robert, Vivien, Zaidouni, arXiv 1207.6936).",
+    [
         Column("changed", "Changed"),
         Column("interval_min", "Between checkpoints (min)", 1),
         *(Column(f"tor_{name}", f"TOR, {name}", 4) for name in POLICIES),
         Column("by_warnings", "Gained by warnings (points)", 2),
         Column("by_repair", "Gained by repair on top (points)", 2),
-    ]
-    text = (
-        f"What the assumptions of Table 17 are worth, on {LARGEST:,} GPUs: one changed at a time. Gains in percentage "
-        "points, in pairs, on the same row's interval. The last row's is the base one over √(1 − share of the "
-        "interruptions that are warned and leave the model whole) (Aupy, Robert, Vivien, Zaidouni, arXiv 1207.6936)."
-    )
-    title = "Table 17b: Training Overhead Ratio, what the assumptions are worth"
-    return Table("table_17b_overhead_assumptions", title, text, columns, rows, row_keys=("changed",))
+    ],
+    needs=_inquiries,
+    about=("changed",),
+)
+def assumptions(source: Inquiry) -> Part:
+    """One row an assumption that is changed."""
+    changed = variants(source.found, source.repair, Job(gpus=LARGEST))
+    return Part([{"changed": name, **_cells(variant, source.seed)} for name, variant in changed.items()])
 
 
 def _cells(variant: Variant, seed: int) -> Mapping[str, Cell]:

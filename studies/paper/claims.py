@@ -1,4 +1,4 @@
-"""The ledger: every number of the paper, what it is here, and the command that tells.
+"""Table 8, the ledger: every number of the paper, what it is here, and the command that tells.
 
 Only the paper's values are typed in. Ours are counted from the logs, computed from the scores, read from the code, or
 read from what the live side left: the case study's summary and the monitor's benchmark.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,10 @@ from rmetric.evaluation.protocols import Protocol
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import REAL, SIMULATED, backend_of
 from rmetric.metric import RMetric
+from rmetric.reporting.table import Cell, Column
 from rmetric.signals import HardwareFailureRate, ValidationDrift
+from studies import captions
+from studies.catalogue import Inputs, Part, table
 from studies.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
 
 Value = str | int | float | Score | None
@@ -49,10 +52,10 @@ class Claim:
     world: str = ""
     """``simulated`` or ``real``, if it is about such runs alone."""
 
-    def under(self, protocol: str) -> Value:
-        """Our value under a protocol; the one that needs none, if there is no other."""
-        value = self.ours_paper if protocol == "paper" else self.ours_strict
-        return self.ours if value is None else value
+    def values(self) -> dict[str, Value]:
+        """Protocol → our value under it; ``–`` where the protocol does not matter."""
+        under = {"paper": self.ours_paper, "strict": self.ours_strict}
+        return {protocol: value for protocol, value in under.items() if value is not None} or {"–": self.ours}
 
 
 def ledger(ev: Evaluator, live: LiveResults | None = None) -> list[Claim]:
@@ -303,3 +306,59 @@ def _listed(values: list[float], missing: str) -> Value:
     if not known:
         return Score.undefined(missing)
     return float(known[0]) if len(known) == 1 else " / ".join(f"{value:g}" for value in known)
+
+
+# --- Table 8 ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Book:
+    """What one study's part of the ledger is made from."""
+
+    ev: Evaluator
+    live: LiveResults
+    worlds: tuple[str, ...]
+    """Of all studies of the table: a claim about real runs is not asked of simulated ones beside them."""
+
+
+def _books(inputs: Inputs) -> Mapping[str, Book]:
+    worlds = tuple(backend_of(ev.study) or "" for ev in inputs.studies.values())
+    return {study: Book(ev, inputs.live, worlds) for study, ev in inputs.studies.items()}
+
+
+@table(
+    "table_8_claims",
+    "Claims",
+    "Claims. Every number of the paper, what it is here, and the command that gives it. Only the paper's values are "
+    "typed in. {runs} {interval}",
+    [
+        Column("claim", "Claim"),
+        Column("paper", "Paper"),
+        Column("protocol", "Protocol"),
+        Column("ours", "Ours", None),
+        Column("source", "Source"),
+        Column("command", "Command"),
+        Column("remark", "Remark"),
+    ],
+    needs=_books,
+    about=("claim", "paper", "protocol"),
+    shared=True,
+)
+def claims(book: Book) -> Part:
+    """One row a number of the paper and protocol."""
+    own = backend_of(book.ev.study)
+    rows: list[dict[str, Cell]] = [
+        {
+            "claim": claim.claim,
+            "paper": claim.paper,
+            "protocol": protocol,
+            "ours": value,
+            "source": claim.source,
+            "command": claim.command,
+            "remark": claim.remark or None,
+        }
+        for claim in ledger(book.ev, book.live)
+        if claim.world in ("", own) or claim.world not in book.worlds
+        for protocol, value in claim.values().items()
+    ]
+    return Part(rows, captions.facts(book.ev))

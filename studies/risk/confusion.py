@@ -11,7 +11,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies.risk.quality import AFTER, Judged, confusion_frame
-from studies.risk.risk_tables import described, judge
+from studies.risk.tables import described, judge
 
 NAME, TITLE = "figure_7_confusion", "Figure 7: Confusion matrix of the diagnosis"
 SHOWN = (AFTER[0], AFTER[-1])

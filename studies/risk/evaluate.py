@@ -39,17 +39,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.reporting.table import write as write_table
     from rmetric.risk.model import RiskModel
     from studies.risk import confusion, reliability
-    from studies.risk import diagnosis_tables as diagnosis
-    from studies.risk import risk_tables as risk
     from studies.risk.quality import Judged
     from studies.risk.records import default_detector
+    from studies.risk.tables import tables_of
 
     model = RiskModel.shipped() if args.model is None else RiskModel.load(args.model)
     study = load_study(args.logs, args.jobs)
     for warning in study.warnings():
         print(f"warning: {warning}", file=sys.stderr)
     judged = Judged.of(study, model, default_detector(), jobs=args.jobs, draws=args.bootstrap, seed=args.seed)
-    for table in (*risk.tables_of(judged), *diagnosis.tables_of(judged)):
+    for table in tables_of(judged):
         write_table(table, out)
         print(to_screen(table))
     drawings = [reliability.draw_judged(judged, study.note), confusion.draw_judged(judged, study.note)]

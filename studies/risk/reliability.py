@@ -14,7 +14,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies.risk.quality import AFTER, HEALS, SUBSETS, Judged, brier_frame, healing_frame, reliability_frame
-from studies.risk.risk_tables import SKILL, described, judge
+from studies.risk.tables import SKILL, described, judge
 
 NAME, TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
 COLUMNS = 3

@@ -12,8 +12,7 @@ from rmetric.evaluation.studies import load_study
 from rmetric.simulation import RunSpec, TrainingSimulator, write_logs
 from studies.calibration import figure as picture
 from studies.calibration.compare import main
-from studies.calibration.comparison import Compared, Comparison, compare, rank_correlation
-from studies.calibration.tables import tables
+from studies.calibration.comparison import Compared, Comparison, compare, rank_correlation, tables
 from studies.paper.run import judge_traces
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")

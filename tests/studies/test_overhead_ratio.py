@@ -33,7 +33,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
 
 @pytest.fixture(scope="module")
 def tables(evaluator: Evaluator) -> list[Table]:
-    return overhead_ratio.tables(evaluator, CAMPAIGN)
+    return build_tables(evaluator, live=CAMPAIGN, numbers=["17"])
 
 
 def scores(table: Table, key: str) -> list[Score]:
@@ -96,7 +96,7 @@ def test_the_same_seed_gives_the_same_bytes(evaluator: Evaluator, tables: list[T
 def test_without_the_detector_the_cells_say_why(evaluator: Evaluator) -> None:
     blind = Evaluator(evaluator.study, {"r_metric": evaluator.detectors["r_metric"]}, evaluator.scores,
                       evaluator.signals_3N, draws=20)  # fmt: skip
-    table = overhead_ratio.tables(blind)[0]
+    table = build_tables(blind, numbers=["17"])[0]
     text = to_markdown(table)
     assert text.count("r_metric_robust was not asked for") == 2  # caption and note
     assert [score.defined for score in scores(table, "tor")] == 5 * [True, False, False, True]

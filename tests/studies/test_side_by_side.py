@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.table import Column, Table, to_screen
+from studies.catalogue import CATALOGUE, Catalogue, Description, Part, Row
 from studies.paper.figures import (
     BOTH,
     FIGURES,
@@ -26,8 +28,7 @@ from studies.paper.figures import (
     failing_run,
     lead_times,
 )
-from studies.paper.tables import NUMBERS, build_tables
-from studies.paper.tables.side_by_side import side_by_side, woven
+from studies.paper.tables import build_tables
 from studies.real_runs.publish import write_data_set
 from studies.several import evaluators
 from tests.evaluation.builders import build_logs
@@ -120,7 +121,7 @@ def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: 
 def test_one_study_alone_has_the_tables_it_always_had(studies: dict[str, Evaluator]) -> None:
     alone = build_tables(studies["simulated"])
     assert build_tables({"simulated": studies["simulated"]}) == alone
-    assert not any("study" in {column.key for column in table.columns} for table in alone)
+    assert not any("study" in table.frame for table in alone if table.name != "headline")
 
 
 def test_rows_about_the_same_are_neighbours(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
@@ -141,44 +142,81 @@ def test_tables_of_architectures_stand_one_below_the_other(tables: dict[str, Tab
 
 
 def test_what_both_studies_share_is_said_once(tables: dict[str, Table]) -> None:
-    assert "study" not in tables["table_1_approaches"].rows[0]
+    assert "study" not in tables["table_1_approaches"].frame
     caption = tables["table_3_detectors"].caption
     assert caption.count("Strict protocol:") == 1
     assert caption.count("12 runs:") == 1  # of both studies alike
     assert [row["study"] for row in tables["headline"].rows].count("the paper") == 1
 
 
-def test_sentences_that_differ_name_their_study() -> None:
-    texts = {"simulated": "Both. 1 run. Shared.", "real": "Both. 2 runs. Real alone. Shared. End."}
-    assert woven(texts) == "Both. Simulated: 1 run. Real: 2 runs. Real alone. Shared. Real: End."
-    assert woven({"a": "Same.", "b": "Same."}) == "Same."
+def toy(part: Callable[[tuple[int, list[str]]], Part], **options: bool) -> Description[tuple[int, list[str]]]:
+    return Description(
+        name="table_1_toy",
+        title="Toy",
+        caption="Both. {runs} {interval}",
+        columns=[Column("fault", "Fault"), Column("recall", "Recall")],
+        part=part,
+        needs=lambda inputs: {},
+        about=("fault",),
+        **options,
+    )
 
 
-def test_headings_and_notes_that_differ_name_both() -> None:
-    def table(best: str, value: int, notes: list[str]) -> Table:
-        columns = [Column("fault", "Fault"), Column("recall", f"Recall of {best}, strict")]
-        return Table("t", "T", "C.", columns, [{"fault": "X", "recall": value}], notes, ("fault",))
-
-    both = side_by_side({"simulated": table("one", 1, ["n"]), "real": table("two", 2, ["n", "m"])})
-    assert [column.title for column in both.columns] == ["Fault", "Study", "Recall of one / two, strict"]
-    assert list(both.notes) == ["n", "Real: m"]
-    assert [row["recall"] for row in both.rows] == [1, 2]
+def made(source: tuple[int, list[str]]) -> Part:
+    value, notes = source
+    rows: list[Row] = [{"fault": "X", "recall": value}, {"fault": "Y", "recall": 0}]
+    return Part(rows, {"runs": f"{value} runs.", "interval": "95 %."}, notes)
 
 
-def test_the_ledger_has_a_column_a_study(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
-    rows = {(row["claim"], row["protocol"]): row for row in tables["table_8_claims"].rows}
-    assert {"ours_simulated", "ours_real"} <= {column.key for column in tables["table_8_claims"].columns}
+def test_facts_and_notes_that_differ_name_their_study() -> None:
+    both = toy(made).table({"simulated": (1, ["n."]), "real": (2, ["n.", "m."])})
+    assert both is not None
+    assert both.title == "Table 1: Toy"
+    assert both.caption == "Both. Simulated: 1 runs. Real: 2 runs. 95 %."
+    assert [column.title for column in both.columns] == ["Fault", "Study", "Recall"]
+    assert list(both.notes) == ["n.", "Real: m."]
+    assert both.frame["recall"].tolist() == [1, 2, 0, 0]
+    assert both.frame["study"].tolist() == ["simulated", "real"] * 2
+
+
+def test_rows_that_all_studies_share_can_stand_once() -> None:
+    shared = toy(made, shared=True).table({"simulated": (1, []), "real": (2, [])})
+    assert shared is not None
+    assert shared.frame["study"].tolist() == ["simulated", "real", "all"]
+    same = toy(made, shared=True).table({"simulated": (1, []), "real": (1, [])})
+    assert same is not None and list(same.frame) == ["fault", "recall"]
+
+
+def test_a_table_that_no_study_has_is_none() -> None:
+    assert toy(lambda source: None).table({"simulated": (1, [])}) is None
+    assert toy(made).table({}) is None
+
+
+def test_a_number_is_taken_once_and_asked_for_by_its_group() -> None:
+    known = Catalogue()
+    known.add(toy(made))
+    with pytest.raises(ValueError, match="1 is registered already"):
+        known.add(toy(made))
+    with pytest.raises(UserError, match="unknown table '99'"):
+        known.chosen(["99"])
+    assert [each.number for each in CATALOGUE.chosen(["3"])] == ["3", "3b", "3c", "3d"]
+    assert [each.number for each in CATALOGUE.chosen(["3b", "headline"])] == ["3b", "headline", "headline_full"]
+
+
+def test_the_ledger_has_a_row_a_study(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
+    rows = {(row["claim"], row["protocol"], row["study"]): row["ours"] for row in tables["table_8_claims"].rows}
     f1 = {study: ev.summary("r_metric", "strict")["f1"] for study, ev in studies.items()}
-    assert rows["F1 in simulation", "strict"]["ours_simulated"] == f1["simulated"]
-    assert rows["F1 in simulation", "strict"].get("ours_real") is None
-    assert rows["F1 in real runs", "strict"]["ours_real"] == f1["real"]
-    assert rows["F1 in real runs", "strict"].get("ours_simulated") is None
-    for claim in ("mean lead (steps)", "transfer of the weights, performance loss (%)"):
-        for protocol in ("paper", "strict"):
-            assert all(isinstance(rows[claim, protocol][f"ours_{study}"], Score) for study in studies)
-    overhead = rows["overhead (% of training time)", "–"]
-    assert overhead.get("ours_simulated") is None and isinstance(overhead["ours_real"], Score)
-    assert rows["weight of λ", "–"]["ours_simulated"] == rows["weight of λ", "–"]["ours_real"] == 0.1
+    assert rows["F1 in simulation", "strict", "simulated"] == f1["simulated"]
+    assert ("F1 in simulation", "strict", "real") not in rows
+    assert rows["F1 in real runs", "strict", "real"] == f1["real"]
+    assert ("F1 in real runs", "strict", "simulated") not in rows
+    claim = "mean lead (steps)"
+    for protocol in ("paper", "strict"):
+        found = [rows.get((claim, protocol, study), rows.get((claim, protocol, "all"))) for study in studies]
+        assert all(isinstance(value, Score) for value in found)
+    assert ("overhead (% of training time)", "–", "simulated") not in rows
+    assert isinstance(rows["overhead (% of training time)", "–", "real"], Score)
+    assert rows["weight of λ", "–", "all"] == 0.1
 
 
 def test_tables_of_real_runs_follow_and_need_a_real_study(
@@ -193,8 +231,8 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
         *ratio,
         "table_18_fresh",
         "table_18b_fresh_2",
-        "headline_full",
         "headline",
+        "headline_full",
     ]
     assert len(pair) == 3
     for name in (*own, *ratio):
@@ -257,7 +295,8 @@ def test_transfer_is_scored_with_the_thresholds_of_the_study(
             assert item.scores["f1"] == target.summary_of(item.counts)["f1"]
     table = tables["table_10_unseen"]
     titles = {column.title for column in table.columns}
-    assert {"F1, tiny-llama, sgd", "F1, tiny-mistral, sgd", "Recall, LARGE_LR"} <= titles
+    assert {"F1, tiny-llama, sgd", "F1, tiny-mistral, sgd", "Recall, unseen faults"} <= titles
+    assert "Unseen faults: LARGE_LR." in table.caption
     rows = {row["detector"]: row for row in table.rows}
     assert list(rows)[-2:] == ["r_metric, fitted weights", "oracle"]
     assert rows["grad_norm"]["recall_unseen"] == Score(1.0, *_ends(rows["grad_norm"]["recall_unseen"]))
@@ -391,20 +430,21 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert shown.err == ""
     assert "from 108 logs" in shown.out  # those of the sets beside the study as well
     ledger = pd.read_csv(tmp_path / "tables" / "table_8_claims.csv")
-    assert {"ours_simulated", "ours_real"} <= {*ledger.columns}
+    assert {"study", "ours"} <= {*ledger.columns}
     assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()
     kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npz")}
     assert kept == {"simulated", "real", *EXTRA_SETS}
 
 
-def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
-    assert importlib.import_module("generate_paper_tables").NUMBERS == NUMBERS
+    assert importlib.import_module("generate_paper_tables").main(["--tables", "99"]) == 2
+    assert "unknown table '99' (known: 1, 2, 3," in capsys.readouterr().err
     assert (*FIGURES, *REAL_FIGURES, BOTH, OVERHEAD) == importlib.import_module("generate_all_figures").NUMBERS
 
 
 def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Table]) -> None:
-    assert build_tables(studies, numbers=["headline"]) == [tables["headline_full"], tables["headline"]]
+    assert build_tables(studies, numbers=["headline"]) == [tables["headline"], tables["headline_full"]]
     assert [table.name for table in build_tables(studies, numbers=["2", "5"])] == [
         "table_2_scenario_matrix", "table_5_threshold", "table_5b_ablation",
     ]  # fmt: skip

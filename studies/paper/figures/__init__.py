@@ -10,7 +10,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.style import Drawing, write, write_captions
 from studies.calibration import figure as simulated_vs_real
-from studies.calibration.tables import compared
+from studies.calibration.comparison import compared
 from studies.cluster import figure as overhead_ratio
 from studies.live_results import LiveResults
 from studies.paper.figures import ablation, concept, curves, failing_run, lead_times

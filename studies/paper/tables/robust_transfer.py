@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.evaluation.protocols import WARNING
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import REAL, SIMULATED
-from rmetric.reporting.table import Cell, Column, Table
+from rmetric.reporting.table import Cell, Column
 from studies import captions
+from studies.catalogue import Inputs, Part, each_study, simulated_and_real, table
 from studies.robust.fit import NOTHING_TO_FIT, Fit
 from studies.robust.transfer import (
     Transfer,
@@ -31,36 +32,46 @@ METHOD = (
     "their constants were chosen with everything in view. Can be warned: failed runs with a record between onset and "
     "failure."
 )
+COLUMNS = (
+    Column("failed", "Failed"),
+    Column("warnable", "Can be warned"),
+    Column("weights", "λ / σ² / ΔL", protocol="strict"),
+    Column("threshold", "Threshold", 3, "strict"),
+    *(
+        column
+        for key, title in SCORES.items()
+        for column in (
+            Column(key, f"{title}, held out", 3, "strict"),
+            Column(f"{key}_home", f"{title}, known", 3, "strict"),
+            Column(f"{key}_less", f"{title}, difference", 3, "strict"),
+        )
+    ),
+    Column("false_alarms", "FP (episodes), held out", protocol="strict"),
+    Column("false_alarms_home", "FP (episodes), known", protocol="strict"),
+)
 
 
-def tables(ev: Evaluator) -> list[Table]:
-    """Kinds of fault and architectures; none if the robust R-Metric was not asked for."""
-    return [_fault_kinds(ev), _architectures(ev)] if CALIBRATED in ev.detectors else []
+def _calibrated(inputs: Inputs) -> Mapping[str, Evaluator]:
+    """Studies for which the robust R-Metric was asked for."""
+    return {study: ev for study, ev in each_study(inputs).items() if CALIBRATED in ev.detectors}
 
 
-def between(simulated: Evaluator, real: Evaluator) -> list[Table]:
-    """From one study to the other, both ways; none if the robust R-Metric was not asked for."""
-    if CALIBRATED not in simulated.detectors or CALIBRATED not in real.detectors:
-        return []
-    ways = ((SIMULATED, simulated, REAL, real), (REAL, real, SIMULATED, simulated))
-    rows: list[dict[str, Cell]] = []
-    notes: list[str] = []
-    for source_name, source, target_name, target in ways:
-        as_it_is, anew = to_study(source, target, f"{source_name} → {target_name}")
-        for transfer, what in ((as_it_is, "all of it"), (anew, "tails and weights")):
-            rows.append({"held_out": transfer.held_out, "moved": what, **_cells(target, transfer)})
-        notes += _causes(target, as_it_is)
-    columns = [Column("held_out", "Fitted on → scored on"), Column("moved", "What is moved"), *_columns()]
-    caption = (
-        f'{METHOD} Here "known" is fitted to the fit half of the study that is scored. Tails and weights: the '
-        "threshold "
-        f"alone is set anew, on that fit half. {captions.interval(real)}"
-    )
-    title = "Table 16c: Transfer of the robust R-Metric between simulated and real runs"
-    return [Table("table_16c_robust_transfer_studies", title, caption, columns, rows, notes)]
+def _calibrated_pair(inputs: Inputs) -> Mapping[str, tuple[Evaluator, Evaluator]]:
+    pairs = simulated_and_real(inputs)
+    return pairs if len(_calibrated(inputs)) == len(inputs.studies) else {}
 
 
-def _fault_kinds(ev: Evaluator) -> Table:
+@table(
+    "table_16_robust_transfer_faults",
+    "Transfer of the robust R-Metric to kinds of fault that it was not fitted to",
+    f"{METHOD} F1 is that of the kind's runs and the control runs, whose healthy steps have the false alarms. "
+    "{score_half} {interval}",
+    [Column("held_out", "Fault held out"), *COLUMNS],
+    needs=_calibrated,
+    about=("held_out",),
+)
+def faults(ev: Evaluator) -> Part:
+    """One row a kind of fault that was held out, and one for all of them."""
     found = without_fault_kinds(ev)
     rows = [{"held_out": item.held_out, **_cells(ev, item)} for item in found]
     of_one = [ev.runs_where(fault=kind) for kind in fault_kinds(ev)]
@@ -69,43 +80,46 @@ def _fault_kinds(ev: Evaluator) -> Table:
     own = Score.undefined("the fit without each kind has false alarms of its own")
     if len(rows) > len(found):
         rows[-1] |= dict.fromkeys(("f1", "f1_home", "f1_less", "false_alarms", "false_alarms_home"), own)
-    caption = (
-        f"{METHOD} F1 is that of the kind's runs and the control runs, whose healthy steps have the false alarms. "
-        f"{_score_half(ev)}"
-    )
-    title = "Table 16: Transfer of the robust R-Metric to kinds of fault that it was not fitted to"
-    columns = [Column("held_out", "Fault held out"), *_columns()]
-    return Table("table_16_robust_transfer_faults", title, caption, columns, rows, _known(ev), ("held_out",))
+    return Part(rows, captions.facts(ev), _known(ev))
 
 
-def _architectures(ev: Evaluator) -> Table:
+@table(
+    "table_16b_robust_transfer_architectures",
+    "Transfer of the robust R-Metric to architectures that it was not fitted to",
+    f"{METHOD} {{score_half}} {{interval}}",
+    [Column("held_out", "Architecture held out"), *COLUMNS],
+    needs=_calibrated,
+)
+def architectures(ev: Evaluator) -> Part:
+    """One row an architecture that was held out, and one for all of them."""
     found = without_architectures(ev)
     rows = [{"held_out": item.held_out, **_cells(ev, item)} for item in found]
     rows += _together(ev, together(EACH, found, [ev.runs_where(model_type=item.held_out) for item in found]))
-    title = "Table 16b: Transfer of the robust R-Metric to architectures that it was not fitted to"
-    columns = [Column("held_out", "Architecture held out"), *_columns()]
-    caption = f"{METHOD} {_score_half(ev)}"
-    return Table("table_16b_robust_transfer_architectures", title, caption, columns, rows, _known(ev))
+    return Part(rows, captions.facts(ev), _known(ev))
 
 
-def _columns() -> list[Column]:
-    columns = [
-        Column("failed", "Failed"),
-        Column("warnable", "Can be warned"),
-        Column("weights", "λ / σ² / ΔL", protocol="strict"),
-        Column("threshold", "Threshold", 3, "strict"),
-    ]
-    for key, title in SCORES.items():
-        columns += [
-            Column(key, f"{title}, held out", 3, "strict"),
-            Column(f"{key}_home", f"{title}, known", 3, "strict"),
-            Column(f"{key}_less", f"{title}, difference", 3, "strict"),
-        ]
-    return [
-        *columns,
-        Column("false_alarms", "FP (episodes), held out", protocol="strict"),
-        Column("false_alarms_home", "FP (episodes), known", protocol="strict"),
-    ]
+@table(
+    "table_16c_robust_transfer_studies",
+    "Transfer of the robust R-Metric between simulated and real runs",
+    f'{METHOD} Here "known" is fitted to the fit half of the study that is scored. Tails and weights: the threshold '
+    "alone is set anew, on that fit half. {interval}",
+    [Column("held_out", "Fitted on → scored on"), Column("moved", "What is moved"), *COLUMNS],
+    needs=_calibrated_pair,
+)
+def between(pair: tuple[Evaluator, Evaluator]) -> Part:
+    """From the simulated study to the real one and back: all of the fit, then with a threshold set anew."""
+    simulated, real = pair
+    rows: list[dict[str, Cell]] = []
+    notes: list[str] = []
+    for source_name, source, target_name, target in (
+        (SIMULATED, simulated, REAL, real),
+        (REAL, real, SIMULATED, simulated),
+    ):
+        as_it_is, anew = to_study(source, target, f"{source_name} → {target_name}")
+        for transfer, what in ((as_it_is, "all of it"), (anew, "tails and weights")):
+            rows.append({"held_out": transfer.held_out, "moved": what, **_cells(target, transfer)})
+        notes += _causes(target, as_it_is)
+    return Part(rows, {"interval": captions.interval(real)}, notes)
 
 
 def _cells(ev: Evaluator, item: Transfer) -> dict[str, Cell]:
@@ -129,8 +143,7 @@ def _cells(ev: Evaluator, item: Transfer) -> dict[str, Cell]:
 
 def _settings(fitted: Fit | None) -> dict[str, Cell]:
     if fitted is None:
-        missing = Score.undefined(NOTHING_TO_FIT)
-        return {"weights": missing, "threshold": missing}
+        return dict.fromkeys(("weights", "threshold"), Score.undefined(NOTHING_TO_FIT))
     return {"weights": _weights(fitted), "threshold": Score(fitted.threshold)}
 
 
@@ -146,16 +159,12 @@ def _together(ev: Evaluator, item: Transfer | None) -> Sequence[dict[str, Cell]]
 
 
 def _causes(ev: Evaluator, item: Transfer) -> list[str]:
-    """What raised the false alarms of a fit that was moved as it is."""
+    """The statistics that raised the false alarms of a fit that was moved as it is."""
     if item.fitted is None:
         return []
     causes = study_statistics(ev).causes(item.fitted, item.scored).most_common()
     named = ", ".join(f"{name} {count}" for name, count in causes) or "none began"
     return [f"{item.held_out}, all of it: strongest statistic where false alarms begin: {named}."]
-
-
-def _score_half(ev: Evaluator) -> str:
-    return f"Score half: {captions.runs(ev, ev.halves.score)} {captions.interval(ev)}"
 
 
 def _known(ev: Evaluator) -> list[str]:

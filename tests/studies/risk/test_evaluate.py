@@ -11,11 +11,10 @@ from rmetric.evaluation.studies import Study
 from rmetric.reporting.table import SCREEN_WIDTH, to_screen
 from rmetric.risk.model import RiskModel
 from studies.risk import confusion, reliability
-from studies.risk import diagnosis_tables as diagnosis
-from studies.risk import risk_tables as risk
 from studies.risk.evaluate import main
 from studies.risk.quality import Judged
 from studies.risk.records import default_detector
+from studies.risk.tables import judge, tables_of
 from tests.evaluation.builders import build_run
 
 TABLES = ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_confusion"]
@@ -41,7 +40,7 @@ def test_no_logs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_tables_fit_the_screen_and_say_what_was_fitted(judged: Judged) -> None:
-    for table in (*risk.tables_of(judged), *diagnosis.tables_of(judged)):
+    for table in tables_of(judged):
         assert max(map(len, to_screen(table).splitlines())) <= SCREEN_WIDTH
         assert f"fitted to the {judged.model.parameters.provenance['runs']} runs" in table.caption
         assert "out of its range" not in table.caption
@@ -50,10 +49,10 @@ def test_tables_fit_the_screen_and_say_what_was_fitted(judged: Judged) -> None:
 def test_tables_of_an_evaluator_are_by_the_shipped_model(study: Study) -> None:
     name = default_detector().name
     evaluator = Evaluator.of(study, [name], jobs=1, draws=40)
-    built = risk.tables(evaluator) + diagnosis.tables(evaluator)
+    built = tables_of(judge(evaluator))
     assert [table.name for table in built] == TABLES
     apart = Judged.of(study, RiskModel.shipped(), make_detector(name), jobs=1, draws=40)
-    assert risk.tables_of(apart)[1].rows == risk.tables(evaluator)[1].rows
+    assert tables_of(apart)[1].rows == built[1].rows
 
 
 def test_figures_are_the_same_bytes_twice(judged: Judged) -> None:
@@ -70,5 +69,5 @@ def test_a_study_without_alerts_or_failures_is_drawn_all_the_same(model: RiskMod
     assert len(silent.alerts) == 0
     for module in (reliability, confusion):
         assert module.draw_judged(silent).files["png"]
-    for table in (*risk.tables_of(silent), *diagnosis.tables_of(silent)):
+    for table in tables_of(silent):
         assert to_screen(table)
