@@ -11,7 +11,16 @@ import numpy as np
 from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.reporting.table import Cell, Column
 from studies.catalogue import Inputs, Part, real_studies, table
-from studies.cluster import Job, MeasuredWarnings, JobOutcome, RepairEffect, Warnings, measured_warnings, outcomes, policies
+from studies.cluster import (
+    Job,
+    JobOutcome,
+    MeasuredWarnings,
+    RepairEffect,
+    Warnings,
+    measured_warnings,
+    outcomes,
+    policies,
+)
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, counted, young
 from studies.cluster.monte_carlo import REPLICATES
 from studies.cluster.policies import CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
@@ -23,7 +32,9 @@ POLICIES = (CHECKPOINTS, WITH_WARNINGS, WITH_REPAIR)
 """Without the bound."""
 
 
-def by_size(found: MeasuredWarnings, repair: RepairEffect, sizes: tuple[int, ...], seed: int) -> dict[int, dict[str, JobOutcome]]:
+def by_size(
+    found: MeasuredWarnings, repair: RepairEffect, sizes: tuple[int, ...], seed: int
+) -> dict[int, dict[str, JobOutcome]]:
     """GPUs → policy → outcome; the same failures for all."""
     jobs = {gpus: Job(gpus=gpus) for gpus in sizes}
     return {gpus: outcomes(job, policies(job, found, repair), seed=seed) for gpus, job in jobs.items()}
@@ -100,7 +111,7 @@ def caption(found: MeasuredWarnings, repair: RepairEffect) -> str:
         f"TOR: T_optimal / T_observed (arXiv 2408.07482) of a job of {job.useful_days:g} useful days. Interruptions: "
         f"Poisson, {total} in 54 days on 16,384 GPUs (arXiv 2407.21783), in proportion to GPU-hours. Checkpoints: at "
         "Daly's interval (2006), the same for all policies of a size. Warnings: an early one has a checkpoint written, "
-        "a false one costs a checkpoint, corruption is rolled back. RepairEffect: a corrupted step is computed once more. "
+        "a false one costs a checkpoint, corruption is rolled back. Repair: a corrupted step is computed once more. "
         "Bound: all failures warned in time, all corruption repaired, at no cost. In brackets: what 95 % of "
         f"{REPLICATES:,} replicates lie in, each with a detector drawn from the scored runs; gains in pairs. "
         f"{_detector(found)} {_repair(repair)} Assumed: {job.write_s:g} s to write a checkpoint, {job.restart_s:g} s "

@@ -12,8 +12,7 @@ import pandas as pd
 from rmetric.episodes import episodes
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
-from rmetric.risk.model import RiskModel
-from rmetric.risk.model import FAMILIES
+from rmetric.risk.model import FAMILIES, RiskModel
 from studies.catalogue import Inputs, Part, real_studies, table
 from studies.risk.quality import AFTER, Judged, brier_frame, confusion_frame, diagnosis_frame, healing_frame
 from studies.risk.records import default_detector
