@@ -39,10 +39,11 @@ SHARE = (
     "0; beside it over the warned runs alone."
 )
 VISIBILITY_CAPTION = (
-    "visibility_bound knows the fault-free twin of every failed run and alarms in the first record that differs from the "
-    "twin's by more than one scale of the noise, in a hardware event or in a slow step: where the fault begins to "
+    "visibility_bound knows the fault-free twin of every failed run and alarms in the first record that differs from "
+    "the twin's by more than one scale of the noise, in a hardware event or in a slow step: where the fault begins to "
     "show. Healthy machines have such events and slow steps as well, and more of them than the budget allows false "
-    "alarms; visibility_bound, second incident, waits for the second one, unless a step takes 4.5 times as long as usual."
+    "alarms; visibility_bound, second incident, waits for the second one, unless a step takes 4.5 times as long as "
+    "usual."
 )
 DETECTOR = Column("detector", "Detector")
 THRESHOLD = Column("threshold", "Threshold", 3, "strict")
