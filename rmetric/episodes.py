@@ -21,7 +21,7 @@ Steps = TypeVar("Steps", int, NDArray[np.int64])
 
 
 def rearmed(record_before: Steps, alert_before: Steps) -> Steps:
-    """Whether an alert begins an episode, by the steps of the record and of the alert before it."""
+    """Return whether an alert begins an episode, by the steps of the record and of the alert before it."""
     return record_before - alert_before >= REARM_STEPS  # type: ignore[return-value]
 
 
@@ -32,7 +32,7 @@ class Rearm:
         self._record_before, self._alert_before = 0, LONG_AGO
 
     def begins(self, step: int, alert: bool) -> bool:
-        """Whether an episode begins at the next record."""
+        """Return whether an episode begins at the next record."""
         begins = alert and bool(rearmed(self._record_before, self._alert_before))
         self._record_before = step
         if alert:

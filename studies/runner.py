@@ -38,18 +38,18 @@ class Spec(Protocol):
 
 
 class Plan(Protocol):
-    """What is to be run, a frozen dataclass; simulated or trained."""
+    """Plan of a study, a frozen dataclass; simulated or trained."""
 
     def specs(self) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """How the runs of a study come about."""
+    """Way in which the runs of a study are made."""
 
     name: str
     verb: str
-    """For the progress bar."""
+    """Word of the progress bar."""
     execute: Callable[[Any, Sequence[Any], Path, int, Sequence[Path]], Iterator[list[Finished]]]
     """Called with plan, specs, folder, processes and plugins; writes each log whole and yields what it has written."""
     version: int
@@ -73,7 +73,7 @@ class Finished:
 
     @classmethod
     def of(cls, log: RunLog) -> Finished:
-        """From a log that was just made."""
+        """Entry of a log that was just made."""
         digest = hashlib.sha256(log.content).hexdigest()
         return cls(
             log.name, digest, len(log.content), log.records, log.outcome.kind, log.outcome.failure_step
@@ -82,7 +82,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a call of :func:`run_study` did."""
+    """Result of a call of :func:`run_study`."""
 
     folder: Path
     runs: int

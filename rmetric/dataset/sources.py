@@ -1,4 +1,4 @@
-"""Where the runs of a study are found: a folder of logs, or one set of a data set."""
+"""Places of a study's runs: a folder of logs, or one set of a data set."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rmetric.evaluation.scores import Score
 
 @dataclass(frozen=True)
 class Curve:
-    """What a detector would have done at every threshold: arrays of shape (thresholds,), thresholds increasing.
+    """Hits and false alarms of a detector at every threshold: arrays of shape (thresholds,), thresholds increasing.
 
     Between two neighbouring thresholds nothing changes. Neither recall nor the number of false alarms need be monotone
     under the strict protocol: a lower threshold merges episodes, and may move the begin of one to before the onset.
@@ -130,7 +130,7 @@ def paper_curve(timeline: Timeline, scores: NDArray[np.float64], runs_R: NDArray
 def paper_curve_of(
     timeline: Timeline, highest_R: NDArray[np.float64], runs_R: NDArray[np.bool_] | None = None
 ) -> Curve:
-    """As :func:`paper_curve`, with the highest score of each run at hand."""
+    """The same as :func:`paper_curve`, with the highest score of each run at hand."""
     chosen = timeline.counted("paper") if runs_R is None else timeline.counted("paper") & runs_R
     highest, failed = highest_R[chosen], timeline.failed[chosen]
     values, rank = np.unique(np.concatenate([highest, [-np.inf]]), return_inverse=True)
@@ -148,7 +148,7 @@ def paper_curve_of(
 
 
 def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """How many of the intervals [low, high) hold each of 0 … size − 1."""
+    """Number of the intervals [low, high) that hold each of 0 … size − 1."""
     return np.cumsum(np.bincount(low, minlength=size) - np.bincount(high, minlength=size))
 
 

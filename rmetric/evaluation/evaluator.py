@@ -1,4 +1,4 @@
-"""One study, all detectors, both protocols: what tables and figures ask their questions of."""
+"""Answers about one study, all detectors and both protocols, for tables and figures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Budgeted:
 
     threshold: float
     counts: Counts | None
-    """Of the score half; ``None`` if nothing could be fitted."""
+    """Counts of the score half; ``None`` if nothing could be fitted."""
     reason: str = ""
     """Why nothing could be fitted."""
 
@@ -132,7 +132,7 @@ class Evaluator:
 
     @cached_property
     def left_out(self) -> Counter[str]:
-        """How many runs are in no score, by kind."""
+        """Numbers of runs that are in no score, by kind."""
         kinds: Counter[str] = Counter(truth.kind for truth in self.timeline.truths if not truth.counted)
         unexplained = self.timeline.counted("paper") & ~self.timeline.counted("strict")
         if unexplained.any():
@@ -166,13 +166,13 @@ class Evaluator:
     # -- detectors ----------------------------------------------------------------------------------------------------
 
     def starts(self, name: str) -> Starts:
-        """Where episodes of a detector begin, for all thresholds."""
+        """Begins of a detector's episodes, for all thresholds."""
         if name not in self._starts:
             self._starts[name] = self.timeline.starts(self.scores[name])
         return self._starts[name]
 
     def counts(self, name: str, protocol: Protocol, threshold: float | None = None) -> Counts:
-        """Of all runs, at the detector's published threshold or another one."""
+        """Counts of all runs, at the detector's published threshold or another one."""
         limit = self.detectors[name].threshold if threshold is None else threshold
         key = (name, protocol, limit)
         if key not in self._counts:
@@ -193,7 +193,7 @@ class Evaluator:
         return self.summary_of(self.counts(name, protocol, threshold), runs_R)
 
     def summary_of(self, counts: Counts, runs_R: NDArray[np.bool_] | None = ALL) -> dict[str, Score]:
-        """As :meth:`summary`, of any counts of all runs; adds ``lead_min``, the mean lead in minutes."""
+        """Scores as of :meth:`summary`, from any counts of all runs; adds ``lead_min``, the mean lead in minutes."""
         chosen = counts.counted if runs_R is None else counts.counted & runs_R
         part, weights_BR = counts.of(chosen), self.weights(chosen)
         summary = summarise(part, weights_BR)
@@ -235,15 +235,15 @@ class Evaluator:
         return len(np.unique(self.timeline.run[self.timeline.zone == WARNING]))
 
     def budgeted(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
-        """At the threshold of highest recall within a false-alarm budget on the fit half (strict)."""
+        """The detector at its threshold of highest recall within a false-alarm budget on the fit half (strict)."""
         return self._fitted(name, threshold_for_budget, budget_per_step)
 
     def within_budget(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
-        """At the threshold of highest F1 within a false-alarm budget on the fit half (strict)."""
+        """The detector at its threshold of highest F1 within a false-alarm budget on the fit half (strict)."""
         return self._fitted(name, threshold_within_budget, budget_per_step)
 
     def _fitted(self, name: str, rule: Callable[[Curve, float], float], budget_per_step: float) -> Budgeted:
-        """By a rule on the fit half, unless the detector was fitted to it."""
+        """The detector at the threshold that a rule chooses on the fit half, unless it was fitted to that half."""
         detector = self.detectors[name]
         if keeps_its_threshold(detector, self._backends, budget_per_step):
             threshold = detector.threshold
@@ -403,7 +403,7 @@ class Evaluator:
 
 
 def _can_read(name: str, study: Study) -> bool:
-    """Whether some log has something that a registered detector reads."""
+    """True if some log has something that a registered detector reads."""
     return any(run.observations.has(signal) for signal in DETECTORS[name].reads for run in study.runs)
 
 

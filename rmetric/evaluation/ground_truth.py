@@ -1,4 +1,4 @@
-"""What happened to a run: judged against its fault-free twin when it is made, read from its log ever after.
+"""The truth about a run: judged against its fault-free twin when it is made, read from its log ever after.
 
 A run **fails** when its loss becomes non-finite, a worker is lost for good, or its held-out loss rises above its twin's
 by more than the tolerance and stays there to the horizon. The failure step is the first step of that. Nothing in a
@@ -31,7 +31,7 @@ NAN_LOSS, WORKER_LOST, DIVERGED = "NAN_LOSS", "WORKER_LOST", "DIVERGED"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run ended."""
+    """Outcome of one run."""
 
     kind: Kind
     """``failed``; ``recovered``: faulty, and whatever the fault did has healed; ``clean``: a control that did not fail;
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def excess(held_out: ArrayLike, twin: ArrayLike, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
-    """Where the held-out loss lies above the twin's by more than the tolerance.
+    """True where the held-out loss lies above the twin's by more than the tolerance.
 
     .. math:: L - L_{twin} > tolerance · L_{twin}
 
@@ -167,10 +167,10 @@ def judge(
 
 @dataclass(frozen=True)
 class Truth:
-    """What a log says about its run."""
+    """The truth about a run, as its log states it."""
 
     kind: TruthKind
-    """As in :class:`Outcome`; ``incomplete``: the log has no last line that says how the run ended."""
+    """Kind as in :class:`Outcome`; ``incomplete``: the log has no last line that says how the run ended."""
     onset: int | None
     """Step at which a fault was injected; ``None`` for a control, or if the run ended before."""
     failure_step: int | None
@@ -178,11 +178,11 @@ class Truth:
     horizon: int
     """Step at which training was to end."""
     reason: str | None = None
-    """Of the failure, as the log has it."""
+    """Reason of the failure, as the log has it."""
 
     @property
     def counted(self) -> bool:
-        """Whether the run enters any score; censored and incomplete runs do not."""
+        """True if the run enters the scores; censored and incomplete runs do not."""
         return self.kind in ("failed", "recovered", "clean")
 
     @property
@@ -217,7 +217,7 @@ def truth_of(run: Run) -> Truth:
 
 
 def _onset(run: Run) -> int | None:
-    """From FAULT_INJECTED; from the plan in ``config`` if that line is lost and the run got so far."""
+    """Step of FAULT_INJECTED, or of the plan in ``config`` if that line is lost and the run got so far."""
     if run.onset is not None or run.fault == "NONE":
         return run.onset
     planned = run.config["fault_injection"].get("trigger_step")

@@ -32,7 +32,7 @@ class HeldOut:
     name: str
     threshold: Score
     scores: dict[str, Score]
-    """By name: :data:`SCORES` and ``upper_bound``, the exact 95 % bound of ``false_alarms_per_1000``."""
+    """Scores by name: :data:`SCORES` and ``upper_bound``, the exact 95 % bound of ``false_alarms_per_1000``."""
     false_alarms: int | None
     less_reference: Score | None
     """F1 less the reference's, paired bootstrap; ``None`` for the reference itself."""
@@ -72,7 +72,7 @@ def held_out(ev: Evaluator) -> list[HeldOut]:
 
 
 def moved(ev: Evaluator, target: Evaluator) -> list[HeldOut]:
-    """As :func:`held_out`, with the thresholds of ``ev`` and the runs of ``target``, all of them."""
+    """The same with the thresholds of ``ev`` and all runs of ``target``."""
     thresholds = {name: _threshold(ev, name) for name in causal(ev) if name in target.detectors}
     return [*_ranked(target, at_thresholds(target, thresholds, ALL)), *_bounds(target, ALL)]
 

@@ -41,12 +41,12 @@ Protocol = Literal["paper", "strict"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "strict")
 
 IGNORED, HEALTHY, WARNING, ABSORBED = range(4)
-"""Where a record lies, as the strict protocol sees it."""
+"""Zones of a record under the strict protocol."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a detector did in each run under one protocol: arrays of shape (runs,)."""
+    """Counts of what a detector did in each run under one protocol: arrays of shape (runs,)."""
 
     protocol: Protocol
     tp: NDArray[np.int64]
@@ -64,7 +64,7 @@ class Counts:
     available: NDArray[np.float64]
     """Steps from the onset to the failure; NaN where either is missing."""
     counted: NDArray[np.bool_]
-    """Whether the run enters the scores at all."""
+    """True if the run enters the scores at all."""
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -91,7 +91,7 @@ class Starts:
     high: NDArray[np.float64]
 
     def at(self, threshold: float) -> NDArray[np.bool_]:
-        """Which of them begin an episode at ``threshold``."""
+        """True for those that begin an episode at ``threshold``."""
         return (self.low <= threshold) & (threshold < self.high)
 
 
@@ -100,15 +100,15 @@ class Timeline:
     """All records of all runs, one after the other, and what the protocols need to know of them."""
 
     truths: tuple[Truth, ...]
-    """One a run."""
+    """The truth about each run."""
     step: NDArray[np.int64]
     """Shape (records,)."""
     run: NDArray[np.int64]
-    """Which run a record belongs to, shape (records,)."""
+    """Number of the run that a record belongs to, shape (records,)."""
     bounds: NDArray[np.int64]
     """Records of run ``i`` are ``bounds[i]:bounds[i + 1]``; shape (runs + 1,)."""
     zone: NDArray[np.int8]
-    """Of each record, shape (records,)."""
+    """Zone of each record, shape (records,)."""
     healthy_steps: NDArray[np.int64]
     """Distinct healthy steps that a run carries, shape (runs,)."""
 
@@ -167,7 +167,7 @@ class Timeline:
         return np.array([truth.kind == "failed" for truth in self.truths], dtype=bool)
 
     def counted(self, protocol: Protocol) -> NDArray[np.bool_]:
-        """Which runs enter the scores, shape (runs,).
+        """True for the runs that enter the scores, shape (runs,).
 
         The strict protocol also leaves out a run that failed although no fault was injected: without an onset, nobody
         can say which of its alerts came in time.
@@ -177,12 +177,12 @@ class Timeline:
 
     @cached_property
     def quiet_records(self) -> NDArray[np.int64]:
-        """As :func:`rmetric.episodes.quiet_records`, run by run; shape (records,)."""
+        """:func:`rmetric.episodes.quiet_records` of each run; shape (records,)."""
         pairs = itertools.pairwise(self.bounds.tolist())
         return np.concatenate([np.empty(0, np.int64), *(quiet_records(self.step[low:high]) for low, high in pairs)])
 
     def starts(self, scores: NDArray[np.float64]) -> Starts:
-        """Where episodes begin; ``scores`` of shape (records,)."""
+        """Begins of episodes; ``scores`` of shape (records,)."""
         high = np.where(np.isnan(scores), -np.inf, scores)
         low = highest_before(high, self.quiet_records)
         keep = (high > low) & (self.zone != IGNORED)
@@ -202,7 +202,7 @@ class Timeline:
         return self.step > self.failure_step[self.run]
 
     def count(self, protocol: Protocol, scores: NDArray[np.float64], threshold: float) -> Counts:
-        """What a detector with these scores, shape (records,), did at a threshold."""
+        """Counts of a detector with these scores, shape (records,), at a threshold."""
         if protocol == "strict":
             return self.count_strict(self.starts(scores), threshold)
         alerts = (scores > threshold) & ~self._after_failure
@@ -222,7 +222,7 @@ class Timeline:
         )
 
     def count_strict(self, starts: Starts, threshold: float) -> Counts:
-        """As :meth:`count` for the strict protocol, with the starts at hand."""
+        """Counts under the strict protocol, with the starts at hand."""
         begun = starts.at(threshold)
         run, zone = starts.run[begun], starts.zone[begun]
         first, warned = self._first(run[zone == WARNING], starts.step[begun][zone == WARNING])
@@ -247,13 +247,13 @@ class Timeline:
 
 
 def group_key(run: Run) -> tuple[str, str, str] | None:
-    """What forked runs have in common: backend, model and seed. ``None`` if the log does not tell its seed."""
+    """Backend, model and seed: what forked runs have in common. ``None`` if the log does not tell its seed."""
     seed = run.config.get("seed")
     return None if seed is None else (str(run.config.get("backend")), run.model_type, str(seed))
 
 
 def _carriers(runs: Sequence[Run], truths: Sequence[Truth]) -> list[bool]:
-    """Whether each run is the one of its group in which the shared healthy steps are counted."""
+    """True for the run of each group in which the shared healthy steps are counted."""
     best: dict[object, tuple[tuple[bool, int], int]] = {}
     for index, (run, truth) in enumerate(zip(runs, truths, strict=True)):
         if not truth.counted or (truth.kind == "failed" and truth.onset is None):

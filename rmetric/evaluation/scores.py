@@ -21,7 +21,7 @@ MAX_UNDEFINED = 0.05
 
 
 def resample(runs: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """How often each run is drawn in each bootstrap resample, shape (draws, runs); every row sums to ``runs``.
+    """Draws of each run in each bootstrap resample, shape (draws, runs); every row sums to ``runs``.
 
     Counts of a whole resample are then one matrix product with the counts of the runs, and two detectors are compared
     in pairs by use of the same weights.
@@ -91,12 +91,12 @@ class Score:
 
     @property
     def defined(self) -> bool:
-        """Whether there is a value."""
+        """True if there is a value."""
         return not math.isnan(self.value)
 
     @property
     def has_interval(self) -> bool:
-        """Whether both ends are known."""
+        """True if both ends are known."""
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     @classmethod
@@ -117,7 +117,7 @@ class Totals:
     lead_available: Values
     """Steps from onset to failure, over the failed runs whose onset is known."""
     lead_used: Values
-    """As ``lead``, over the same runs as ``lead_available``."""
+    """Steps of lead over the same runs as ``lead_available``."""
     share_used: Values
     """Sum of lead / available over the warned runs that had at least one step from onset to failure."""
     timed: Values
@@ -218,7 +218,7 @@ def mean_share(sums: Totals) -> Values:
 
 
 def mean_share_warned(sums: Totals) -> Values:
-    """As :func:`mean_share`, over the warned runs alone."""
+    """Mean of the same share over the warned runs alone."""
     return _ratio(sums.share_used, sums.timed_warned)
 
 

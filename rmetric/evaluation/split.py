@@ -18,7 +18,7 @@ from rmetric.records import Run
 
 @dataclass(frozen=True)
 class Halves:
-    """Which runs belong to which half: arrays of shape (runs,), no run in both."""
+    """Runs of the fit half and of the score half: arrays of shape (runs,), no run in both."""
 
     fit: NDArray[np.bool_]
     score: NDArray[np.bool_]

@@ -34,10 +34,10 @@ class Study:
     """All logs of a folder, or all runs of one set of a data set."""
 
     folder: Path
-    """Where they come from; of a data set, the file (and ``:SET``)."""
+    """Folder of the logs, or file (and ``:SET``) of the data set."""
     runs: list[Run]
     note: str = ""
-    """For the reader: that the committed sample stands in for the study. Empty otherwise."""
+    """Note for the reader that the committed sample stands in for the study. Empty otherwise."""
     checksums: list[str] = field(default_factory=list)
     """SHA-256 of each log; of a data set, of the file."""
     damage: dict[str, list[str]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Study:
 
     @cached_property
     def truths(self) -> list[Truth]:
-        """One a run."""
+        """The truth about each run."""
         return [truth_of(run) for run in self.runs]
 
     def warnings(self) -> list[str]:

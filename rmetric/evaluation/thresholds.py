@@ -30,7 +30,7 @@ BUDGET_PER_STEP = 1e-4
 
 
 def keeps_its_threshold(detector: Detector, backends: Set[str], budget_per_step: float = BUDGET_PER_STEP) -> bool:
-    """Whether a detector was calibrated on runs of these backends, within this budget.
+    """Return whether a detector was calibrated on runs of these backends, within this budget.
 
     Scores that were fitted to the same runs are too low on them: another threshold would be fitted too low as well.
     """

@@ -1,4 +1,4 @@
-"""Where a fault begins to show: the first record in which a run differs visibly from its fault-free twin.
+"""The record in which a fault begins to show: the first in which a run differs visibly from its fault-free twin.
 
 Nobody can have this in practice, for nobody trains the twin. It bounds how early a warning can be that rests on
 evidence: before this record the run is, up to its noise, the healthy one.
@@ -28,7 +28,7 @@ NOISE_SCALES = 1.0
 SLOW_FACTOR = 1.5
 """A step that takes longer than the twin's usual one by this factor shows; clocks differ by less."""
 STALL_FACTOR = 4.5
-"""Of the healthy runs of the study no step takes as long, and of all sets two do: such a step is a sign by itself."""
+"""No step of the study's healthy runs takes as long, and two of all sets: such a step is a sign by itself."""
 
 
 def visible_from(timeline: Timeline, runs: Sequence[Run], incidents: int = 1) -> Floats:
@@ -75,13 +75,13 @@ def first_sign(run: Observations, twin: Observations, truth: Truth, incidents: i
 
 
 def _logarithm(values: Floats) -> Floats:
-    """Of a scale; 0, which none of them ever has, is minus infinity."""
+    """Logarithm of a scale; 0, which none of them ever has, becomes minus infinity."""
     with np.errstate(divide="ignore"):
         return np.log(values)
 
 
 def _differs(own: Floats, other: Floats, noise: float) -> NDArray[np.bool_]:
-    """Where two differ by more than the noise, or one alone is finite. What was not measured differs nowhere."""
+    """True where two differ by more than the noise, or one alone is finite; never where one was not measured."""
     known = ~np.isnan(own) & ~np.isnan(other)
     both = np.isfinite(own) & np.isfinite(other)
     distance = np.abs(np.subtract(own, other, out=np.zeros(len(own)), where=both))

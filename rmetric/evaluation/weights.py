@@ -40,7 +40,7 @@ class Fitted:
     weights: Weights
     threshold: float
     f1: float
-    """On the fit half: an optimistic number, for information."""
+    """F1 on the fit half: an optimistic number, for information."""
 
 
 def fit_weights(
@@ -134,7 +134,7 @@ def bootstrap_weights(
 def _hits_by_run(
     timeline: Timeline, starts: Starts, counted_R: NDArray[np.bool_], thresholds: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Whether each run is warned, and its false alarms, at some thresholds: two arrays of shape (runs, thresholds)."""
+    """Warned runs and false alarms of each run at some thresholds: two arrays of shape (runs, thresholds)."""
     here = counted_R[starts.run] & np.isin(starts.zone, (HEALTHY, WARNING))
     high = starts.high[here & np.isfinite(starts.high)]
     limits = np.unique(np.quantile(high, np.linspace(0.0, 1.0, thresholds))) if len(high) else np.zeros(1)

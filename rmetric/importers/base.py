@@ -123,7 +123,7 @@ class FieldMap:
                     self._aliases[plain(alias)] = (our_name, rank)
 
     def targets(self, their_name: str) -> tuple[tuple[str, int], ...]:
-        """Which of our names it stands for, each with its rank (the lowest wins in a record)."""
+        """Our names that it stands for, each with its rank (the lowest wins in a record)."""
         found = self._targets.get(their_name)
         if found is None:
             alias = self._aliases.get(plain(their_name))

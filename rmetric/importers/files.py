@@ -1,4 +1,4 @@
-"""Which files are logs, and of which format."""
+"""Find log files, and tell their format."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class _Window:
         return False
 
     def next_character(self) -> str:
-        """What stands next after blanks and commas; empty at the end of the file."""
+        """The character next after blanks and commas; empty at the end of the file."""
         while True:
             self._drop(_BLANKS.match(self._text).end())  # type: ignore[union-attr]
             if self._text:

@@ -125,14 +125,14 @@ def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
 
 
 def _results(work: Sequence[_Work], jobs: int) -> Generator[Done]:
-    """In the order of the work, as soon as they are there."""
+    """Results in the order of the work, as soon as they are there."""
     from joblib import Parallel, delayed  # 40 ms to import, and a single log does not need it
 
     return Parallel(n_jobs=jobs, return_as="generator")(delayed(_done)(item) for item in work)
 
 
 def _done(item: _Work) -> Done:
-    """In another process. An error is brought back as a value, so that the first log's is raised first."""
+    """Work of another process. An error is brought back as a value, so that the first log's is raised first."""
     screen = io.StringIO()
     found: Replay | Exception
     try:

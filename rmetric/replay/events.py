@@ -26,7 +26,7 @@ def plain_text(value: Any) -> str:
 
 
 def is_finite_number(value: Any) -> bool:
-    """Whether a JSON value is a number to reckon with: no truth value, no NaN, nothing beyond 10³⁰⁰."""
+    """Return whether a JSON value is a number to compute with: no truth value, no NaN, nothing beyond 10³⁰⁰."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
@@ -41,11 +41,11 @@ class RunMetadata:
     """Metadata of a run: what its log says besides the measurements, of bounded size."""
 
     config: Event = field(default_factory=dict)
-    """Of EXPERIMENT_START, what a replay needs of it; empty if the log has none."""
+    """Part of EXPERIMENT_START that a replay needs; empty if the log has none."""
     started: bool = False
-    """Whether there was an EXPERIMENT_START."""
+    """True if there was an EXPERIMENT_START."""
     is_event_log: bool = False
-    """Whether the log is of the kind whose last line says how the run ended."""
+    """True if the log is of the kind whose last line says how the run ended."""
     injected: Event | None = None
     """The first FAULT_INJECTED."""
     last_event: Event | None = None
@@ -79,7 +79,7 @@ class RunMetadata:
 
     @property
     def is_live(self) -> bool:
-        """Whether the monitor of a live run wrote it, with all signals as it had measured them."""
+        """True if the monitor of a live run wrote it, with all signals as it had measured them."""
         return bool(self.config.get("signals_measured_live"))
 
     @property
@@ -97,7 +97,7 @@ class RunMetadata:
 
     @property
     def names_its_run(self) -> bool:
-        """Whether the log says which model and which fault (or none)."""
+        """True if the log says which model and which fault (or none)."""
         return self.started or self.injected is not None
 
     def as_run(self, name: str, last_step: int | None) -> Run:
@@ -115,7 +115,7 @@ class EventFilter:
 
     def __init__(self) -> None:
         self.metadata = RunMetadata()
-        """What the log has said of its run so far."""
+        """Statements of the log on its run so far."""
         self._any_record = False
         self._latest_step = 0
         self._step_time_s = math.nan

@@ -81,7 +81,7 @@ class Replayer:
                 self._recovery().extend_without_records(chunk.events)
 
     def _recovery(self) -> SignalRecovery | LiveSignals:
-        """What recovers the signals; by now the log has said of which kind it is."""
+        """The recovery of the signals; by now the log has said of which kind it is."""
         if self._signals is None:
             live = self._filter.metadata.is_live
             self._signals = LiveSignals() if live else SignalRecovery()
@@ -171,7 +171,7 @@ class Replayer:
         return replay
 
     def _judge(self, replay: Replay) -> None:
-        """How the run ended, by the rule of the ground truth, and whether it was warned."""
+        """Judge how the run ended, by the rule of the ground truth, and whether it was warned."""
         metadata = self._filter.metadata
         run = metadata.as_run(replay.name, self._last_step)
         truth = truth_of(run)

@@ -89,7 +89,7 @@ class CsvWriter:
 
 
 def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:
-    """What a process that was killed has left of the files of these logs in ``out``."""
+    """Parts of these logs' files in ``out`` that a killed process has left."""
     beginnings = tuple(f".{name}.{ending}." for name in names for ending in ("csv", "png", "summary.json"))
     return [path for path in out.glob(".*.part") if path.name.startswith(beginnings)]
 
@@ -252,7 +252,7 @@ def overview_text(replays: Sequence[Replay]) -> str:
 
 
 def _statements(replays: Sequence[Replay]) -> list[str]:
-    """What the signals rest on, and notes; logs with the same statement share a line."""
+    """Lines on what the signals rest on, and notes; logs with the same statement share a line."""
     said: dict[str, list[str]] = {}
     for replay in replays:
         if replay.unusable:

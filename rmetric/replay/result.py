@@ -1,4 +1,4 @@
-"""What the replay of one log found: alerts, agreement with the logged numbers, and thinned curves."""
+"""Findings of the replay of one log: alerts, agreement with the logged numbers, and thinned curves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_DIFFERENCE = 1e-9
 
 @dataclass
 class LogAgreement:
-    """How a recomputed number compares with the one in the log."""
+    """Comparison of a recomputed number with the one in the log."""
 
     records: int = 0
     """Records in which the log states it."""
@@ -31,7 +31,7 @@ class LogAgreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether no difference exceeds 1e-9."""
+        """True if no difference exceeds 1e-9."""
         return self.max_difference <= LARGEST_DIFFERENCE
 
     def extend(self, ours: NDArray[np.float64], logged: NDArray[np.float64]) -> None:
@@ -144,10 +144,10 @@ class Series:
 
 @dataclass
 class PlotCurves:
-    """What a plot needs of a replay, of bounded size."""
+    """Curves of a replay for a plot, of bounded size."""
 
     series: dict[str, Series] = field(default_factory=dict)
-    """By log name."""
+    """Curves by log name."""
     non_finite_steps: list[int] = field(default_factory=list)
     """First steps (up to 200) at which the training or the validation loss was not finite."""
 
@@ -164,7 +164,7 @@ class PlotCurves:
 
 @dataclass(kw_only=True)
 class Replay:
-    """What the replay of one log found."""
+    """Findings of the replay of one log."""
 
     name: str
     """Under which its files are written."""
@@ -181,7 +181,7 @@ class Replay:
     """Why no record could be had; empty if all is well."""
     preset: str = "paper"
     weights: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Of λ, σ² and ΔL."""
+    """Weights of λ, σ² and ΔL."""
     threshold: float = math.nan
     window: int = 0
     """Length of the normalisation histories, in records."""
@@ -203,11 +203,11 @@ class Replay:
     detectors: tuple[str, ...] = ()
     """All that were consulted."""
     logged_alerts: dict[str, int] | None = None
-    """What the log says of the same; ``None`` if it says nothing."""
+    """The same as the log states it; ``None`` if it says nothing."""
     consulted: frozenset[str] | None = None
     """Detectors that the run itself consulted; ``None``: all that we know of."""
     agreement: dict[str, LogAgreement] = field(default_factory=dict)
-    """By log name: R, normalised signals, and recomputed signals against the log's own."""
+    """Comparisons by log name: R, normalised signals, and recomputed signals against the log's own."""
     episodes: int = 0
     """Alert episodes of the R-Metric: after 50 quiet steps the next alert begins a new one."""
     warning_step: int | None = None
@@ -217,12 +217,12 @@ class Replay:
 
     @property
     def complete(self) -> bool:
-        """Whether the log says how the run ended."""
+        """True if the log says how the run ended."""
         return self.outcome not in ("incomplete", "not stated")
 
     @property
     def first_alert(self) -> int | None:
-        """Of the R-Metric."""
+        """Step of the R-Metric's first alert."""
         return self.alerts.get("r_metric")
 
     @property
@@ -235,21 +235,21 @@ class Replay:
 
     @property
     def usable(self) -> bool | None:
-        """Whether an operator could have used an alert: an episode began in [onset, failure). ``None``: not known."""
+        """True if an operator could have used an alert: an episode began in [onset, failure). ``None``: not known."""
         if self.failure_step is None or self.onset is None:
             return None
         return self.warning_step is not None
 
     @property
     def alerts_agree(self) -> bool | None:
-        """Whether every first alert is as the log has it; ``None`` if the log says nothing."""
+        """True if every first alert is as the log has it; ``None`` if the log says nothing."""
         if self.logged_alerts is None:
             return None
         ours = {name: step for name, step in self.alerts.items() if self.consulted is None or name in self.consulted}
         return ours == self.logged_alerts
 
     def to_dict(self) -> dict[str, Any]:
-        """For the summary; strict JSON."""
+        """Contents of the summary; strict JSON."""
         names = sorted({*self.detectors, *self.alerts, *(self.logged_alerts or {})})
         alerts = {}
         for name in names:

@@ -1,4 +1,4 @@
-"""With which R-Metric to replay: a preset, or what the log itself was written with."""
+"""Settings of the R-Metric in a replay: a preset, or those that the log itself was written with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmetric.registry import Registry
 from rmetric.replay.events import is_finite_number
 
 ThreeWeights = tuple[float, float, float]
-"""Of λ, σ² and ΔL."""
+"""Weights of λ, σ² and ΔL."""
 
 LOGGED = "logged"
 """The preset that takes weights and threshold from the log's own configuration."""
@@ -32,7 +32,7 @@ _WEIGHT_NAMES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySettings:
-    """With which R-Metric to replay. Raises :class:`UserError` for an unknown preset or weights that cannot be."""
+    """Choice of the R-Metric. Raises :class:`UserError` for an unknown preset or weights that cannot be."""
 
     preset: str = "paper"
     """A name of :data:`rmetric.metric.PRESETS`, or ``logged``: weights and threshold as the log's configuration has

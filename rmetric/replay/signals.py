@@ -29,15 +29,15 @@ class Recovered:
     values: Floats
     """The raw signal as the detectors see it. NaN: not measured, infinity: not finite."""
     known: Bools
-    """Where the log has given a raw value by then, or what it is made of."""
+    """True where the log has given a raw value by then, or what it is made of."""
     recomputed: Bools
-    """Where ``values`` are recomputed."""
+    """True where ``values`` are recomputed."""
     logged_norm: Floats
     """The normalised value that the log states, where no raw one is known; NaN elsewhere."""
 
 
 class Ever:
-    """Whether something has been the case in a record or one before it.
+    """Running "has it ever been": true from the first record in which something is the case.
 
     >>> ever = Ever()
     >>> ever.extend(np.array([False, True, False])).tolist(), ever.extend(np.array([False])).tolist()
@@ -48,7 +48,7 @@ class Ever:
         self.so_far = False
 
     def extend(self, now: Bools) -> Bools:
-        """For each of the next ``n`` records, shape (n,)."""
+        """Return it for each of the next ``n`` records, shape (n,)."""
         ever = np.logical_or.accumulate(now) | self.so_far
         self.so_far = bool(ever[-1]) if len(ever) else self.so_far
         return ever
@@ -68,7 +68,7 @@ class Evaluations:
 
 
 class _Signal:
-    """What the three have in common: raw values as logged, else normalised ones as logged."""
+    """Base of the three: raw values as logged, else normalised ones as logged."""
 
     name = ""
 
@@ -87,7 +87,7 @@ class _Signal:
 
     @property
     def rests_on(self) -> str:
-        """What the normalised signal rests on, in words."""
+        """Statement of what the normalised signal rests on."""
         if self._ever_recomputed.so_far:
             return self._recomputed_from
         if self._ever_logged.so_far:
@@ -202,15 +202,15 @@ class LiveSignals:
     def extend(
         self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools
     ) -> dict[str, Recovered]:
-        """As :meth:`SignalRecovery.extend`."""
+        """Return the same as :meth:`SignalRecovery.extend`."""
         return {name: signal.extend(logged) for name, signal in self._signals.items()}
 
     def extend_without_records(self, events: list[tuple[int, Event]]) -> None:
-        """As :meth:`SignalRecovery.extend_without_records`; λ is as logged."""
+        """Do nothing: λ is as logged."""
 
     @property
     def rests_on(self) -> dict[str, str]:
-        """As :attr:`SignalRecovery.rests_on`."""
+        """Log name of a signal → what its normalised value rests on, in words."""
         return {name: signal.rests_on for name, signal in self._signals.items()}
 
 

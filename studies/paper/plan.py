@@ -27,7 +27,7 @@ CONTROLS_PER_REPETITION = 6
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """What is to be run. Two plans that are equal give the same bytes."""
+    """Plan of the simulated study. Two plans that are equal give the same bytes."""
 
     seed: int = 0
     repetitions: int = 8

@@ -28,7 +28,7 @@ def run_batch(specs: Sequence[RunSpec]) -> list[RunLog]:
 
 
 def judge_traces(traces: Traces) -> list[Outcome]:
-    """How each run of a batch ended, by the rule of the ground truth."""
+    """Outcome of each run of a batch, by the rule of the ground truth."""
     steps = np.arange(1, traces.held_out.shape[1] + 1)
     return judge_runs(
         excess(traces.held_out, traces.twin_held_out),
