@@ -139,35 +139,25 @@ class TrainingSimulator:
         p, architecture = self.parameters, processes.architecture
         broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
         broken = np.maximum.accumulate(broken, axis=1)
-        loss = _loss(healthy, excess, architecture)
-        self._stray(loss, streams, processes)
-        loss[broken] = np.nan
-        # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
-        collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
-        collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
         mixed = 1.0 + p.mix_shift_held_out * healthy.mixed
-        held_out = np.where(collapsed_before, architecture.initial_loss, loss * mixed)
-        twin_held_out = _loss(healthy, twin, architecture) * mixed
-        training_loss = loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss
+        training_loss, held_out = self._losses(streams, healthy, processes, excess, broken, mixed)
         norms = worker_norms(p, streams, healthy, processes, excess)
         norms[broken] = np.nan
         grad_norm = norms.mean(axis=2, dtype=np.float64)
         grad_norm[processes.non_finite_gradients > 0] = np.nan
         learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
-        evaluations = np.arange(specs[0].eval_every, streams.steps + 1, specs[0].eval_every) - 1
-        evaluation_noise = p.held_out_noise * streams.normal("evaluation", size=(len(evaluations),))
         natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
         return Traces(
             specs=list(specs),
             onset=onset,
             cleared=cleared,
             held_out=held_out,
-            twin_held_out=twin_held_out,
+            twin_held_out=_loss(healthy, twin, architecture) * mixed,
             non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
             worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
             lost_worker=processes.lost_worker,
-            training_loss=np.where(collapsed, architecture.initial_loss, np.maximum(training_loss, 0.0)),
-            validation_loss=held_out[:, evaluations] * (1.0 + evaluation_noise),
+            training_loss=training_loss,
+            validation_loss=self._evaluated(streams, held_out, specs[0].eval_every),
             learning_rate=learning_rate,
             grad_norm=grad_norm,
             sigma_sq=gradient_variance(norms),
@@ -181,6 +171,31 @@ class TrainingSimulator:
             ],
             reported=processes.reported,
         )
+
+    def _losses(
+        self,
+        streams: RunStreams,
+        healthy: Healthy,
+        processes: Processes,
+        excess: Excess,
+        broken: NDArray[np.bool_],
+        mixed: FloatsRT,
+    ) -> tuple[FloatsRT, FloatsRT]:
+        """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
+        initial = processes.architecture.initial_loss
+        loss = _loss(healthy, excess, processes.architecture)
+        self._stray(loss, streams, processes)
+        loss[broken] = np.nan
+        training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
+        # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
+        collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
+        collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
+        return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
+
+    def _evaluated(self, streams: RunStreams, held_out: FloatsRT, eval_every: int) -> NDArray[np.float64]:
+        """Validation loss at the evaluations, each on a new sample of held-out text."""
+        at = np.arange(eval_every, streams.steps + 1, eval_every) - 1
+        return held_out[:, at] * (1.0 + self.parameters.held_out_noise * streams.normal("evaluation", size=(len(at),)))
 
     def _stray(self, loss: FloatsRT, streams: RunStreams, processes: Processes) -> None:
         """Let runs that have left their twin's path stray about their own, in place."""
