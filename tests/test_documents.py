@@ -63,6 +63,17 @@ def test_paths_exist(path: Path) -> None:
         assert (ROOT / name).exists() or (path.parent / name).exists() or made_by_a_study(name), name
 
 
+@document
+def test_files_named_without_their_folder_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    folders = [ROOT / name for name in ("rmetric", "studies", "benchmarks", "tests")]
+    known = {file.name for folder in folders for file in folder.rglob("*.py")} | {
+        file.name for file in ROOT.glob("*.py")
+    }
+    for name in re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", text):
+        assert name in known or f"Save this as `{name}`" in text, name
+
+
 def made_by_a_study(path: str) -> bool:
     """Whether git ignores the path: results that a command writes."""
     asked = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
