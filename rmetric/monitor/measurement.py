@@ -36,7 +36,7 @@ class PendingStep:
     learning_rate: float
     step_time_s: float
     dispersion_source: str
-    """Where the norms of the parts come from."""
+    """Source of the parts' norms."""
     validation: list[float]
     """Validation losses reported since the step before."""
     mechanism: PendingMeasurement | None = None

@@ -1,4 +1,4 @@
-"""Measures of a step, left on the device: gradient norms, update size, largest attention logit."""
+"""Measurements of a step that stay on the device: gradient norms, update size, largest attention logit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
-from rmetric.monitor.tensors import gathered
+from rmetric.monitor.tensors import gathered, stored
+
+LOGGER = logging.getLogger("rmetric")
+ENTRIES = 16_384
+"""Entries whose update is measured by default: the RMS of so many is known to about 1 %."""
+CHUNK = 2**24
+"""Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
 
 
 class GradientNorms:
@@ -37,19 +43,19 @@ class GradientNorms:
 
     @property
     def device(self) -> torch.device:
-        """Where the first parameter lies."""
+        """Device of the first parameter."""
         return self._parameters[0].device if self._parameters else torch.device("cpu")
 
     def measure(self) -> tuple[list[int], Tensor | None]:
-        """Which parameters have a gradient, as indices of :attr:`names`, and the norms, shape (gradients,).
+        """Return the parameters that have a gradient, as indices of :attr:`names`, and the norms, shape (gradients,).
 
         ``None`` if there is no gradient at all. Nothing here waits for the device.
         """
-        gradients = [parameter.grad for parameter in self._parameters]
-        present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        gradients = {index: item.grad for index, item in enumerate(self._parameters) if item.grad is not None}
+        present = list(gradients)
         if not present:
             return present, None
-        norms = torch._foreach_norm([_values(gradients[index]) for index in present], 2, torch.float32)
+        norms = torch._foreach_norm([stored(gradient) for gradient in gradients.values()], 2, torch.float32)
         mine = gathered(norms)
         whole = mine if self._shards is None else self._shards.whole(mine)
         return present if whole is not None else [], whole
@@ -74,21 +80,9 @@ class _Shards:
 
 
 def _shards(parameters: list[nn.Parameter]) -> _Shards | None:
-    """The processes over which ``fully_shard`` has spread the parameters; ``None`` for a model that is whole here."""
+    """Shards that ``fully_shard`` has made of the parameters; ``None`` for a model that is whole here."""
     mesh = next((item.device_mesh for item in parameters if hasattr(item, "device_mesh")), None)
     return None if mesh is None else _Shards(mesh.get_group(mesh.ndim - 1))  # the last dimension shards, others repeat
-
-
-def _values(gradient: Tensor | None) -> Tensor:
-    """What a gradient stores: of a sparse one the entries, of a sharded one this process's part."""
-    assert gradient is not None
-    if gradient.is_sparse:
-        return gradient.coalesce().values()
-    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
-
-
-ENTRIES = 16_384
-"""Entries that are watched by default: the RMS of so many is known to about 1 %."""
 
 
 class UpdateSize:
@@ -124,7 +118,8 @@ class UpdateSize:
         if before is None:
             return None
         before = before.to(now.device)
-        return torch.linalg.vector_norm(now - before) / math.sqrt(len(now))
+        rms: Tensor = torch.linalg.vector_norm(now - before) / math.sqrt(len(now))
+        return rms
 
     def _sample(self) -> list[Tensor]:
         places = [parameter.data_ptr() for parameter in self._parameters]
@@ -147,13 +142,7 @@ class UpdateSize:
 
 def _flat(parameter: Tensor) -> Tensor:
     """All entries of a parameter (of a sharded one, of this process's part) in one dimension, sharing its memory."""
-    data = parameter.detach()
-    data = data.to_local() if hasattr(data, "to_local") else data
-    return data.reshape(-1)
-
-
-CHUNK = 2**24
-"""Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
+    return stored(parameter.detach()).reshape(-1)
 
 
 class AttentionLogits:
@@ -213,7 +202,7 @@ class AttentionLogits:
                 self._add(_largest_logit(module, query, key, mask, options, self._chunk))
             except Exception:  # watching must never break a training run
                 self._failed, self._largest = True, None
-                logging.getLogger("rmetric").warning("the attention logits are no longer watched", exc_info=True)
+                LOGGER.warning("the attention logits are no longer watched", exc_info=True)
         return inner(module, query, key, value, mask, **options)
 
     def _add(self, largest: Tensor) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -45,13 +45,11 @@ DEFAULT_DETECTORS = ("numerics", "robust_z")
 in every run, healthy or not (docs/FINDINGS.md); name it to have its alerts as well."""
 VETO_DETECTORS = ("numerics",)
 """Detectors whose alarm vetoes an update: they look only for numbers that no healthy step produces."""
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
-Default = TypeVar("Default")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Failure(Protocol):
-    """How a run failed."""
+    """Step and reason of a run's failure."""
 
     @property
     def step(self) -> int: ...
@@ -59,19 +57,12 @@ class Failure(Protocol):
     def reason(self) -> str: ...
 
 
-def _never_raises(
-    default: Default,
-) -> Callable[
-    [Callable[Concatenate[TrainingMonitor, Given], Result]],
-    Callable[Concatenate[TrainingMonitor, Given], Result | Default],
-]:
+def _never_raises(default: Any) -> Callable[[Method], Method]:
     """Decorate a method of the monitor: an error in it is logged once and ends the monitor, never the training."""
 
-    def guard(
-        method: Callable[Concatenate[TrainingMonitor, Given], Result],
-    ) -> Callable[Concatenate[TrainingMonitor, Given], Result | Default]:
+    def guard(method: Method) -> Method:
         @functools.wraps(method)
-        def guarded(self: TrainingMonitor, *args: Given.args, **kwargs: Given.kwargs) -> Result | Default:
+        def guarded(self: TrainingMonitor, *args: Any, **kwargs: Any) -> Any:
             if not self.enabled:
                 return default
             try:
@@ -80,7 +71,7 @@ def _never_raises(
                 self._disable(error)
                 return default
 
-        return guarded
+        return cast(Method, guarded)
 
     return guard
 
@@ -171,7 +162,7 @@ class TrainingMonitor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.enabled = True
-        """Whether it still watches: not after :meth:`close`, and not after an error inside."""
+        """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
         self._sync, self._clock = sync, clock
@@ -402,7 +393,7 @@ class TrainingMonitor:
         return None if pending is None else self._pipeline.process(pending)
 
     def _agreed(self, proceed: bool) -> bool:
-        """Whether all processes proceed: none of them may step alone."""
+        """Return whether all processes proceed: none of them may step alone."""
         if self._processes == 1:
             return proceed
         vote = torch.tensor(float(proceed), device=self._measurer.gradients.device)

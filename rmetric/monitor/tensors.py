@@ -1,4 +1,4 @@
-"""Tensors on several devices, wrapped models, and comparison bit for bit."""
+"""Gather scalars of several devices; compare tensors bit for bit."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-
-def gathered(scalars: Sequence[Tensor]) -> Tensor:
-    """Scalars of one or several devices as one tensor on the first one's device."""
-    home = scalars[0].device
-    return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
-
-
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of a number → the integers of that size."""
 
 
+def gathered(scalars: Sequence[Tensor]) -> Tensor:
+    """Stack scalars of one or several devices on the first one's device."""
+    home = scalars[0].device
+    return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
+
+
 def stored(tensor: Tensor) -> Tensor:
-    """What a tensor stores: of a sparse one the entries, of a sharded one this process's part."""
+    """Stored values of a tensor: of a sparse one the entries, of a sharded one this process's part."""
     if tensor.is_sparse:
         return tensor.coalesce().values()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """The same memory as integers.
+    """View the stored values as integers.
 
     >>> bits(torch.tensor([1.0, -0.0])).tolist()
     [1065353216, -2147483648]
@@ -38,7 +38,7 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def differing(one: Sequence[Tensor], other: Sequence[Tensor]) -> list[int]:
-    """Numbers of the pairs that are not the same, bit for bit. Waits for the device once."""
+    """Indices of the pairs that are not the same, bit for bit. Waits for the device once."""
     pairs = list(zip(one, other, strict=True))
     alike = [_same_form(a, b) for a, b in pairs]
     where = [index for index, same in enumerate(alike) if same]

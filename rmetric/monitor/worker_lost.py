@@ -26,7 +26,7 @@ class WorkerLost(RuntimeError):  # noqa: N818 - it is an event, as StopIteration
     def __init__(self, worker: int) -> None:
         super().__init__("a worker is lost" if worker == UNKNOWN_WORKER else f"worker {worker} is lost")
         self.worker = worker
-        """Its rank, or :data:`UNKNOWN_WORKER`."""
+        """Rank of the lost worker, or :data:`UNKNOWN_WORKER`."""
 
     @staticmethod
     def caused(error: BaseException | None) -> bool:

@@ -99,7 +99,7 @@ class _Watch:
         self._unscaled = False
 
     def backward(self, loss: Tensor, **options: Any) -> None:
-        """In place of ``accelerator.backward``."""
+        """Replace ``accelerator.backward``."""
         self._unscaled = False
         try:
             self._backward(loss, **options)
@@ -118,7 +118,7 @@ class _Watch:
             self._model.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
-        """In place of ``accelerator.unscale_gradients``: clipping calls it too, and a scaler allows it once a step."""
+        """Replace ``accelerator.unscale_gradients``: clipping calls it too, and a scaler allows it once a step."""
         if not self._unscaled:
             self._unscaled = True
             self._unscale()

@@ -1,4 +1,4 @@
-"""What several adapters need: to step in between two calls of somebody else's loop, and to do it no harm."""
+"""Replace a method of a training framework for a while; log errors instead of raising them into its loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def log_errors(doing: str) -> Iterator[None]:
-    """Whatever goes wrong inside is a warning, and the training goes on; a :class:`UserError` is for the user."""
+    """Log an error inside the context as a warning, so that training goes on; a :class:`UserError` is raised."""
     try:
         yield
     except UserError:

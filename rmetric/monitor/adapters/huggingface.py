@@ -25,7 +25,7 @@ STATE_FILE = "rmetric_monitor.pt"
 
 
 class _LeftError(Exception):
-    """The training was left without its end being told."""
+    """The training was left without an event of its end."""
 
 
 class RMetricCallback(_TrainerCallback):
@@ -49,7 +49,7 @@ class RMetricCallback(_TrainerCallback):
         self, *, validation_key: str = "eval_loss", checkpoint: str | os.PathLike[str] | None = None, **options: Any
     ) -> None:
         self.monitor: TrainingMonitor | None = None
-        """From the first backward pass on."""
+        """The monitor, from the first backward pass on."""
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
         self._early: list[float] = []
         self._stack = ExitStack()
@@ -132,7 +132,7 @@ class RMetricCallback(_TrainerCallback):
         atexit.unregister(self._leave)
 
     def _leave(self) -> None:
-        """Whatever is left of an earlier training that did not reach its end."""
+        """Clean up after a training that did not reach its end."""
         self._stack.__exit__(_LeftError, _LeftError(), None)
         self._stack, self.monitor, self._early = ExitStack(), None, []
         atexit.unregister(self._leave)

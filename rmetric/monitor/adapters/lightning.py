@@ -33,7 +33,7 @@ class RMetricLightning(_Callback):
 
     def __init__(self, *, validation_key: str = "val_loss", **options: Any) -> None:
         self.monitor: TrainingMonitor | None = None
-        """From the start of the training on."""
+        """The monitor, from the start of the training on."""
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
         self._losses: list[Tensor] = []
@@ -57,7 +57,7 @@ class RMetricLightning(_Callback):
         self._losses.append(loss.detach() / scale)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Look: Lightning has unscaled the gradients and clips them after this."""
+        """Measure the step: Lightning has unscaled the gradients and clips them after this."""
         if self.monitor is None or not self._losses or optimizer is not trainer.optimizers[0]:
             return  # no losses: ``training_step`` has skipped the step
         losses, self._losses = self._losses, []
@@ -82,12 +82,12 @@ class RMetricLightning(_Callback):
             self.monitor.__exit__(type(exception), exception, exception.__traceback__)
 
     def state_dict(self) -> dict[str, Any]:
-        """For Lightning's checkpoint."""
+        """State for Lightning's checkpoint."""
         if self.monitor is not None and self.monitor.enabled:
             with log_errors("saving the monitor's state"):
                 return self.monitor.state_dict()
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """From Lightning's checkpoint, before the training starts."""
+        """Keep the state in Lightning's checkpoint until the training starts."""
         self._state = state_dict

@@ -6,6 +6,7 @@ import itertools
 import logging
 from contextlib import suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -13,10 +14,13 @@ from torch import Tensor
 
 from rmetric.monitor.tensors import gathered
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
 LOGGER = logging.getLogger("rmetric")
 PATIENCE_S = 30.0
 """Longest wait, once, for the other processes to come to the same place."""
-_SERIAL = itertools.count()
+SERIAL = itertools.count()
 """Number of the next guard; the same in every process that makes the same ones."""
 
 
@@ -35,7 +39,7 @@ class CollectiveGuard:
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._size = group.size()
-        self._key = f"rmetric/spread/{group.group_name}/{next(_SERIAL)}"
+        self._key = f"rmetric/spread/{group.group_name}/{next(SERIAL)}"
 
     def all_ready(self) -> bool:
         """Report that this process is ready; return whether all are. Waits at most :data:`PATIENCE_S`."""
@@ -49,7 +53,7 @@ class CollectiveGuard:
         except RuntimeError:  # the store has gone with the process that kept it
             return False
 
-    def _decide(self, store: dist.Store, answer: str) -> bool:
+    def _decide(self, store: Store, answer: str) -> bool:
         """Return whether the answer that holds is yes: this one holds unless there is one already."""
         agreed: bool = store.compare_set(f"{self._key}/all", "", answer) == b"yes"
         if not agreed:

@@ -91,13 +91,14 @@ class _MeasuredReduceScatter:
         self._inner, self._order = inner, order
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return self._inner.allocate(size, dtype=dtype, device=device)
+        buffer: Tensor = self._inner.allocate(size, dtype=dtype, device=device)
+        return buffer
 
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
     ) -> dist.Work | None:
         self._order.add(self, input_tensor)
-        work = self._inner(
+        work: dist.Work | None = self._inner(
             output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op, async_op=async_op
         )
         self._order.reduced(self)

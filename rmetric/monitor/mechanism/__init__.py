@@ -2,7 +2,7 @@
 
 The catalogue, :data:`rmetric.measurements.MECHANISM`, says what each measurement is, and whether the smallest or the
 largest of several layers, heads, experts or tensors is recorded; ``measures`` of each monitor says which it gives. The
-exact formulas stand in the classes. Every monitor is one file.
+exact formulas stand in the classes. Every mechanism is one file.
 """
 
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment

@@ -1,4 +1,4 @@
-"""Directions: of one update and the one before it, and of the micro-batches' gradients."""
+"""Compare directions: of one update and the one before it, and of the micro-batches' gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rmetric.monitor.mechanism.base import (
 )
 
 ENTRIES = 2**18
-"""Entries of the parameters whose change is looked at, evenly spread; of a smaller model all are."""
+"""Entries of the parameters whose change is sampled, evenly over the model; of a smaller model all are."""
 GRADIENT_ENTRIES = 2**16
 """Entries of every micro-batch's gradient that are looked at."""
 
@@ -187,7 +187,7 @@ def _gram(rows: Tensor) -> Tensor:
 
 
 def _sampled(model: nn.Module, entries: int, needed_by: str) -> tuple[list[nn.Parameter], int]:
-    """The trainable parameters, and every which entry of theirs is looked at."""
+    """Trainable parameters, and the stride of their sampled entries."""
     parameters = [item for item in model.parameters() if item.requires_grad and item.numel()]
     if not parameters:
         raise UserError(f"{needed_by} needs a model with parameters that are trained")

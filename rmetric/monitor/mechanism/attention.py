@@ -1,4 +1,4 @@
-"""Attention rows, logits, queries and keys of a small sample of a step."""
+"""Measure attention rows, logits, queries and keys in a small sample of a step."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ROWS = 2
 QUERIES = 16
 """Queries of the sample: the last ones, which look at the most keys."""
 OUT_OF_SIGHT = 1e4
-"""What a mask that is added takes off a logit, at least."""
+"""Least amount that an additive mask takes off a logit."""
 
 
 class AttentionRows(MechanismMonitor):
-    """How sharp attention is, and how long queries and keys are, over a few sequences and queries.
+    """Sharpness of attention and lengths of queries and keys, over a few sequences and queries.
 
     - ``attention_entropy``: mean over the sampled queries of −Σ p ln p / ln n, p the attention row over the n > 1 keys
       that the query may look at; in [0, 1]; the smallest over heads and layers.
@@ -131,7 +131,7 @@ class AttentionRows(MechanismMonitor):
 def sample_of(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """What one layer's sample says of each head; shapes (query heads,), and (key heads,) for ``key_norm``.
+    """Measure each head in one layer's sample; shapes (query heads,), and (key heads,) for ``key_norm``.
 
     Parameters
     ----------
@@ -160,4 +160,5 @@ def _row_entropy(logits: Tensor, seen: Tensor) -> Tensor:
     keys = seen.expand_as(logits).sum(dim=-1)
     broken = (logits.isnan() | logits.isposinf()).any(dim=-1)
     entropy = (nats / keys.log()).masked_fill(keys < 2, torch.nan).masked_fill(broken, torch.inf)
-    return entropy.transpose(0, 1).flatten(1)
+    rows: Tensor = entropy.transpose(0, 1).flatten(1)
+    return rows

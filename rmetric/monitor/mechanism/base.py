@@ -1,4 +1,4 @@
-"""What a mechanism monitor is: armed before a step, asked after it, summed up on the host."""
+"""The contract of a mechanism monitor, and what the monitors share."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from rmetric.measurements import OBSERVABLE
 
 LOGGER = logging.getLogger("rmetric")
 LARGEST = float(np.finfo(np.float64).max)
-"""Stands where a location has no value and the smallest is looked for."""
+"""Placeholder of a location without a value where the smallest is looked for."""
 DeviceArrays = Mapping[str, Tensor]
 """Per-location measurements on the device, by name."""
 HostArrays = Mapping[str, NDArray[np.float64]]
-"""The same on the host."""
+"""Per-location measurements on the host, by name."""
 Task = Callable[[], DeviceArrays]
-"""The rest of a measurement, for any thread: it reads only tensors that training does not change any longer."""
+"""Rest of a measurement, for any thread: it reads only tensors that training does not change any longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorResult:
-    """What one monitor says of one step."""
+    """Result of one monitor in one step."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     """Measurement → the worst over all locations. One that is not defined in this step is missing; one that was
@@ -50,17 +50,20 @@ class MechanismMonitor(ABC):
     """
 
     name: ClassVar[str]
-    """What it is asked for by."""
+    """Name by which a user asks for it."""
     measures: ClassVar[tuple[str, ...]]
     """Names out of :data:`rmetric.measurements.MECHANISM` (and ``attention_logit_max``) that it may give."""
 
     @classmethod
     @abstractmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        """With its default settings. Raises :class:`~rmetric.errors.UserError` for a model without this mechanism."""
+        """Make one with its default settings.
+
+        Raises :class:`~rmetric.errors.UserError` for a model without this mechanism.
+        """
 
     def arm(self) -> None:  # noqa: B027 - most need no preparation
-        """The next step will be measured. Called before the update of the step before."""
+        """Prepare: the next step will be measured. Called before the update of the step before."""
 
     def restart(self) -> None:  # noqa: B027 - most collect nothing on the way
         """Forget what was collected since :meth:`arm`: the step's forward and backward are done once more."""
@@ -77,10 +80,10 @@ class MechanismMonitor(ABC):
 
     @abstractmethod
     def summarise(self, found: HostArrays) -> MonitorResult:
-        """The worst of all locations and where it was; on the host."""
+        """Find the worst of all locations and where it was; on the host."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What the measurements to come depend on: tensors (on the CPU) and plain values."""
+        """State that later measurements depend on: tensors (on the CPU) and plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most depend on nothing
@@ -88,7 +91,7 @@ class MechanismMonitor(ABC):
 
 
 def guarded_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook that never raises into the training: after an error, which is logged, it does nothing any more."""
+    """Wrap a hook so that it never raises into the training: its first error is logged and ends it."""
     failed = False
 
     @functools.wraps(hook)
@@ -106,12 +109,12 @@ def guarded_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def layer_and_head(layers: list[int], head: str = "head") -> Callable[[tuple[int, ...]], str]:
-    """Says what an index of an array (layers, heads) means."""
+    """Return a function that names the place of an index of an array (layers, heads)."""
     return lambda index: f"layer {layers[index[0]]}, {head} {index[1]}"
 
 
 def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str]) -> tuple[float, str]:
-    """The worst value of a measurement, largest or smallest by its catalogue entry, and where it is.
+    """Find the worst value of a measurement, largest or smallest by its catalogue entry, and its place.
 
     A value that is not finite is the worst.
 
@@ -126,10 +129,10 @@ def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int,
 
 
 def detached_copy(tensor: Tensor) -> Tensor:
-    """A copy that training does not change."""
+    """Copy a tensor, so that training does not change it."""
     return tensor.detach().clone()
 
 
 def on_cpu(tensor: Tensor | None) -> Tensor | None:
-    """A copy for a checkpoint."""
+    """Copy a tensor to the CPU, for a checkpoint."""
     return None if tensor is None else tensor.detach().to("cpu", copy=True)

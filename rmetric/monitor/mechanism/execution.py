@@ -96,7 +96,7 @@ class MechanismResult:
     """The results of all monitors in one step."""
 
     values: Mapping[str, float] = field(default_factory=dict)
-    """By name; NaN and infinity were measured and are not finite."""
+    """Measurements by name; NaN and infinity were measured and are not finite."""
     worst: Mapping[str, str] = field(default_factory=dict)
     """Name → layer, head, expert or tensor."""
     events: Sequence[Event] = ()

@@ -1,4 +1,4 @@
-"""The spectrum of what training does to the bilinear form of queries and keys, head by head."""
+"""Measure the spectrum of the updates of the bilinear form of queries and keys, head by head."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from rmetric.monitor.mechanism.base import (
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """How the weights of one layer are read."""
+    """Readers of the weights of one layer."""
 
     layer: int
     query: Callable[[], Tensor]
-    """Gives (query heads, features a head, inputs) as it is now."""
+    """Reads the query weights as they are now, (query heads, features a head, inputs)."""
     key: Callable[[], Tensor]
-    """Gives (key heads, features a head, inputs) as it is now."""
+    """Reads the key weights as they are now, (key heads, features a head, inputs)."""
 
 
 def attention_weights(model: nn.Module, needed_by: str) -> list[AttentionWeights]:
-    """The weights of every attention of a model.
+    """Find the weights of every attention of a model.
 
     Raises
     ------
@@ -68,11 +68,11 @@ def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
             f"the weight of {projection.name} has the shape {tuple(weight.shape)}, not {heads * size} rows of numbers "
             "(is it quantised?); leave this monitor out: mechanism=('update', ...)"
         )
-    return rows.unflatten(0, (heads, size))
+    return rows.reshape(heads, size, -1)
 
 
 def whole_weight(name: str, module: nn.Module) -> Tensor:
-    """The matrix (outputs, inputs) that a linear module multiplies with, low-rank adapters of peft included."""
+    """Matrix (outputs, inputs) that a linear module multiplies with, low-rank adapters of peft included."""
     base = getattr(module, "base_layer", module)
     weight = base.weight
     if hasattr(weight, "to_local"):
@@ -220,17 +220,18 @@ def describe(singular_values: Tensor) -> dict[str, Tensor]:
 
 def _triangle(first: Tensor, second: Tensor) -> Tensor:
     """T of the thin factorisation of [firstᵀ, secondᵀ], (heads, min(2D, d), 2D), from two of (heads, D, d)."""
-    return torch.linalg.qr(torch.cat([first, second], dim=1).transpose(-1, -2), mode="r").R
+    triangle: Tensor = torch.linalg.qr(torch.cat([first, second], dim=1).transpose(-1, -2), mode="r").R
+    return triangle
 
 
 def _comparable(*tensors: Tensor) -> list[Tensor]:
-    """In one place and one precision that the decompositions know."""
+    """Bring tensors to one device and one precision that the decompositions know."""
     home, precise = tensors[-1].device, any(tensor.dtype is torch.float64 for tensor in tensors)
     return [tensor.to(home, torch.float64 if precise else torch.float32) for tensor in tensors]
 
 
 def _weights_of(model: nn.Module) -> Callable[[nn.Module], list[QkWeights]]:
-    """How the weights are read off a transformers model, whose attention is looked for once."""
+    """Return a reader of the weights of a transformers model, whose attention is looked for once."""
     found = attention_weights(model, "the spectrum of queries and keys")
 
     def read(model: nn.Module) -> list[QkWeights]:

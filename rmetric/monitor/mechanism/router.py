@@ -1,4 +1,4 @@
-"""Routers of mixtures of experts: how alike their rows are, how sure and how fair they are."""
+"""Measure the routers of mixtures of experts: similarity of rows, entropy of choices, load of experts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rmetric.monitor.mechanism.base import (
 
 
 class Router(MechanismMonitor):
-    """Weights and choices of every router. Shapes: E experts, d features; R is the router's matrix, E × d.
+    """Watches the weights and choices of every router. Shapes: E experts, d features; R is the router's matrix, E × d.
 
     - ``router_similarity``: mean cosine of two different rows of R, in [−1/(E−1), 1]; the largest over layers.
     - ``router_conditioning``: condition number of R minus its mean row, which has rank E−1 at most: its largest
@@ -108,7 +108,7 @@ class Router(MechanismMonitor):
 
 
 class _Choices:
-    """What one router decided in a step; counted on the device."""
+    """Choices of one router in a step, counted on the device."""
 
     def __init__(self, block: ExpertBlock) -> None:
         self._count = block.count

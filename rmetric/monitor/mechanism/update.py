@@ -1,4 +1,4 @@
-"""The optimizer's last update of each tensor: by difference, or worked out from the optimizer's state."""
+"""Measure the optimizer's last update of each tensor: by difference, or computed from the optimizer's state."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from rmetric.monitor.tensors import gathered
 
 
 class UpdateSource(Protocol):
-    """Where the changes of the parameters in one optimizer step come from."""
+    """Source of the parameters' changes in one optimizer step."""
 
     def before(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Called after the step's last backward pass and before the update."""
+        """Prepare, after the step's last backward pass and before the update."""
 
     def changes(self, parameters: Sequence[nn.Parameter]) -> list[Tensor] | None:
         """The change of each parameter, after the update; ``None`` if the other call is missing."""
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint between the two."""
+        """State of a checkpoint between the two calls."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
@@ -131,7 +131,7 @@ def _own(parameter: Tensor) -> Tensor:
 PROBED = 16
 """Entries of each tensor that tell whether there was an update at all."""
 Rule = Callable[[Tensor, Mapping[str, Any], Mapping[str, Any]], Tensor]
-"""From a parameter after the update, its state after the update and the settings of its group, to its change."""
+"""Computes a parameter's change from the parameter and its state after the update and the settings of its group."""
 
 
 class FromState:
@@ -151,7 +151,7 @@ class FromState:
     UserError
         For any other; :class:`~rmetric.monitor.mechanism.update.ByDifference` serves all.
 
-    **Deviation:** what is worked out is what should have happened; a parameter that was changed by anything else does
+    **Deviation:** what is computed is what should have happened; a parameter that was changed by anything else does
     not show.
     """
 
@@ -210,7 +210,7 @@ def _rule_of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule
     if kind is torch.optim.SGD and group["momentum"] and not group["nesterov"]:
         return momentum_change
     raise UserError(
-        f"the update of {kind.__name__} with these settings cannot be worked out from its state; "
+        f"the update of {kind.__name__} with these settings cannot be computed from its state; "
         "leave FromState out: the update is then found by difference"
     )
 
@@ -222,15 +222,18 @@ def adam_change(parameter: Tensor, state: Mapping[str, Any], settings: Mapping[s
     first = (1 - beta_1**updates).to(parameter)
     second = (1 - beta_2**updates).sqrt().to(parameter)
     direction = state["exp_avg"] / (first * (state["exp_avg_sq"].sqrt() / second + settings["eps"]))
-    return -settings["lr"] * direction * (-1.0 if settings["maximize"] else 1.0)
+    change: Tensor = -settings["lr"] * direction * (-1.0 if settings["maximize"] else 1.0)
+    return change
 
 
 def adamw_change(parameter: Tensor, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
     """−η (d w′ + u) / (1 − ηd), with Adam's direction u."""
     decay = settings["lr"] * settings["weight_decay"]
-    return (adam_change(parameter, state, settings) - decay * parameter) / (1 - decay)
+    change: Tensor = (adam_change(parameter, state, settings) - decay * parameter) / (1 - decay)
+    return change
 
 
 def momentum_change(parameter: Tensor, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
     """−η b, with the momentum buffer b, which contains gradient and weight decay."""
-    return -settings["lr"] * state["momentum_buffer"]
+    change: Tensor = -settings["lr"] * state["momentum_buffer"]
+    return change

@@ -28,7 +28,7 @@ from rmetric.monitor.mechanism.update import UpdateExtremes
 from rmetric.registry import Registry
 
 MONITORS: Registry[type[MechanismMonitor]] = Registry("mechanism monitor")
-"""In the order in which they are asked."""
+"""Mechanism monitors by name, in the order in which they are asked."""
 for _kind in (QkSpectral, Router, AttentionRows, UpdateExtremes, UpdateAlignment, GradientAlignment):
     MONITORS.add(_kind.name, _kind)
 

@@ -1,4 +1,4 @@
-"""Repair without stopping: what is done about a step that looks wrong. One policy a file."""
+"""Repair a step that looks wrong, without stopping the training."""
 
 from __future__ import annotations
 

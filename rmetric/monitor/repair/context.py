@@ -1,4 +1,4 @@
-"""What a policy is shown of a step, and what it can ask for."""
+"""The step that a policy repairs: its numbers, its recomputation, its record."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class RepairRecord:
     policy: str
     """Name of the policy's class."""
     verdict: str
-    """What was found or done: ``transient``, ``agrees``, ``unsettled``, ``restored``, ``skipped``, …"""
+    """Finding or action: ``transient``, ``agrees``, ``unsettled``, ``restored``, ``skipped``, …"""
     loss_before: float
-    """Of the computation that raised the suspicion, nats."""
+    """Loss of the computation that raised the suspicion, nats."""
     loss_after: float
-    """Of the computation that the update is made from, nats."""
+    """Loss of the computation that the update is made from, nats."""
     differing: tuple[str, ...] = ()
     """Tensors that were not the same, bit for bit."""
     workers: tuple[int, ...] = ()
     """Workers (or micro-batches) whose gradient norms were not the same; empty: none, or not measured."""
     seconds: float = 0.0
-    """What it took."""
+    """Duration of the repair."""
     reasons: tuple[str, ...] = ()
-    """Why the step was suspicious."""
+    """Reasons for the suspicion."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """More that one policy tells, in plain values."""
+    """Further results of the policy, in plain values."""
 
 
 class StepStart:
-    """Remembers what a forward pass consumes or changes, so that a step can be computed a second time.
+    """Remembers the state that a forward pass consumes or changes, so that a step can be computed a second time.
 
     At the first forward pass of a step in training mode: the random states of torch (CPU, and each CUDA device of the
     model), NumPy and Python; and all buffers, such as the running statistics of batch normalisation. A transformer has
@@ -74,7 +74,7 @@ class StepStart:
 
     @property
     def known(self) -> bool:
-        """Whether the beginning of the step that is being done was seen."""
+        """True if the beginning of the current step was seen."""
         return self._random is not None
 
     def _begin(self, module: nn.Module, _: Any) -> None:
@@ -86,7 +86,7 @@ class StepStart:
 
     @torch.no_grad()
     def go_back(self) -> None:
-        """Let the next forward pass find what the first one of this step found."""
+        """Restore the state that the first forward pass of this step found."""
         if self._random is None:
             raise RuntimeError("the beginning of this step was not seen: no forward pass of the model in training mode")
         of_cpu, of_devices, of_numpy, of_python = self._random
@@ -99,7 +99,7 @@ class StepStart:
             buffer.copy_(copy)
 
     def end_step(self) -> None:
-        """The step is done; the next forward pass begins another one."""
+        """End the step; the next forward pass begins another one."""
         self._random, self._copies = None, []
 
     def close(self) -> None:
@@ -115,25 +115,25 @@ Recompute = Callable[[], Tensor | float]
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all steps of a run have in common."""
+    """The parts of a run that all its steps share."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler | None
     names: Sequence[str]
-    """Of the trainable parameters."""
+    """Names of the trainable parameters."""
     parameters: Sequence[nn.Parameter]
     start: StepStart
     suspicion: Suspicion
     measure: Callable[[Tensor | float], StepComputation]
-    """Collects what a computation has left with all observers, which begin anew."""
+    """Collects the measurements of a computation; the next one begins anew."""
     record: Callable[[RepairRecord], None]
-    """Is told of every intervention."""
+    """Receives every intervention."""
     processes: int
     device: torch.device
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Each flag: whether it is set in some process. One collective, in every process."""
+        """Return for each flag whether it is set in some process. One collective, in every process."""
         if self.processes == 1 or not flags:
             return list(flags)
         votes = torch.tensor([float(flag) for flag in flags], device=self.device)
@@ -143,7 +143,7 @@ class RunContext:
 
 @dataclass(frozen=True)
 class GradientSnapshot:
-    """One computation of the step's gradients, put aside."""
+    """Copy of one computation's gradients."""
 
     computation: StepComputation
     gradients: list[Tensor | None]
@@ -161,7 +161,7 @@ class StepContext:
     computation
         What was computed.
     recompute
-        How to do it again; ``None``: nobody said how.
+        Computes the step again; ``None``: the training loop gave none.
     alerts
         Detectors that were above their threshold in the step before.
     """
@@ -181,32 +181,32 @@ class StepContext:
         self.computation = self.first = computation
         """The latest computation, and the one that the training loop made."""
         self.alarm: Alarm | None = run.suspicion.judge(computation.numbers)
-        """Why the latest computation is suspicious in this process."""
+        """Alarm of the latest computation in this process; ``None``: it is not suspicious."""
         self.suspicious = self.alarm is not None
-        """Whether it is, in any process."""
+        """True if the latest computation is suspicious in any process."""
         self.certain = self.alarm is not None and self.alarm.certain
-        """Whether it has, in any process, numbers that no healthy step has."""
+        """True if it has, in any process, numbers that no healthy step has."""
         self.can_recompute = recompute is not None and run.start.known
-        """Whether :meth:`recompute` can be called; the same in all processes once they have been asked."""
+        """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
         self.reasons: tuple[str, ...] = self.alarm.reasons if self.alarm else ()
-        """Why the first computation was suspicious."""
-        self._put_aside: GradientSnapshot | None = None
+        """Reasons why the first computation was suspicious."""
+        self._first_snapshot: GradientSnapshot | None = None
         self._began_s = time.perf_counter()
 
     @property
     def loss(self) -> float:
-        """Of the latest computation, nats."""
+        """Loss of the latest computation, nats."""
         return float(self.computation.numbers.scalars["training_loss"])
 
     @property
     def norm(self) -> float:
-        """Of the whole gradient, of the latest computation."""
+        """Norm of the whole gradient of the latest computation."""
         norms = self.computation.numbers.norms
         return math.sqrt(float(norms @ norms))
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Those that are trained."""
+        """Parameters that are trained."""
         return self._run.parameters
 
     # -- computing again ----------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class StepContext:
     def recompute(self) -> None:
         """Compute the step again from its beginning: same batch, same random state, same buffers."""
         assert self._recompute is not None
-        if self._put_aside is None:
+        if self._first_snapshot is None:
             self.keep()
         if self.scaler is not None:  # forgets that this step's gradients were unscaled; keeps the scale
             self.scaler.update(self.scaler.get_scale())
@@ -236,18 +236,18 @@ class StepContext:
         return [self.alarm is not None, self.alarm is not None and self.alarm.certain]
 
     def keep(self) -> GradientSnapshot:
-        """A copy of the gradients as they are now."""
+        """Copy the gradients as they are now."""
         gradients = [parameter.grad for parameter in self._run.parameters]
         copies = [None if gradient is None else gradient.detach().clone() for gradient in gradients]
         kept = GradientSnapshot(self.computation, copies)
-        if self._put_aside is None:
-            self._put_aside = kept
+        if self._first_snapshot is None:
+            self._first_snapshot = kept
         return kept
 
     @torch.no_grad()
-    def put_back(self, kept: GradientSnapshot | None = None) -> None:
-        """Let the gradients be those of an earlier computation; by default of the first."""
-        kept = kept or self._put_aside
+    def restore(self, kept: GradientSnapshot | None = None) -> None:
+        """Restore the gradients of an earlier computation; by default of the first."""
+        kept = kept or self._first_snapshot
         if kept is None:
             return
         self.computation = kept.computation
@@ -258,7 +258,7 @@ class StepContext:
                 parameter.grad.copy_(gradient)
 
     def differing(self, kept: GradientSnapshot, tolerance: float = 0.0) -> tuple[str, ...]:
-        """Parameters whose gradients are not those that were kept, in any process.
+        """Names of the parameters whose gradients differ from a snapshot in any process.
 
         Bit for bit; with a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
         """
@@ -274,23 +274,23 @@ class StepContext:
         return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 
     def differing_workers(self, kept: GradientSnapshot) -> tuple[int, ...]:
-        """Workers or micro-batches whose gradient norm is not the one that was kept; empty where not measured."""
+        """Workers or micro-batches whose gradient norm differs from a snapshot's; empty where not measured."""
         old, new = kept.computation.parts, self.computation.parts
         if old is None or new is None or len(old) != len(new):
             return ()
         return tuple(torch.nonzero(bits(old) != bits(new)).flatten().tolist())
 
     def mean_over_processes(self, values: Tensor) -> Tensor:
-        """The mean of a tensor over all processes; every process must ask."""
+        """Average a tensor over all processes; every process must call it."""
         if self._run.processes > 1:
             dist.all_reduce(values)
             values = values / self._run.processes
         return values
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- recording ------------------------------------------------------------------------------------------------------
 
     def any(self, flag: bool) -> bool:
-        """Whether it is set in some process; every process must ask."""
+        """Return whether a flag is set in some process; every process must call it."""
         return self._run.any([flag])[0]
 
     def report(
@@ -302,7 +302,7 @@ class StepContext:
         workers: Sequence[int] = (),
         details: Mapping[str, Any] | None = None,
     ) -> RepairRecord:
-        """Note an intervention, in ``monitor.repairs`` and in the log; also later than in its step."""
+        """Record an intervention, in ``monitor.repairs`` and in the log; also later than in its step."""
         repair = RepairRecord(
             step=self.step,
             policy=type(policy).__name__,
@@ -320,5 +320,5 @@ class StepContext:
 
 
 def _plain(value: float) -> float:
-    """In the in-memory convention: what is not finite is +∞."""
+    """A loss in the in-memory convention: +∞ if it is not finite."""
     return value if math.isfinite(value) else math.inf

@@ -111,11 +111,12 @@ def bound(max_logit: float, size: int, scaling: float | None) -> float:
     >>> bound(50.0, 16, None)
     3.5355339059327378
     """
-    return (max_logit / (size * (size**-0.5 if scaling is None else scaling))) ** 0.5
+    limit: float = (max_logit / (size * (size**-0.5 if scaling is None else scaling))) ** 0.5
+    return limit
 
 
 def bounded(vectors: Tensor, limit: float) -> Tensor:
-    """Vectors (last dimension) whose root mean square is at most ``limit``; the others bit for bit as they were."""
+    """Scale vectors (last dimension) down to a root mean square of ``limit``; smaller ones keep every bit."""
     rms = vectors.float().square().mean(-1, keepdim=True).sqrt()
     return torch.where(rms > limit, (vectors * (limit / rms).to(vectors.dtype)), vectors)
 
@@ -170,7 +171,7 @@ class SmoothSingularValues(InterventionPolicy):
 
 
 def _matrices(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """By name; those of three dimensions are one matrix an expert."""
+    """Matrices by name; one of three dimensions holds one matrix an expert."""
     prefixes = tuple(f"{layer.name}." for layer in decoder_layers(model))
     named = [(name, item) for name, item in unwrapped(model).named_parameters() if item.requires_grad]
     return [(name, item) for name, item in named if item.ndim in (2, 3) and name.startswith(prefixes or ("",))]
@@ -198,7 +199,7 @@ def smooth_(matrix: Tensor, times: float) -> tuple[float, float] | None:
 
 
 BIASES = ("bias", "e_score_correction_bias")
-"""What transformers calls a bias of a router."""
+"""Names of a router's bias in transformers."""
 
 
 @dataclass(kw_only=True)
@@ -241,13 +242,13 @@ class ResetRouterBias(InterventionPolicy):
         return Decision.PASS
 
     def _watcher(self, index: int) -> Any:
-        def came(module: nn.Module, given: tuple[Any, ...]) -> None:
+        def add(module: nn.Module, given: tuple[Any, ...]) -> None:
             if module.training and given:
                 inputs = given[0].detach().reshape(-1, given[0].shape[-1]).float()
                 self._sums[index] = self._sums.get(index, 0.0) + inputs.sum(0)
                 self._tokens[index] = self._tokens.get(index, 0) + len(inputs)
 
-        return came
+        return add
 
     @torch.no_grad()
     def after_update(self) -> None:

@@ -1,4 +1,4 @@
-"""The contract of a repair policy, and what policies share: caps, occasions, temporary treatments."""
+"""The contract of a repair policy, and what policies share: limits, and rules for when to intervene."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Decision(Enum):
-    """What becomes of an update."""
+    """Fate of an update."""
 
     PASS = "pass"
     """This policy has nothing more to say; the next one is asked."""
@@ -26,31 +26,31 @@ class Decision(Enum):
 
 
 class Policy:
-    """What is done about a step that looks wrong. One policy serves one monitor.
+    """Repairs steps that look wrong. One policy serves one monitor.
 
     All processes of a distributed training call the same methods in the same order: :meth:`inspect` may say something
     else in each of them, and the others are called where at least one of them has said yes.
     """
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """The monitor that watches this model begins. Raises :class:`UserError` for a model it cannot serve."""
+        """Begin to serve the monitor of this model. Raises :class:`UserError` for a model it cannot serve."""
 
     def inspect(self, context: StepContext) -> bool:
-        """Whether :meth:`before_update` is to be called in this step. Cheap; no collective may be called here."""
+        """Return whether to call :meth:`before_update` in this step. Cheap; no collective may be called here."""
         return context.alarm is not None
 
     def before_update(self, context: StepContext) -> Decision:
-        """Gradients are there, the optimizer has not stepped."""
+        """Decide about the update: gradients are there, the optimizer has not stepped."""
         raise NotImplementedError
 
     def after_update(self) -> None:
-        """The optimizer has stepped; weights may be changed here."""
+        """Act after the optimizer's step; weights may be changed here."""
 
     def end_update(self) -> None:
-        """After :meth:`after_update` of all policies: what is in memory now is what the next step must find."""
+        """Act after :meth:`after_update` of all policies: the next step must find memory as it is now."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: plain values and tensors."""
+        """State that a resumed run needs: plain values and tensors."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -71,36 +71,36 @@ class Policies(tuple[Policy, ...]):
 
 @dataclass(kw_only=True)
 class TokenBucket:
-    """So many a step in the long run, and a few at once: a bucket that fills while nothing happens."""
+    """Token bucket: limits a rate in the long run and allows a few at once."""
 
     share: float
-    """A step; 0.005 are five in a thousand steps."""
+    """Tokens gained a step; 0.005 are five in a thousand steps."""
     burst: float
-    """As many at once as fit into the full bucket, which it is in the beginning."""
+    """Burst capacity: tokens in the full bucket, which it is in the beginning."""
     _left: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._left = self.burst
 
     def tick(self) -> None:
-        """One step has passed."""
+        """Count one step."""
         self._left = min(self.burst, self._left + self.share)
 
     def take(self) -> bool:
-        """Spend one, if there is one."""
+        """Take a token; return whether there was one."""
         if self._left < 1.0:
             return False
         self._left -= 1.0
         return True
 
     def give_back(self) -> None:
-        """The one taken was well spent."""
+        """Give a taken token back."""
         self._left = min(self.burst, self._left + 1.0)
 
 
 @dataclass(kw_only=True)
 class InterventionLimit:
-    """At most so many in a run, and so many in a row of steps."""
+    """Limits the interventions in a run and in a row of steps."""
 
     most: int
     in_a_row: int
@@ -109,7 +109,7 @@ class InterventionLimit:
     _last_step: int = field(init=False, repr=False, default=-1)
 
     def allow(self, step: int) -> bool:
-        """Whether one more may be made in this step; counts it then. A row ends with a step that does not ask."""
+        """Return whether one more is allowed in this step, and count it. A row ends with a step that does not ask."""
         self._row = self._row + 1 if step == self._last_step + 1 else 1
         self._last_step = step
         if self._done >= self.most or self._row > self.in_a_row:
@@ -120,7 +120,7 @@ class InterventionLimit:
 
 @dataclass(kw_only=True)
 class InterventionRule:
-    """A certain alarm, an alarm several steps in a row, or the alert of a named detector in the step before.
+    """Tells when to intervene: at a certain alarm, at alarms several steps in a row, or after a named detector's alert.
 
     A single unusual step is no reason to change a training: about one healthy step in a thousand is unusual.
     """
@@ -128,17 +128,17 @@ class InterventionRule:
     on: Sequence[str] = ()
     """Detectors of the monitor whose alerts count as well, such as ``r_metric_robust``."""
     patience: int = 3
-    """Unusual steps in a row that count."""
+    """Unusual steps in a row that make an intervention."""
     rest: int = 50
-    """Steps until the next occasion."""
+    """Least number of steps between two interventions."""
     most: int = 10
-    """In a run."""
+    """Most interventions in a run."""
     _row: int = field(init=False, repr=False, default=0)
     _next_step: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
     def applies(self, context: StepContext) -> bool:
-        """Whether this step is one; asked once a step."""
+        """Return whether to intervene in this step; call it once a step."""
         self._row = self._row + 1 if context.alarm is not None else 0
         if self._done >= self.most or context.step < self._next_step:
             return False
@@ -146,7 +146,7 @@ class InterventionRule:
         return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
 
     def record(self, step: int) -> None:
-        """A policy has stepped in."""
+        """Count an intervention."""
         self._done += 1
         self._next_step = step + self.rest
         self._row = 0
@@ -162,10 +162,10 @@ class InterventionRule:
 
 @dataclass(kw_only=True)
 class InterventionPolicy(Policy):
-    """Steps in on an occasion, and then leaves the step to the next policy."""
+    """A policy that intervenes by a rule, and then leaves the step to the next policy."""
 
     when: InterventionRule = field(default_factory=InterventionRule)
-    """When to step in, and how often."""
+    """Rule for when to intervene, and how often."""
 
     def inspect(self, context: StepContext) -> bool:
         return self.when.applies(context)
@@ -175,7 +175,7 @@ class InterventionPolicy(Policy):
         return self.intervene(context)
 
     def intervene(self, context: StepContext) -> Decision:
-        """Do it, and :meth:`StepContext.report` it."""
+        """Intervene, and :meth:`StepContext.report` it."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:

@@ -44,10 +44,10 @@ class RecomputeStep(Policy):
     tolerance: float = 0.0
     """Largest share of a tensor's gradient by which two computations may differ and still agree; 0: bit for bit."""
     max_share: float = 0.003
-    """Of the steps that are computed again without finding anything, in the long run. Unusual steps and those with
+    """Largest share of steps that are computed again without a finding, in the long run. Unusual steps and those with
     numbers that no healthy step has are counted apart, so that neither uses up what the others need."""
     burst: int = 20
-    """So many such steps are allowed at once; then one whenever the share allows it."""
+    """Number of such steps that are allowed at once; then one whenever the share allows it."""
     rehearsal: bool = True
     """Compute the third step twice, to know that this training computes the same twice."""
     computations: int = field(init=False, default=0)
@@ -66,7 +66,7 @@ class RecomputeStep(Policy):
 
     @property
     def working(self) -> bool:
-        """Whether a suspicious step would be computed again: not if this training does not compute the same twice."""
+        """True if a suspicious step would be computed again: not if this training does not compute the same twice."""
         return not self._off
 
     def inspect(self, context: StepContext) -> bool:
@@ -92,7 +92,7 @@ class RecomputeStep(Policy):
         verdict = self._settle(context, first)
         if verdict == "transient":
             budget.give_back()
-        self._tell(context, first, verdict)
+        self._report(context, first, verdict)
         return Decision.ACCEPT if verdict == "transient" else Decision.PASS
 
     def _rehearse(self, context: StepContext) -> Decision:
@@ -107,7 +107,7 @@ class RecomputeStep(Policy):
                 "(torch.use_deterministic_algorithms may help, or RecomputeStep(tolerance=1e-3))"
             )
         if verdict != "agrees":
-            self._tell(context, first, verdict)
+            self._report(context, first, verdict)
         return Decision.ACCEPT if verdict == "transient" else Decision.PASS
 
     def _settle(self, context: StepContext, first: GradientSnapshot, *, retries: int = 0, strict: bool = False) -> str:
@@ -123,7 +123,7 @@ class RecomputeStep(Policy):
             before = context.keep()
         return "unsettled"
 
-    def _tell(self, context: StepContext, first: GradientSnapshot, verdict: str) -> None:
+    def _report(self, context: StepContext, first: GradientSnapshot, verdict: str) -> None:
         differing = context.differing(first, self.tolerance) if verdict != "agrees" else ()
         workers = context.differing_workers(first) if verdict != "agrees" else ()
         context.report(self, verdict, differing=differing, workers=workers)

@@ -1,4 +1,4 @@
-"""Numbers that changed in memory between two updates are put back."""
+"""Restore numbers that changed in memory between two updates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.tensors import bits, differing, stored
 
 LOGGER = logging.getLogger("rmetric")
-NAMED = 16
-"""Corrupted elements that are named in the log, at most."""
+MAX_NAMED = 16
+"""Most corrupted elements that the log names."""
 
 
 @dataclass(kw_only=True)
@@ -43,7 +43,7 @@ class RestoreState(Policy):
     most_elements: int = 16
     """Changed elements that are still taken for corruption."""
     max_interventions: int = 1000
-    """In a run."""
+    """Most interventions in a run."""
     _parameters: list[tuple[str, nn.Parameter]] = field(init=False, repr=False, default_factory=list)
     _optimizer: Optimizer | None = field(init=False, repr=False, default=None)
     _places: list[tuple[int, int]] = field(init=False, repr=False, default_factory=list)
@@ -73,7 +73,7 @@ class RestoreState(Policy):
 
     @torch.no_grad()
     def _remember(self) -> None:
-        """What is in memory now is sound."""
+        """Copy what is in memory now: it is sound."""
         live = self._live()
         places = [(id(tensor), stored(tensor).data_ptr()) for tensor in live.values()]
         if places != self._places:  # the first update makes the optimizer's state; a model may be moved
@@ -109,13 +109,13 @@ class RestoreState(Policy):
         reached = context.any(not {*found}.isdisjoint(name for name, _ in self._parameters))
         if reached and context.can_recompute:
             context.recompute()
-        context.report(self, "restored", differing=found, details={"elements": places[:NAMED]})
+        context.report(self, "restored", differing=found, details={"elements": places[:MAX_NAMED]})
         if reached and not context.can_recompute:
             return Decision.SKIP
         return Decision.PASS if context.suspicious else Decision.ACCEPT
 
     def _elements(self, index: int) -> list[dict[str, Any]]:
-        """Which elements of a tensor changed, from what to what."""
+        """Describe the elements of a tensor that changed, with their old and new values."""
         name = self._names[index]
         dtype = self._live()[name].dtype
         now, before = self._watched[index].reshape(-1), self._copies[index].reshape(-1)
@@ -145,5 +145,5 @@ class RestoreState(Policy):
 
 
 def _plain(number: float) -> float | str:
-    """A number as strict JSON has it; what is not finite as text."""
+    """A number for strict JSON; text if it is not finite."""
     return number if math.isfinite(number) else str(number)

@@ -1,4 +1,4 @@
-"""Asks the policies of a monitor, in their order, and keeps what they did."""
+"""Run the policies of a monitor, in their order, and keep their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOGGER = logging.getLogger("rmetric")
 
 
 class PolicyRunner:
-    """The repairing half of a monitor.
+    """Runs the policies of a monitor.
 
     An error in here ends the repairs, never the training: the gradients that the training loop made are put back.
 
@@ -33,7 +33,7 @@ class PolicyRunner:
     model, optimizer, scaler
         What is trained. The model gets one forward pre-hook, the optimizer one hook.
     measure
-        Collects what a computation has left with all observers, which begin anew.
+        Collects the measurements of a computation; the next one begins anew.
     note
         Puts a line into the log.
     vocabulary
@@ -41,7 +41,7 @@ class PolicyRunner:
     processes
         How many train together.
     suspicion
-        What makes a step suspicious; ``None``: as :class:`Suspicion` has it.
+        Test of a step; ``None``: :class:`Suspicion` with its defaults.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PolicyRunner:
     def before_update(
         self, step: int, computation: StepComputation, recompute: Recompute | None, alerts: Sequence[str]
     ) -> tuple[StepComputation, bool]:
-        """The computation that the update is to be made from, and whether to make it."""
+        """Return the computation that the update is to be made from, and whether to make it."""
         if not self.enabled:
             self.close()
             return computation, True
@@ -98,7 +98,7 @@ class PolicyRunner:
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
             proceed = True
             if context is not None:
-                context.put_back()
+                context.restore()
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed
@@ -133,7 +133,7 @@ class PolicyRunner:
             self._give_up("after an update", error)
 
     def _give_up(self, where: str, error: Exception) -> None:
-        """Everything is given back in the next step: a hook of the optimizer cannot be taken off while it runs."""
+        """Stop repairing. Hooks are removed in the next step: one of the optimizer cannot be removed while it runs."""
         LOGGER.warning(
             "nothing is repaired any more, training goes on: %s, %s: %s",
             where, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
@@ -152,7 +152,7 @@ class PolicyRunner:
             policy.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: plain values and tensors."""
+        """State that a resumed run needs: plain values and tensors."""
         return {
             "suspicion": state_of(self._run.suspicion),
             "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},

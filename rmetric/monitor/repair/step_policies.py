@@ -28,9 +28,9 @@ class ClipGradients(Policy):
     norm: float | None = None
     """Largest global norm; ``None``: the usual one."""
     max_interventions: int = 1000
-    """In a run."""
+    """Most interventions in a run."""
     max_in_a_row: int = 50
-    """Steps; then the gradients are what they are now."""
+    """Most steps in a row; after them the gradients are taken as they are."""
     _bound: InterventionLimit = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,11 +66,11 @@ class SkipUpdate(Policy):
     """
 
     certain: bool = True
-    """Only where a number is not finite, or the loss or the gradient is exactly that of a dead model."""
+    """True: only where a number is not finite, or the loss or the gradient is exactly that of a dead model."""
     max_interventions: int = 100
-    """In a run."""
+    """Most interventions in a run."""
     max_in_a_row: int = 3
-    """Steps; a fault that stays must not stop the training for good."""
+    """Most steps in a row; a fault that stays must not stop the training for good."""
     _bound: InterventionLimit = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,9 +104,9 @@ class LowerLearningRate(InterventionPolicy):
     """
 
     factor: float = 0.5
-    """In (0, 1)."""
+    """Factor on the learning rate, in (0, 1)."""
     steps: int = 100
-    """Updates with the lower rate."""
+    """Number of updates with the lower rate."""
     _left: int = field(init=False, repr=False, default=0)
     _scheduled: list[Any] = field(init=False, repr=False, default_factory=list)
     _handles: list[RemovableHandle] = field(init=False, repr=False, default_factory=list)

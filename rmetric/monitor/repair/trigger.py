@@ -1,4 +1,4 @@
-"""When a step is suspicious enough to be looked at twice."""
+"""Test whether a step is suspicious."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Why a step is suspicious."""
+    """Reasons why a step is suspicious."""
 
     reasons: tuple[str, ...]
     tensors: tuple[str, ...] = ()
     """Parameters whose gradients stand out."""
     certain: bool = False
-    """Whether no healthy step has such numbers."""
+    """True if no healthy step has such numbers."""
 
 
 @dataclass(kw_only=True)
@@ -61,7 +61,7 @@ class Suspicion:
     threshold: float = 8.0
     """Least factor k, in mean absolute deviations."""
     margin: float = 1.5
-    """By which k is raised above what was unusual and yet sound."""
+    """Factor by which k is raised above a deviation that was unusual and yet sound."""
     forgetting: int = 10_000
     """Steps in which k returns by 63 %."""
     least: float = 0.1
@@ -77,7 +77,7 @@ class Suspicion:
     _deviation: NDArray[np.float64] = field(init=False, repr=False)
     _factor: NDArray[np.float64] = field(init=False, repr=False)
     _limit: NDArray[np.float64] = field(init=False, repr=False)
-    """How far is unusual; infinite where that is not known yet."""
+    """Least unusual deviation; infinite where it is not known yet."""
     _seen: NDArray[np.float64] = field(init=False, repr=False)
     _lowest_loss: float = field(init=False, repr=False, default=math.inf)
 
@@ -85,14 +85,14 @@ class Suspicion:
         self.watch(())
 
     def watch(self, names: Sequence[str]) -> None:
-        """These are the parameters; begin anew."""
+        """Begin anew with these parameters."""
         self._names = tuple(names)
         size = len(names) + 3
         self._mean, self._deviation, self._seen = np.zeros(size), np.zeros(size), np.zeros(size)
         self._factor, self._limit = np.full(size, float(self.threshold)), np.full(size, np.inf)
 
     def judge(self, numbers: StepNumbers) -> Alarm | None:
-        """Of the numbers of a computation; changes nothing."""
+        """Test the numbers of a computation; changes nothing."""
         loss, norms = numbers.scalars["training_loss"], numbers.norms
         reasons = []
         if not math.isfinite(loss):
@@ -148,11 +148,11 @@ class Suspicion:
 
     @property
     def usual_norm(self) -> float:
-        """Of the whole gradient; NaN as long as nothing is called unusual."""
+        """Usual norm of the whole gradient; NaN as long as nothing is called unusual."""
         return math.exp(self._mean[-3]) if self._seen[-3] >= self.warm_up else math.nan
 
     def accept(self, numbers: StepNumbers) -> None:
-        """The update was made from this computation: it enters the means."""
+        """Take a computation into the means: the update was made from it."""
         loss = numbers.scalars["training_loss"]
         if math.isfinite(loss):
             self._lowest_loss = min(self._lowest_loss, loss)

@@ -1,4 +1,4 @@
-"""Where a monitored run is told: one file a place. The optional ones are imported on first use."""
+"""Destinations of a monitored run's events, one file each. The optional ones are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a monitored run is told: the contract of a sink, and the fan-out in which one sink cannot harm another."""
+"""The contract of a sink, which receives a run's events, and the fan-out in which one sink cannot harm another."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Sink(ABC):
     """
 
     noun: ClassVar[str] = "this sink"
-    """What stops when it fails."""
+    """Name, in a warning, of what stops when it fails."""
 
     @abstractmethod
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """The run begins; called once, before any event.
+        """Begin the run; called once, before any event.
 
         Parameters
         ----------
@@ -45,17 +45,17 @@ class Sink(ABC):
 
     @abstractmethod
     def event(self, event: Mapping[str, Any]) -> None:
-        """One event. It must not be changed, nor kept."""
+        """Receive one event. It must not be changed, nor kept."""
 
     def flush(self) -> None:  # noqa: B027 - most sinks hold nothing back
         """Hand on whatever is still held back."""
 
     @abstractmethod
     def close(self) -> None:
-        """No event will follow. It may be called twice, and without :meth:`start`."""
+        """End: no event will follow. It may be called twice, and without :meth:`start`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to find this run's place again; plain values."""
+        """State that a resumed run needs to find this run's place again; plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most sinks need nothing
@@ -120,13 +120,13 @@ class Sinks:
         except Exception as error:  # noqa: BLE001 - whatever a sink does, training goes on
             del self._sinks[place]
             stops = "never starts" if self._last_step is None else f"stops at step {self._last_step}"
-            LOGGER.warning("%s: %s; %s %s, training goes on", sink, _said(error), sink.noun, stops)
+            LOGGER.warning("%s: %s; %s %s, training goes on", sink, _in_words(error), sink.noun, stops)
             with suppress(Exception):
                 sink.close()
 
 
-def _said(error: Exception) -> str:
-    """An error in words, on one line."""
+def _in_words(error: Exception) -> str:
+    """Describe an error on one line."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
@@ -144,7 +144,7 @@ def optional_module(name: str, what: str, package: str = "'rmetric[sinks]'") -> 
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a METRICS record by log name, without its step; truth values are no numbers.
+    """Numbers of a METRICS record by log name, without its step; truth values are no numbers.
 
     Those that the mechanism monitors measured stand beside the others.
     """

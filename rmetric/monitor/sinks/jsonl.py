@@ -1,4 +1,4 @@
-"""The log on disk: one JSON object a line, each written whole at once."""
+"""Write the log to disk: one JSON object a line, each written whole at once."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _kept(path: Path, step: int) -> Iterator[bytes]:
 
 
 def _is_later(line: bytes, step: int) -> bool:
-    """Whether a line ends a run or belongs to a step after ``step``. What cannot be read stays for the reader."""
+    """Return whether a line ends a run or belongs to a later step. An unreadable line stays for the reader."""
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -162,7 +162,7 @@ def _is_later(line: bytes, step: int) -> bool:
 
 
 def _is_log(path: Path) -> bool:
-    """Whether a file begins with a whole EXPERIMENT_START."""
+    """Return whether a file begins with a whole EXPERIMENT_START."""
     try:
         with open(path, "rb") as file:
             first = file.readline()

@@ -1,4 +1,4 @@
-"""A run in Prometheus: through a text file for the node exporter, or an endpoint of its own."""
+"""Show a run in Prometheus: through a text file for the node exporter, or an endpoint of its own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Exposition(Sink):
         self._active: Any = None
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """The run begins."""
+        """Begin the run."""
         self._run = self._run or str(config.get("experiment_id") or "run")
         self._step = self._gauge("rmetric_step", "Last training step that was recorded")
         self._active = self._gauge("rmetric_run_active", "1 while the run is watched")
@@ -72,7 +72,7 @@ class _Exposition(Sink):
         self._step.set(event["step"])
 
     def close(self) -> None:
-        """The run is over."""
+        """End the run."""
         if self._active is not None:
             self._active.set(0)
 
@@ -157,7 +157,7 @@ class PrometheusEndpoint(_Exposition):
     def __init__(self, port: int, address: str = "127.0.0.1", *, run: str | None = None) -> None:
         super().__init__(run)
         self.port = port
-        """After :meth:`start`, the one that is served."""
+        """Port; after :meth:`start`, the one that is served."""
         self._address = address
         self._server: Any = None
 

@@ -1,4 +1,4 @@
-"""A run in TensorBoard: its numbers as curves, its events as text."""
+"""Show a run in TensorBoard: its numbers as curves, its events as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in Weights & Biases, offline: files that ``wandb sync`` sends when and where the user wants."""
+"""Show a run in Weights & Biases, offline: files that ``wandb sync`` sends when and where the user wants."""
 
 from __future__ import annotations
 
