@@ -72,7 +72,7 @@ def _copied_to_host(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
         return packed.cpu(), None
     host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
     host.copy_(packed, non_blocking=True)
-    arrived = torch.cuda.Event()
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
     arrived.record()
     return host, arrived
 

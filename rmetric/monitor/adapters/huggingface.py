@@ -28,7 +28,7 @@ class _LeftError(Exception):
     """The training was left without an event of its end."""
 
 
-class RMetricCallback(_TrainerCallback):
+class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     """Watches a stock Trainer: ``Trainer(..., callbacks=[RMetricCallback(log="run.jsonl")])``.
 
     Gradients are seen unclipped, with every micro-batch of gradient accumulation; the loss is that of the step, as it

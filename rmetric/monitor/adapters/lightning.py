@@ -17,7 +17,7 @@ _PACKAGE = "lightning.pytorch" if find_spec("lightning") else "pytorch_lightning
 _Callback: Any = optional_module(_PACKAGE, "Lightning", "lightning").Callback
 
 
-class RMetricLightning(_Callback):
+class RMetricLightning(_Callback):  # type: ignore[misc]
     """Watches a Lightning Trainer: ``Trainer(..., callbacks=[RMetricLightning(log="run.jsonl")])``.
 
     Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. Lightning's

@@ -45,7 +45,7 @@ class MicroBatchDispersion:
         self._counts = dict.fromkeys((0, len(self._parameters) - 1), 0) if self._parameters else {}
         self._measuring = False
         self._forget()
-        self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]
+        self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]  # type: ignore[no-untyped-call]
 
     def collect(self) -> Tensor | None:
         if not self._measuring:
@@ -82,7 +82,8 @@ class MicroBatchDispersion:
         self.close()
         self._measuring = True
         self._handles = [
-            parameter.register_hook(self._watcher(index)) for index, parameter in enumerate(self._parameters)
+            parameter.register_hook(self._watcher(index))  # type: ignore[no-untyped-call]
+            for index, parameter in enumerate(self._parameters)
         ]
 
     def _forget(self) -> None:

@@ -80,7 +80,7 @@ class Communication:
         """Delay before each bucket is sent: a network that has become slow."""
 
 
-def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:
+def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:  # type: ignore[name-defined]
     """Average a bucket over the workers as DDP does by default: divide, then one asynchronous all-reduce."""
     gradient = bucket.buffer()
     if state.delay_s:
@@ -93,7 +93,8 @@ def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:
     reduced = dist.all_reduce(gradient, group=state.group, async_op=True).get_future()
     if state.gather is not None and bucket.is_last():
         state.gather.finish()
-    return reduced.then(lambda done: done.value()[0])
+    averaged: Reduced = reduced.then(lambda done: done.value()[0])
+    return averaged
 
 
 def communication_of(model: nn.Module) -> Communication | None:
@@ -135,7 +136,7 @@ class _ParameterHooks:
         self._model, self._gather = model, gather
         self._pass = -1
         self.handles: list[RemovableHandle] = [
-            parameter.register_post_accumulate_grad_hook(self._accumulated)
+            parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
             for parameter in model.parameters()
             if parameter.requires_grad
         ]

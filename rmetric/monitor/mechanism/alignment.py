@@ -118,7 +118,7 @@ class GradientAlignment(MechanismMonitor):
         self.disarm()
         self.restart()
         self._handles = [
-            parameter.register_hook(guarded_hook(self._keeper(index)))
+            parameter.register_hook(guarded_hook(self._keeper(index)))  # type: ignore[no-untyped-call]
             for index, parameter in enumerate(self._parameters)
         ]
 

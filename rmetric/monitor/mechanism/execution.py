@@ -88,7 +88,7 @@ Executor = Callable[[Mapping[str, Task], torch.cuda.Stream | None], RunningTasks
 def stream_for(model: nn.Module) -> torch.cuda.Stream | None:
     """A stream on the device of a model; ``None`` for one that is not on a GPU."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    return torch.cuda.Stream(device) if device.type == "cuda" else None
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -210,7 +210,7 @@ def _rule_of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule
     if kind is torch.optim.SGD and group["momentum"] and not group["nesterov"]:
         return momentum_change
     raise UserError(
-        f"the update of {kind.__name__} with these settings cannot be computed from its state; "
+        f"the update of {kind.__name__} with these settings cannot be worked out from its state; "
         "leave FromState out: the update is then found by difference"
     )
 

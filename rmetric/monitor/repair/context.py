@@ -287,7 +287,7 @@ class StepContext:
             values = values / self._run.processes
         return values
 
-    # -- recording ------------------------------------------------------------------------------------------------------
+    # -- recording ----------------------------------------------------------------------------------------------------
 
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in some process; every process must call it."""
