@@ -37,7 +37,7 @@ class Recovered:
 
 
 class Ever:
-    """Running "has it ever been": true from the first record in which something is the case.
+    """Running logical or: true from the first record in which something is the case.
 
     >>> ever = Ever()
     >>> ever.extend(np.array([False, True, False])).tolist(), ever.extend(np.array([False])).tolist()
