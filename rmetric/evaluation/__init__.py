@@ -1,1 +1,1 @@
-"""Ground truth, protocols, scores, intervals, calibration and cost: from logs to numbers."""
+"""From logs to numbers: ground truth, two protocols, scores with intervals, fitted thresholds and weights."""
