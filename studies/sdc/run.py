@@ -43,8 +43,8 @@ from studies.sdc.twin import (
     PolicyFactory,
     Twin,
     WindowSchedule,
+    campaign_monitor,
     config_of,
-    monitor_of,
     train_twin,
     weights_of,
 )
@@ -151,7 +151,7 @@ class CampaignWorker:
         snapshot, log = self.twin.snapshots[injection.step], self.out / f"{name}.jsonl"
         run, truth, end = self.run.load_state_dict(snapshot.run), snapshot.truth.copy(), self._end(injection)
         config = config_of(run, self.settings, name, injection.fields())
-        make_monitor = partial(monitor_of, policy=policy)
+        make_monitor = partial(campaign_monitor, policy=policy)
         # The injection before the monitor, whose hooks are to see a changed payload.
         with injecting(run, injection), resumed(run, snapshot, log, config, make_monitor) as monitor:
             monitor.note("FAULT_INJECTED", step=injection.step, fault="SILENT_DATA_CORRUPTION", number=number)

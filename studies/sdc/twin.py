@@ -16,10 +16,9 @@ from torch import Tensor
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy
-from rmetric.twins import watching as twin_watching
 from rmetric.twins.recording import log_config, record_healthy
 from rmetric.twins.snapshots import Snapshot
-from rmetric.twins.watching import watching
+from rmetric.twins.watching import monitor_of, watching
 from studies.sdc.campaign import Campaign, fresh_run
 from studies.sdc.gradients import watching_workers
 from studies.sdc.localise import digest
@@ -97,7 +96,7 @@ def train_twin(
     settings, log = campaign.settings, out / TWIN_LOG
     ends: dict[int, WindowEnd] = {}
     scores: dict[int, float] = {}
-    monitor = monitor_of(run, log, config_of(run, settings, "twin", None), policy=policy)
+    monitor = campaign_monitor(run, log, config_of(run, settings, "twin", None), policy=policy)
     with watching_workers(run) as workers, watching(run, monitor):
 
         def on_step(step: int) -> None:
@@ -126,10 +125,12 @@ def weights_of(run: LiveRun) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in run.model.parameters()])
 
 
-def monitor_of(run: LiveRun, log: Path, config: dict[str, Any], *, policy: PolicyFactory | None) -> TrainingMonitor:
+def campaign_monitor(
+    run: LiveRun, log: Path, config: dict[str, Any], *, policy: PolicyFactory | None
+) -> TrainingMonitor:
     """The monitor of the twin or of a run with an injection: no hardware, and the policy that repairs."""
     made = policy() if policy is not None else None
-    return twin_watching.monitor_of(run, log, config, detectors=("numerics",), hardware=False, policy=made)
+    return monitor_of(run, log, config, detectors=("numerics",), hardware=False, policy=made)
 
 
 def config_of(run: LiveRun, settings: Settings, name: str, injection: dict[str, Any] | None) -> dict[str, Any]:
@@ -187,7 +188,7 @@ def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Health
         policies = (None, policy)
         logs = [Path(folder) / f"{index}.jsonl" for index in range(2)]
         monitors = [
-            monitor_of(run, log, config_of(run, settings, "healthy", None), policy=made)
+            campaign_monitor(run, log, config_of(run, settings, "healthy", None), policy=made)
             for run, log, made in zip(runs, logs, policies, strict=True)
         ]
         for run, monitor in zip(runs, monitors, strict=True):

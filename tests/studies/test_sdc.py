@@ -1,4 +1,4 @@
-"""Tests of rmetric.reporting.sdc: tables, map and files of a campaign."""
+"""Tests of studies.sdc: tables, map and files of a campaign."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rmetric.errors import UserError
 from rmetric.reporting.table import to_markdown
 from studies.sdc import figure
 from studies.sdc.outcome import SCORED
-from studies.sdc.report import (
-    bit_name,
+from studies.sdc.report import bit_name
+from studies.sdc.tables import (
     bits_table,
     detection_table,
     localisation_table,

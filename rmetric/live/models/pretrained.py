@@ -218,13 +218,14 @@ def _one_line(name: str) -> Iterator[None]:
 
 def _config(files: ModelFiles) -> PretrainedConfig:
     if files.shape is not None:
-        return _config_of_shape(files.shape)
+        return config_of_shape(files.shape)
     if files.gguf is None and files.folder is not None and not (files.folder / "config.json").is_file():
         raise UserError(f"{files.name} has no config.json; give a folder that save_pretrained wrote")
     return AutoConfig.from_pretrained(**files.arguments)
 
 
-def _config_of_shape(shape: Shape) -> PretrainedConfig:
+def config_of_shape(shape: Shape) -> PretrainedConfig:
+    """Configuration of transformers for a shape, as its publisher's ``config.json`` has it."""
     return AutoConfig.for_model(
         shape.model_type,
         vocab_size=shape.vocabulary,

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rmetric.errors import UserError
-from rmetric.live.models.pretrained import _config_of_shape
+from rmetric.live.models.pretrained import config_of_shape
 from rmetric.live.models.shapes import SHAPES, shape_named
 
 PUBLISHED = {"qwen2.5-3b": 3.09e9, "llama-3.2-1b": 1.23e9, "gpt2-large": 774e6, "qwen3-0.6b": 0.6e9, "lfm2-700m": 742e6}
@@ -18,7 +18,7 @@ PUBLISHED = {"qwen2.5-3b": 3.09e9, "llama-3.2-1b": 1.23e9, "gpt2-large": 774e6, 
 def test_a_shape_has_the_parameters_of_the_published_model(name: str) -> None:
     shape = SHAPES[name]
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(_config_of_shape(shape))
+        model = AutoModelForCausalLM.from_config(config_of_shape(shape))
     assert sum(item.numel() for item in model.parameters()) == shape.parameters
     assert shape.parameters == pytest.approx(PUBLISHED[name], rel=0.01)
     text = model.config.get_text_config()
