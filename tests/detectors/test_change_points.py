@@ -1,0 +1,168 @@
+"""Change-point detectors of the training loss: ADWIN, CUSUM of median and MAD, Page–Hinkley."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from river.drift import ADWIN, PageHinkley
+
+from rmetric.detectors import Adwin, MadCusum, PageHinkleyTest, first_alert
+from rmetric.records import Observations
+
+# --- adwin -----------------------------------------------------------------------------------------------------------
+# river's ADWIN as a detector: it alerts where the loss rose, and only there.
+
+
+def _adwin_scores(losses: np.ndarray) -> np.ndarray:
+    return Adwin().score_run(Observations(np.arange(len(losses)), {"training_loss": losses}))
+
+
+def _steps(*levels: float) -> np.ndarray:
+    noise = 0.1 * np.random.default_rng(0).standard_normal(200 * len(levels))
+    return np.repeat(levels, 200) + noise
+
+
+def test_a_rise_alerts_where_river_finds_the_change() -> None:
+    losses = _steps(2.0, 4.0)
+    theirs, found = ADWIN(), []
+    for index, loss in enumerate(losses):
+        theirs.update(loss)
+        if theirs.drift_detected:
+            found.append(index)
+    scores = _adwin_scores(losses)
+    assert len(found) > 0
+    assert [*np.flatnonzero(scores != 0.0)][31:] == found  # 31 records before the first look have no score
+    assert 200 <= found[0] < 200 + 64
+
+
+def test_the_score_is_the_difference_of_what_is_kept_and_what_is_forgotten() -> None:
+    losses, theirs = _steps(2.0, 4.0), ADWIN()
+    at = int(np.flatnonzero(_adwin_scores(losses) > 0.0)[0])
+    for loss in losses[: at + 1]:
+        theirs.update(loss)
+    kept = losses[at + 1 - int(theirs.width) : at + 1]
+    assert _adwin_scores(losses)[at] == pytest.approx(kept.mean() - losses[: at + 1 - len(kept)].mean())
+
+
+def test_a_fall_is_a_change_but_no_alarm() -> None:
+    scores = _adwin_scores(_steps(4.0, 2.0))
+    assert np.nanmin(scores) < 0.0
+    assert not (scores > Adwin().threshold).any()
+
+
+def test_before_the_first_look_nothing_is_said() -> None:
+    assert np.isnan(_adwin_scores(_steps(2.0))).sum() == 31
+
+
+def test_adwin_a_non_finite_loss_alerts_and_is_forgotten() -> None:
+    losses = _steps(2.0, 4.0)
+    scores = _adwin_scores(np.insert(losses, 100, math.inf))
+    assert scores[100] == math.inf
+    assert np.array_equal(np.delete(scores, 100), _adwin_scores(losses), equal_nan=True)
+
+
+# --- mad cusum -------------------------------------------------------------------------------------------------------
+# The CUSUM by hand, and what it is to find: a shift too small for any single record.
+
+
+def _mad_cusum_scores(losses: np.ndarray, **settings: float) -> np.ndarray:
+    run = Observations(np.arange(len(losses)), {"training_loss": losses})
+    return MadCusum(**settings).score_run(run)  # type: ignore[arg-type]
+
+
+def _noisy(length: int = 300, seed: int = 0) -> np.ndarray:
+    return 3.0 + 0.05 * np.random.default_rng(seed).standard_normal(length)
+
+
+def test_the_sums_by_hand() -> None:
+    losses = _noisy(80)
+    mean = again = losses[0]
+    deviations: list[float] = []
+    above = below = 0.0
+    expected = [math.nan]
+    for loss in losses[1:]:
+        lag = mean - again
+        forecast = mean + lag + 0.2 / 0.8 * lag  # Brown, fading factor 0.2
+        deviation = loss - forecast
+        if len(deviations) < 30:
+            expected.append(math.nan)
+        else:
+            middle = np.median(deviations[-40:])
+            z = (deviation - middle) / (1.4826 * np.median(np.abs(deviations[-40:] - middle)))
+            above, below = max(0.0, above + z - 0.5), max(0.0, below - z - 0.5)
+            expected.append(max(above, below))
+        deviations.append(deviation)
+        mean += 0.2 * (loss - mean)
+        again += 0.2 * (mean - again)
+    assert _mad_cusum_scores(losses, memory=9, window=40) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("shift", [0.15, -0.15])
+def test_a_shift_either_way_adds_up(shift: float) -> None:
+    losses = _noisy(340)
+    calm = _mad_cusum_scores(losses, memory=20)
+    losses[300:] += shift  # three standard deviations
+    shifted = _mad_cusum_scores(losses, memory=20)
+    assert np.nanmax(calm) < 5.0
+    assert first_alert(np.arange(300, 340), shifted[300:], 5.0) in range(301, 310)  # not at once
+
+
+def test_a_loss_that_falls_as_it_should_is_no_drift() -> None:
+    falling = 2.0 + 2.0 * np.exp(-np.arange(600) / 150.0)
+    noise = 0.01 * np.random.default_rng(1).standard_normal(600)
+    assert np.nanmean(_mad_cusum_scores(falling + noise) > 5.0) < 0.05
+
+
+def test_one_outlier_fills_the_sums_for_a_while_only() -> None:
+    losses = _noisy(300)
+    losses[150] = 1e6
+    scores = _mad_cusum_scores(losses)
+    assert scores[150] >= 9.5
+    assert scores[200:].max() < scores[150]
+    losses[150] = 1e3
+    assert scores[151:] == pytest.approx(_mad_cusum_scores(losses)[151:], rel=1e-3, abs=1e-3)
+
+
+def test_mad_cusum_a_non_finite_loss_alerts_and_is_forgotten() -> None:
+    losses = _noisy(100)
+    scores = _mad_cusum_scores(np.insert(losses, 60, math.inf))
+    assert scores[60] == math.inf
+    assert np.array_equal(np.delete(scores, 60), _mad_cusum_scores(losses), equal_nan=True)
+
+
+# --- page hinkley ----------------------------------------------------------------------------------------------------
+# river's Page–Hinkley test as a detector: its statistic, which river keeps to itself, is the right one.
+
+
+def _page_hinkley_scores(losses: np.ndarray) -> np.ndarray:
+    return PageHinkleyTest().score_run(Observations(np.arange(len(losses)), {"training_loss": losses}))
+
+
+def _rising(seed: int = 0) -> np.ndarray:
+    return 2.0 + 0.1 * np.random.default_rng(seed).standard_normal(200) + np.maximum(np.arange(200) - 100, 0) * 0.1
+
+
+def test_the_score_is_the_statistic_of_the_definition() -> None:
+    losses = _rising()[:120]
+    total, lowest, expected = 0.0, math.inf, []
+    for number, loss in enumerate(losses, start=1):
+        total = 0.9999 * total + loss - losses[:number].mean() - 0.005
+        lowest = min(lowest, total)
+        expected.append(total - lowest if number >= 30 else math.nan)
+    assert _page_hinkley_scores(losses) == pytest.approx(expected, nan_ok=True)
+
+
+def test_it_alerts_when_river_does() -> None:
+    losses, theirs, found = _rising(), PageHinkley(mode="up"), []
+    for index, loss in enumerate(losses):
+        theirs.update(loss)
+        if theirs.drift_detected:
+            found.append(index)
+    assert found
+    assert [*np.flatnonzero(_page_hinkley_scores(losses) > PageHinkleyTest().threshold)] == found
+
+
+def test_a_falling_loss_is_no_alarm() -> None:
+    assert np.nanmax(_page_hinkley_scores(5.0 - _rising())) < 1.0
