@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from rmetric.errors import UserError
+from rmetric.files import written_aside
 from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
 from rmetric.records import TERMINAL_EVENTS, step_of
@@ -132,15 +133,10 @@ def cut_back(path: Path, step: int) -> None:
     a log from which nothing is dropped is not touched.
     """
     path = path.resolve()  # a link stays a link
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     if sum(map(len, _kept(path, step))) == path.stat().st_size:
         return
-    try:
-        with open(aside, "wb") as file:
-            file.writelines(_kept(path, step))
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path, forced=False) as file:
+        file.writelines(_kept(path, step))
 
 
 def _kept(path: Path, step: int) -> Iterator[bytes]:

@@ -202,7 +202,7 @@ def test_a_cut_that_cannot_be_written_leaves_the_log_as_it_was(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rmetric.monitor.sinks.jsonl.os.replace", full)
+    monkeypatch.setattr("rmetric.files.os.replace", full)
     sinks = Sinks([JsonlSink(path)])
     sinks.start(CONFIG, resume_step=2)
     assert path.read_bytes() == before
