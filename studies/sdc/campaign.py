@@ -52,7 +52,7 @@ SCHEMA_VERSION = 1
 ORDER: tuple[Stage, ...] = ("forward", "backward", "memory", "backward", "forward", "payload")
 """Stages of the injections that are drawn, again and again: a third in each pass, a sixth in memory, in the payload."""
 ONSETS = (81, 101, 121, 141)
-"""InjectionResult steps: the learning rate is constant and the detectors have warmed up."""
+"""Steps of the injections: the learning rate is constant and the detectors have warmed up."""
 TOP_CARDS = 4
 """Copies of the exponent's top bit in a deck of bits: nearly all that does harm is there."""
 MANTISSA_STRIDE = 3

@@ -22,7 +22,6 @@ from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from rmetric.signals import Weights
 from studies import captions
-from studies.paper.tables.side_by_side import woven
 
 NAME, TITLE = "figure_5_ablation_transfer", "Figure 5: Ablation and transfer"
 HEIGHT_IN, SHARED_HEIGHT_IN = 3.9, 3.5
@@ -46,7 +45,7 @@ class Bar:
 def draw(ev: Evaluator, footnote: str = "") -> Drawing:
     """The figure."""
     found = bars(ev)
-    return Drawing(NAME, TITLE, _caption(ev, found), rendered(figure(ev, found, footnote)))
+    return Drawing(NAME, TITLE, " ".join(filter(None, _caption(ev, found))), rendered(figure(ev, found, footnote)))
 
 
 def bars(ev: Evaluator) -> list[Bar]:
@@ -83,7 +82,7 @@ def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawin
     """The figure with one row of panels a study."""
     found = {study: bars(ev) for study, ev in studies.items()}
     places = ("Left and middle:", "Right:")
-    caption = woven({study: _caption(ev, found[study], places) for study, ev in studies.items()})
+    caption = captions.part_by_part({study: _caption(ev, found[study], places) for study, ev in studies.items()})
     return Drawing(NAME, TITLE, f"{style.stacked(studies)} {caption}", rendered(several(studies, found, footnote)))
 
 
@@ -191,21 +190,18 @@ def _cell(score: Score) -> str:
     return f"{score.value:.2f}{interval}"
 
 
-def _caption(ev: Evaluator, found: Sequence[Bar], places: tuple[str, str] = ("(a, b)", "(c)")) -> str:
+def _caption(ev: Evaluator, found: Sequence[Bar], places: tuple[str, str] = ("(a, b)", "(c)")) -> list[str]:
     limit = RMetric.paper().threshold
     reasons = undefined(found)
-    parts = [
+    return [
         f"{places[0]} F1 of the R-Metric with the paper's weights, without each signal, with equal and with fitted "
-        f"weights "
-        f"(all summing to {sum(Weights()):g}: Table 5b), and of each signal alone (between 0 and 1: Table 3). Circles: "
-        f"at the published threshold {limit:g}, all runs; squares: at the threshold of highest F1 on the fit half (odd "
-        f"repetition or seed), scored on the other half. {places[1]} F1 under the strict protocol with weights and "
-        f"threshold "
-        "fitted on the fit half of one architecture and scored on the other half of another (Table 7). Lines, and the "
-        f"second line of a cell: 95 % bootstrap intervals over runs ({ev.draws:,} resamples; exact ones where none or "
-        "all were hit); fits are taken as given.",
-        *([f"n/a: {'; '.join(reasons)}."] if reasons else []),
+        f"weights (all summing to {sum(Weights()):g}: Table 5b), and of each signal alone (between 0 and 1: Table 3). "
+        f"Circles: at the published threshold {limit:g}, all runs; squares: at the threshold of highest F1 on the fit half "
+        f"(odd repetition or seed), scored on the other half. {places[1]} F1 under the strict protocol with "
+        "weights and threshold fitted on the fit half of one architecture and scored on the other half of another "
+        f"(Table 7). Lines, and the second line of a cell: 95 % bootstrap intervals over runs ({ev.draws:,} resamples; exact ones "
+        "where none or all were hit); fits are taken as given.",
+        f"n/a: {'; '.join(reasons)}." if reasons else "",
         captions.BOTH,
         f"All: {captions.runs(ev)} Score half: {captions.runs(ev, ev.halves.score)}",
     ]
-    return " ".join(parts)

@@ -20,7 +20,6 @@ from rmetric.evaluation.thresholds import BUDGET_PER_STEP
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
-from studies.paper.tables.side_by_side import woven
 
 NAME, TITLE = "figure_3_curves", "Figure 3: Precision–recall and ROC"
 SEVERAL: tuple[tuple[Protocol, str, str], ...] = (
@@ -264,7 +263,7 @@ def _caption_of_several(studies: Mapping[str, Evaluator], protocol: Protocol, na
         "thresholds. Above: precision and recall, best precision at that recall or above.",
         below,
         captions.STRICT if protocol == "strict" else captions.PAPER,
-        woven(own),
+        captions.by_study(own),
         NO_INTERVALS,
     ]
     return " ".join(parts)

@@ -33,8 +33,8 @@ from rmetric.records import Run
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from rmetric.simulation import RunSpec
+from studies.captions import by_study, heading
 from studies.paper.run import run_batch
-from studies.paper.tables.side_by_side import heading, woven
 
 NAME, TITLE = "figure_2_failing_run", "Figure 2: A failing run and its twin"
 HEIGHT_IN = 8.2
@@ -213,7 +213,8 @@ def draw(ev: Evaluator, name: str = "", footnote: str = "") -> Drawing:
     twin, origin = twin_of(run, ev.study.runs)
     watched, healthy = Watched.of(run), None if twin is None else Watched.of(twin)
     drawn = figure(watched, healthy, truth, footnote)
-    return Drawing(NAME, TITLE, _caption(watched, healthy, truth, f"{CLOSE_UP_SHOWN} {why} {origin}"), rendered(drawn))
+    caption = _caption(watched, healthy, truth, f"{CLOSE_UP_SHOWN} {why} {origin}")
+    return Drawing(NAME, TITLE, f"{caption} {LINES}", rendered(drawn))
 
 
 def draw_several(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -> list[Drawing]:
@@ -233,7 +234,7 @@ def draw_several(studies: Mapping[str, Evaluator], name: str = "", footnote: str
         said[study] = _caption(watched, healthy, truth, f". {why} {origin}")
     missing = [f"{heading(study)}: no run diverged after a known onset." for study in runs if study not in found]
     shown = "From shortly before the onset to shortly after the failure."
-    caption = " ".join([style.abreast(found), shown, woven(said), *missing])
+    caption = " ".join([style.abreast(found), shown, LINES, by_study(said), *missing])
     return [Drawing(NAME, TITLE, caption, rendered(several(columns, footnote)))]
 
 
@@ -414,14 +415,18 @@ def _nothing(reason: str, footnote: str) -> Figure:
     return made
 
 
+LINES = (
+    "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over their "
+    "own history; R with the published weights and threshold, recomputed from the log. A value that is not finite is not "
+    "drawn."
+)
+
+
 def _caption(watched: Watched, twin: Watched | None, truth: Truth, how: str) -> str:
     run = watched.run
     kind = {"NONE": "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
     parts = [
         f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records{how}",
-        "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over "
-        "their own history; R with the published weights and threshold, recomputed from the log. A value that is not "
-        "finite is not drawn.",
     ]
     if truth.failure_step is not None:
         parts.append(f"The run failed at step {truth.failure_step:,} ({truth.reason or 'no reason logged'}).")

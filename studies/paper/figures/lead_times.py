@@ -20,7 +20,6 @@ from rmetric.evaluation.thresholds import BUDGET_PER_STEP
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
-from studies.paper.tables.side_by_side import woven
 
 NAME, TITLE = "figure_4_lead_times", "Figure 4: Lead times by fault"
 ALL_FAULTS = "all faults"
@@ -57,7 +56,7 @@ class Shown:
 def draw(ev: Evaluator, footnote: str = "") -> Drawing:
     """The figure."""
     shown = select(ev)
-    return Drawing(NAME, TITLE, _caption(ev, shown), rendered(figure(ev, shown, footnote)))
+    return Drawing(NAME, TITLE, " ".join(_caption(ev, shown)), rendered(figure(ev, shown, footnote)))
 
 
 def select(ev: Evaluator) -> Shown:
@@ -129,7 +128,7 @@ def figure(ev: Evaluator, shown: Shown, footnote: str = "") -> Figure:
 def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
     """The figure with one panel a study, their faults in the same rows."""
     shown = {study: select(ev) for study, ev in studies.items()}
-    caption = woven({study: _caption(ev, shown[study]) for study, ev in studies.items()})
+    caption = captions.part_by_part({study: _caption(ev, shown[study]) for study, ev in studies.items()})
     return Drawing(NAME, TITLE, f"{style.abreast(studies)} {caption}", rendered(several(studies, shown, footnote)))
 
 
@@ -244,19 +243,19 @@ def _handle(text: str, look: style.Look) -> Line2D:
     return Line2D([], [], color=look.color, linewidth=2.2, label=text, **_median(look))
 
 
-def _caption(ev: Evaluator, shown: Shown) -> str:
+def _caption(ev: Evaluator, shown: Shown) -> list[str]:
     failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
     warned = [
         f"{series.title}: {int((failed & (series.counts.tp > 0)).sum())} of {int(failed.sum())} failed runs warned"
         for series in shown.series
     ]
-    parts = [
+    return [
         "Lead times under the strict protocol, by fault, in steps, beside the steps that there were from the onset to "
         "the failure (grey; no warning can come earlier). A point is a run; line: quartiles, hollow mark: median, "
         f"where there are {QUARTILES_FROM} or more. On the right: warned of failed runs; a run that was not warned has "
-        f"no lead and no point. {'; '.join(warned)}.",
+        "no lead and no point.",
+        f"{'; '.join(warned)}.",
         shown.how,
         captions.STRICT,
         captions.runs(ev, shown.runs),
     ]
-    return " ".join(parts)
