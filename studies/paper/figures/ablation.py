@@ -196,11 +196,11 @@ def _caption(ev: Evaluator, found: Sequence[Bar], places: tuple[str, str] = ("(a
     return [
         f"{places[0]} F1 of the R-Metric with the paper's weights, without each signal, with equal and with fitted "
         f"weights (all summing to {sum(Weights()):g}: Table 5b), and of each signal alone (between 0 and 1: Table 3). "
-        f"Circles: at the published threshold {limit:g}, all runs; squares: at the threshold of highest F1 on the fit half "
-        f"(odd repetition or seed), scored on the other half. {places[1]} F1 under the strict protocol with "
+        f"Circles: at the published threshold {limit:g}, all runs; squares: at the threshold of highest F1 on the fit "
+        f"half (odd repetition or seed), scored on the other half. {places[1]} F1 under the strict protocol with "
         "weights and threshold fitted on the fit half of one architecture and scored on the other half of another "
-        f"(Table 7). Lines, and the second line of a cell: 95 % bootstrap intervals over runs ({ev.draws:,} resamples; exact ones "
-        "where none or all were hit); fits are taken as given.",
+        "(Table 7). Lines, and the second line of a cell: 95 % bootstrap intervals over runs "
+        f"({ev.draws:,} resamples; exact ones where none or all were hit); fits are taken as given.",
         f"n/a: {'; '.join(reasons)}." if reasons else "",
         captions.BOTH,
         f"All: {captions.runs(ev)} Score half: {captions.runs(ev, ev.halves.score)}",

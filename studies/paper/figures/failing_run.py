@@ -417,8 +417,8 @@ def _nothing(reason: str, footnote: str) -> Figure:
 
 LINES = (
     "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over their "
-    "own history; R with the published weights and threshold, recomputed from the log. A value that is not finite is not "
-    "drawn."
+    "own history; R with the published weights and threshold, recomputed from the log. A value that is not finite is "
+    "not drawn."
 )
 
 
