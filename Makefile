@@ -111,3 +111,8 @@ SAMPLE := llama-3-8b_lr_spike_high_rep1 llama-3-8b_rms_norm_error_medium_rep2 ll
 sample: logs_FULL_METRIC/manifest.json
 	rm -f logs_FULL_METRIC/sample/*.jsonl
 	for run in $(SAMPLE); do cp logs_FULL_METRIC/run_*_$$run.jsonl logs_FULL_METRIC/sample/ || exit 1; done
+
+# The picture of the README, from all runs.
+.PHONY: picture
+picture: results/figures/.done
+	cp results/figures/figure_0_result.png docs/result.png

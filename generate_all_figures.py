@@ -1,4 +1,4 @@
-"""Draw Figures 1 to 9 from logs, as PNG and PDF, with captions.md that says what each of them shows.
+"""Draw Figures 0 to 9 from logs, as PNG and PDF, with captions.md that says what each of them shows.
 
     python generate_all_figures.py                                  # logs_FULL_METRIC/ into results/figures/
     python generate_all_figures.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies: minutes
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
 
-NUMBERS = ("1", "2", "3", "4", "5", "6", "7", "8", "9")
+NUMBERS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 """6, 7 and 9 need a real study, 8 a simulated one as well; without --figures, all that there can be."""
 
 

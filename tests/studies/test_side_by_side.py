@@ -372,10 +372,18 @@ def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None
 def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
     drawings = {drawing.name: drawing for drawing in draw_figures(studies)}
     assert list(drawings) == [
-        "figure_1_concept", "figure_2_failing_run", "figure_3_curves", "figure_3b_curves_paper", "figure_4_lead_times",
-        "figure_5_ablation_transfer", "figure_6_reliability", "figure_7_confusion", "figure_8_simulated_vs_real",
+        "figure_0_result",
+        "figure_1_concept",
+        "figure_2_failing_run",
+        "figure_3_curves",
+        "figure_3b_curves_paper",
+        "figure_4_lead_times",
+        "figure_5_ablation_transfer",
+        "figure_6_reliability",
+        "figure_7_confusion",
+        "figure_8_simulated_vs_real",
         "figure_9_overhead_ratio",
-    ]  # fmt: skip
+    ]
     for name, drawing in drawings.items():
         assert drawing.files["png"].startswith(b"\x89PNG")
         if name[7] in "2345":

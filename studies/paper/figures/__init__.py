@@ -1,4 +1,4 @@
-"""Figures 1 to 9, one file each: :data:`FIGURES`, then those that need real runs, :data:`REAL_FIGURES`."""
+"""Figures 0 to 9, one file each: :data:`FIGURES`, then those that need real runs, :data:`REAL_FIGURES`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.studies import backend_of
 from rmetric.reporting.style import Drawing, write, write_captions
 from studies.calibration import figure as simulated_vs_real
 from studies.calibration.comparison import compared
 from studies.cluster import figure as overhead_ratio
 from studies.live_results import LiveResults
-from studies.paper.figures import ablation, concept, curves, failing_run, lead_times
+from studies.paper.figures import ablation, concept, curves, failing_run, lead_times, result
 from studies.risk import confusion, reliability
 from studies.several import only_real, pair_of
 
 FIGURES: dict[str, Callable[[Evaluator, str, str], Drawing]] = {
+    "0": lambda ev, run, footnote: result.draw({backend_of(ev.study): ev}, footnote),
     "1": lambda ev, run, footnote: concept.draw(),
     "2": lambda ev, run, footnote: failing_run.draw(ev, run, footnote),
     "3": lambda ev, run, footnote: curves.draw(ev, footnote),
@@ -28,6 +30,7 @@ FIGURES: dict[str, Callable[[Evaluator, str, str], Drawing]] = {
 
 
 SEVERAL: dict[str, Callable[[Mapping[str, Evaluator], str, str], list[Drawing]]] = {
+    "0": lambda studies, run, footnote: [result.draw(studies, footnote)],
     "1": lambda studies, run, footnote: [concept.draw()],
     "2": lambda studies, run, footnote: failing_run.draw_several(studies, run, footnote),
     "3": lambda studies, run, footnote: curves.draw_several(studies, footnote),
@@ -57,7 +60,7 @@ def draw_figures(
     studies
         The evaluated study, or several by name: then side by side.
     numbers
-        Of the figures, 1 to 9; none: all that these studies have.
+        Of the figures, 0 to 9; none: all that these studies have.
     run
         Name of the run of Figure 2; empty: the typical failing run.
     live

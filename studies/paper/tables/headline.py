@@ -29,7 +29,7 @@ BASELINE = (
 def headline(ev: Evaluator) -> Part:
     """The paper's row, which stands once, and this study's."""
     paper: dict[str, Cell] = {"study": "the paper", "what": "R-Metric", "f1_paper": PAPER_F1}
-    return Part([paper, *_rows(ev)], captions.facts(ev), _trivial_score(ev))
+    return Part([paper, *rows_of(ev)], captions.facts(ev), _trivial_score(ev))
 
 
 @table(
@@ -51,10 +51,10 @@ def headline(ev: Evaluator) -> Part:
 def headline_full(ev: Evaluator) -> Part:
     """The same with precision, recall and lead."""
     paper: dict[str, Cell] = {"what": "R-Metric, as published", "f1_paper": PAPER_F1, "lead_paper": PAPER_LEAD}
-    return Part([paper, *_rows(ev)], captions.facts(ev), _trivial_score(ev))
+    return Part([paper, *rows_of(ev)], captions.facts(ev), _trivial_score(ev))
 
 
-def _rows(ev: Evaluator) -> list[dict[str, Cell]]:
+def rows_of(ev: Evaluator) -> list[dict[str, Cell]]:
     """The R-Metric, the best baseline of each protocol, the calibrated R-Metric."""
     best = {protocol: ev.best_baseline(protocol) for protocol in PROTOCOLS}
     rows = [_row(ev, REFERENCE, "")] if REFERENCE in ev.detectors else []
