@@ -38,7 +38,7 @@ def sensitivity_table(frame: pd.DataFrame, about: str) -> Table:
     ]
     columns = [
         Column("stage", "Stage"),
-        Column("target", "InjectionResult"),
+        Column("target", "Target"),
         Column("kernel", "Kernel"),
         *_outcome_columns(),
     ]
