@@ -22,7 +22,6 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch
-from rmetric.monitor.measurement import PendingStep, StepMeasurer, unmeasured_step
 from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.recorder import Recorder, start_config, vocabulary_of
@@ -30,6 +29,7 @@ from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
+from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.records import Event

@@ -11,8 +11,8 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
-from rmetric.monitor.measurement import PendingStep
 from rmetric.monitor.recorder import Recorder
+from rmetric.monitor.step_measurer import PendingStep
 
 LOGGER = logging.getLogger("rmetric")
 

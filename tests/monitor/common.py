@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rmetric.detectors import StreamingDetector
 from rmetric.live.run import Batch, LiveRun
 from rmetric.measurements import Observation
-from rmetric.monitor.measurement import StepMeasurer
+from rmetric.monitor.step_measurer import StepMeasurer
 
 
 def batch_of(run: LiveRun) -> Batch:

@@ -103,7 +103,7 @@ def test_an_alarm_that_stays_lowers_it_after_some_steps() -> None:
         assert [repair.step for repair in monitor.repairs] == [31]
 
 
-def test_a_detectors_alert_is_an_occasion() -> None:
+def test_a_detectors_alert_makes_an_intervention() -> None:
     toy = poisoned(Toy(), 5, 6, factor=1e4)
     policy = LowerLearningRate(when=InterventionRule(on=("grad_norm",), most=1))
     with toy.watch(detectors=("grad_norm",), policy=policy) as monitor:
@@ -239,7 +239,7 @@ def test_a_reset_router_prefers_no_expert_but_tells_tokens_apart() -> None:
     assert torch.allclose(across @ router.weight.detach().T, across @ weight.T, atol=1e-3)
 
 
-def test_routers_are_reset_after_the_step_that_follows_the_occasion() -> None:
+def test_routers_are_reset_after_the_step_that_follows_the_intervention() -> None:
     run = make_live_run("tiny-moe")
     with watched(run, detectors=(Scheduled({1}),), policy=ResetRouterBias(when=_at_once())) as monitor:
         train(run, 1)
@@ -261,7 +261,7 @@ def test_a_dense_model_is_refused() -> None:
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_occasion_needs_a_rest_and_has_an_end() -> None:
+def test_interventions_need_a_rest_and_have_an_end() -> None:
     toy = Toy()
     policy = LowerLearningRate(steps=1, when=InterventionRule(on=("scheduled",), rest=5, most=3))
     with toy.watch(detectors=(Scheduled(range(100)),), policy=policy) as monitor:
