@@ -29,8 +29,8 @@ class QkNormalisation(InterventionPolicy):
 
     so that every logit, scaling · q·k, lies within ± ``max_logit``. Vectors that are small enough are not touched: a
     healthy model computes the same as before, and the policy can be taken off again at any time. It works behind the
-    rotary embedding, which does not change a norm, and needs no change of a weight. From the step after the intervention on
-    (that step is computed again with it where the training loop says how), in training and in evaluation, for ``steps``
+    rotary embedding, which does not change a norm, and needs no change of a weight. From the step after the intervention
+    on (that step is computed again with it where the training loop says how), in training and in evaluation, for ``steps``
     steps or to the end.
 
     **Source:** QK normalisation as a mitigation: O. Kao (slides, TU Berlin); Henry et al. 2020, arXiv 2010.04245;
@@ -214,8 +214,8 @@ class ResetRouterBias(InterventionPolicy):
     so that all experts have the same mean logit, while what tells one token from another is unchanged:
     :math:`R (x - \bar x)` moves only along the mean direction. Bias parameters and buffers are set to 0.
 
-    The mean input is measured in the forward passes of the step after the intervention, by a hook on each router that is
-    there for this step only; the reset follows that step's update.
+    The mean input is measured in the forward passes of the step after the intervention, by a hook on each router that
+    is there for this step only; the reset follows that step's update.
 
     **Deviation:** no published recipe is followed; the definition is this project's own.
     """
