@@ -214,7 +214,7 @@ class ResetRouterBias(InterventionPolicy):
     so that all experts have the same mean logit, while what tells one token from another is unchanged:
     :math:`R (x - \bar x)` moves only along the mean direction. Bias parameters and buffers are set to 0.
 
-    The mean input is measured in the forward passes of the step after the intervention, by a hook on each router that
+    The mean input is measured in the forward passes of the next step, by a hook on each router that
     is there for this step only; the reset follows that step's update.
 
     **Deviation:** no published recipe is followed; the definition is this project's own.
