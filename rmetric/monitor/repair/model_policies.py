@@ -29,9 +29,9 @@ class QkNormalisation(InterventionPolicy):
 
     so that every logit, scaling · q·k, lies within ± ``max_logit``. Vectors that are small enough are not touched: a
     healthy model computes the same as before, and the policy can be taken off again at any time. It works behind the
-    rotary embedding, which does not change a norm, and needs no change of a weight. From the step after the intervention
-    on (that step is computed again with it where the training loop says how), in training and in evaluation, for ``steps``
-    steps or to the end.
+    rotary embedding, which does not change a norm, and needs no change of a weight. From the next step
+    on (this one is computed again with it where the training loop says how), in training and in evaluation, for
+    ``steps`` steps or to the end.
 
     **Source:** QK normalisation as a mitigation: O. Kao (slides, TU Berlin); Henry et al. 2020, arXiv 2010.04245;
     Dehghani et al. 2023, arXiv 2302.05442.
