@@ -40,8 +40,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
 
     from rmetric.evaluation.studies import load_studies
+    from rmetric.reporting.style import write, write_captions
+    from studies.catalogue import Inputs
     from studies.live_results import LiveResults  # after the arguments: --help is instant
-    from studies.paper.figures import draw_figures, write, write_captions
+    from studies.paper.figures import draw_figures
     from studies.several import evaluators
 
     studies = load_studies(args.logs, args.jobs)
@@ -52,11 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
     options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
     evaluated = evaluators(studies, cache=cache, **options)
-    drawings = draw_figures(evaluated, args.figures, args.run or "", LiveResults.read(out.parent))
+    named = evaluated if len(evaluated) > 1 else {"": next(iter(evaluated.values()))}
+    drawings = draw_figures(Inputs(named, live=LiveResults.read(out.parent)), args.figures, args.run or "")
     for drawing in drawings:
         write(drawing, out)
-        if drawing.note:
-            print(drawing.note)
     command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
     write_captions(drawings, command, out)
     for study in studies.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,16 +52,6 @@ def by_study(texts: Mapping[str, str]) -> str:
     if len({*texts.values()}) == 1:
         return next(iter(texts.values()))
     return " ".join(f"{heading(study)}: {text}" for study, text in texts.items() if text)
-
-
-def part_by_part(parts: Mapping[str, Sequence[str]]) -> str:
-    """Captions of several studies as one: :func:`by_study` of each part; an empty part is left out.
-
-    >>> part_by_part({"simulated": ["Both.", "12 runs."], "real": ["Both.", "16 runs."]})
-    'Both. Simulated: 12 runs. Real: 16 runs.'
-    """
-    together = (dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True))
-    return " ".join(filter(None, map(by_study, together)))
 
 
 def heading(study: str) -> str:

@@ -193,8 +193,6 @@ class Drawing:
     """What is shown: runs, protocol, thresholds, intervals, and what is left out."""
     files: Mapping[str, bytes] = field(repr=False)
     """Ending → content: ``png`` and ``pdf``."""
-    note: str = ""
-    """For the screen; empty if there is nothing to say."""
 
 
 @styled

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.reporting.table import to_screen
     from rmetric.reporting.table import write as write_table
     from rmetric.risk.model import RiskModel
-    from studies.risk import confusion, reliability
+    from studies.risk.figures import draw_confusion, draw_reliability
     from studies.risk.quality import Judged
     from studies.risk.records import default_detector
     from studies.risk.tables import tables_of
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for table in tables_of(judged):
         write_table(table, out)
         print(to_screen(table))
-    drawings = [reliability.draw_judged(judged, study.note), confusion.draw_judged(judged, study.note)]
+    drawings = [draw_reliability(judged, study.note), draw_confusion(judged, study.note)]
     for drawing in drawings:
         write_figure(drawing, out)
     command = ["python", "-m", "studies.risk.evaluate", *(sys.argv[1:] if argv is None else argv)]

@@ -7,7 +7,6 @@ import itertools
 import re
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,18 +25,11 @@ from rmetric.evaluation.studies import load_study
 from rmetric.log_writer import encode_event
 from rmetric.metric import RMetric
 from rmetric.reporting import style
-from studies.paper.figures import (
-    FIGURES,
-    REAL_FIGURES,
-    ablation,
-    concept,
-    curves,
-    draw_figures,
-    failing_run,
-    lead_times,
-)
+from studies.catalogue import Inputs
+from studies.paper.figures import FIGURES, ablation, concept, curves, draw_figures, failing_run, lead_times, result
 from studies.paper.plan import StudyPlan
 from studies.paper.run import simulate_study
+from studies.paper.tables.headline import rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {
@@ -79,11 +71,9 @@ def evaluator(logs: Path) -> Evaluator:
 
 @pytest.fixture(scope="module")
 def drawn(main: Main, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that the script filled, without ``dot`` on its path."""
+    """A folder that the script filled."""
     out = tmp_path_factory.mktemp("figures")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(out))
-        assert main(["--logs", str(logs), "--out", str(out), "--jobs", "1", "--bootstrap", "50"]) == 0
+    assert main(["--logs", str(logs), "--out", str(out), "--jobs", "1", "--bootstrap", "50"]) == 0
     return out
 
 
@@ -132,18 +122,25 @@ def any_evaluator(request: pytest.FixtureRequest, logs: Path, tmp_path_factory: 
 
 
 def data_figures(ev: Evaluator, footnote: str = "a footnote of the committed sample") -> dict[str, Figure]:
+    studies = {"": ev}
     figures = {
-        "3": curves.figure(ev, footnote),
-        "4": lead_times.figure(ev, lead_times.select(ev), footnote),
-        "5": ablation.figure(ev, ablation.bars(ev), footnote),
+        "0": result.figure({"": rows_of(ev)}, footnote),
+        "3": curves_figure(ev, footnote),
+        "4": lead_times.figure(studies, {"": lead_times.select(ev)}, footnote),
+        "5": ablation.figure(studies, {"": ablation.bars(ev)}, footnote),
     }
-    chosen = failing_run.choose(ev)
+    chosen = failing_run.Chosen.of(ev)
     if chosen is not None:
-        run, truth, _ = chosen
-        twin, _ = failing_run.twin_of(run, ev.study.runs)
-        watched = failing_run.Watched.of(run)
-        figures["2"] = failing_run.figure(watched, twin and failing_run.Watched.of(twin), truth, footnote)
+        figures["2"] = failing_run.figure(failing_run.whole_and_close_up(chosen), footnote)
     return figures
+
+
+def curves_figure(ev: Evaluator, footnote: str = "") -> Figure:
+    return curves.figure(curves.columns_of({"": ev}), curves.chosen([ev]), footnote)
+
+
+def redraw(ev: Evaluator, number: str) -> dict[str, bytes]:
+    return dict(draw_figures(Inputs({"": ev}), [number])[0].files)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -284,13 +281,13 @@ def test_no_text_overlaps_in_any_data_figure(any_evaluator: Evaluator) -> None:
 
 
 def test_no_text_is_smaller_than_eight_points(any_evaluator: Evaluator) -> None:
-    for figure in (*data_figures(any_evaluator).values(), concept.by_matplotlib(concept.concept())):
+    for figure in (*data_figures(any_evaluator).values(), concept.figure(concept.concept())):
         assert figure.get_figwidth() <= 7.2
         assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= 8.0
 
 
 def test_every_axis_is_named_with_its_unit(any_evaluator: Evaluator) -> None:
-    unit = re.compile(r"\(.+\)|step|per 1,000|^fault$|^weights")
+    unit = re.compile(r"\(.+\)|step|per 1,000|^fault$|^detector$|^weights")
     for number, figure in data_figures(any_evaluator).items():
         figure.draw_without_rendering()
         by_row: dict[object, list[str]] = {}
@@ -310,13 +307,13 @@ def test_no_two_series_look_alike(evaluator: Evaluator) -> None:
     looks = style.looks([f"detector {number}" for number in range(30)], "detector 3")
     seen = {(look.color, str(look.line), look.marker) for look in looks.values()}
     assert len(seen) == 30
-    figure = curves.figure(evaluator)
+    figure = curves_figure(evaluator)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(legend) == len(curves.chosen([evaluator])) == len(set(legend)) <= curves.MOST_CURVES
 
 
 def test_signs_have_glyphs(evaluator: Evaluator, recwarn: pytest.WarningsRecorder) -> None:
-    for figure in (*data_figures(evaluator).values(), concept.by_matplotlib(concept.concept())):
+    for figure in (*data_figures(evaluator).values(), concept.figure(concept.concept())):
         figure.draw_without_rendering()
     assert not [warning for warning in recwarn if "lyph" in str(warning.message)]
 
@@ -324,17 +321,17 @@ def test_signs_have_glyphs(evaluator: Evaluator, recwarn: pytest.WarningsRecorde
 def test_the_users_settings_are_left_alone_and_change_nothing(evaluator: Evaluator) -> None:
     import matplotlib.pyplot as plt
 
-    before = draw_figures(evaluator, ["3"])[0].files
+    before = redraw(evaluator, "3")
     with matplotlib.rc_context({"font.size": 30.0, "axes.grid": True, "lines.linewidth": 9.0}):
         settings = dict(matplotlib.rcParams)
-        assert draw_figures(evaluator, ["3"])[0].files == before
+        assert redraw(evaluator, "3") == before
         assert dict(matplotlib.rcParams) == settings
     assert plt.get_fignums() == []
 
 
 def test_drawing_leaves_the_global_random_state_alone(evaluator: Evaluator) -> None:
     before = np.random.get_state()[1].tolist()  # noqa: NPY002
-    draw_figures(evaluator, ["4", "5"])
+    draw_figures(Inputs({"": evaluator}), ["4", "5"])
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
 
@@ -343,51 +340,8 @@ def test_drawing_leaves_the_global_random_state_alone(evaluator: Evaluator) -> N
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_concept_is_drawn_without_graphviz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    drawing = concept.draw()
-    assert drawing.note.startswith("note: ")
-    assert "matplotlib" in drawing.caption
-    assert {"png", "pdf"} == set(drawing.files)
-
-
-@pytest.mark.parametrize("program", ["exit 1", "exit 0", "kill -9 $$"])
-def test_the_concept_is_drawn_when_graphviz_is_broken(
-    program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    dot = tmp_path / "dot"
-    dot.write_text(f"#!/bin/sh\n{program}\n")
-    dot.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert concept.draw().note.startswith("note: ")
-
-
-def test_what_graphviz_draws_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    dot = tmp_path / "dot"
-    dot.write_text("#!/bin/sh\necho drawn $1\n")
-    dot.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    drawing = concept.draw()
-    assert drawing.files == {"png": b"drawn -Tpng\n", "pdf": b"drawn -Tpdf\n"}
-    assert drawing.note == ""
-
-
-@pytest.mark.skipif(shutil.which("dot") is None, reason="the program dot is not installed")
-def test_graphviz_draws_the_same_bytes_and_letters_of_eight_points() -> None:
-    files = concept.by_graphviz(concept.concept())
-    assert files is not None
-    assert files == concept.by_graphviz(concept.concept())
-    source = concept.dot_source(concept.concept())
-    plain = subprocess.run(["dot", "-Tplain"], input=source.encode(), capture_output=True, check=True).stdout.decode()
-    scale, width = map(float, plain.split()[1:3])
-    size = re.search(r"fontsize=([\d.]+)", source)
-    assert size is not None
-    assert scale * width <= 7.2
-    assert scale * float(size[1]) >= 8.0
-
-
 def test_texts_of_the_concept_are_clear_of_each_other_and_inside_their_boxes() -> None:
-    figure = concept.by_matplotlib(concept.concept())
+    figure = concept.figure(concept.concept())
     assert_texts_are_clear(figure)
     boxes = [patch.get_window_extent() for patch in figure.axes[0].patches if type(patch).__name__ == "FancyBboxPatch"]
     for text in figure.axes[0].texts:
@@ -399,24 +353,19 @@ def test_texts_of_the_concept_are_clear_of_each_other_and_inside_their_boxes() -
 
 
 def test_no_two_boxes_of_the_concept_overlap() -> None:
-    figure = concept.by_matplotlib(concept.concept())
+    figure = concept.figure(concept.concept())
     nodes = [patch for patch in figure.axes[0].patches if patch.get_zorder() == 3]
     assert len(nodes) == len(concept.concept().nodes)
     for one, other in itertools.combinations([node.get_window_extent() for node in nodes], 2):
         assert not one.overlaps(other)
 
 
-def test_both_renderers_draw_the_same_description() -> None:
+def test_every_text_and_arrow_of_the_concept_is_drawn() -> None:
     diagram = concept.concept()
-    source = concept.dot_source(diagram)
-    drawn = {text.get_text() for text in concept.by_matplotlib(diagram).axes[0].texts}
-    for node in diagram.nodes:
-        assert node.text in drawn
-        assert node.text.replace("\n", "\\n") in source
-    for group in diagram.groups.values():
-        assert group.heading in drawn
-        assert group.heading in source
-    assert source.count("->") == len(diagram.edges)
+    ax = concept.figure(diagram).axes[0]
+    drawn = {text.get_text() for text in ax.texts}
+    assert {node.text for node in diagram.nodes} | {group.heading for group in diagram.groups.values()} <= drawn
+    assert sum(type(patch).__name__ == "FancyArrowPatch" for patch in ax.patches) == len(diagram.edges)
 
 
 def test_the_concept_shows_the_published_numbers() -> None:
@@ -487,10 +436,10 @@ def test_a_control_run_among_the_logs_is_the_twin(tmp_path: Path) -> None:
 def test_any_run_can_be_shown(evaluator: Evaluator) -> None:
     for run, truth in zip(evaluator.study.runs, evaluator.study.truths, strict=True):
         if run.fault in ("NONE", "NETWORK_DEGRADATION"):
-            watched = failing_run.Watched.of(run)
-            assert_texts_are_clear(failing_run.figure(watched, None, truth))
+            alone = failing_run.Chosen(failing_run.Watched.of(run), None, truth, "")
+            assert_texts_are_clear(failing_run.figure(failing_run.whole_and_close_up(alone)))
     control = next(run for run in evaluator.study.runs if run.fault == "NONE")
-    caption = failing_run.draw(evaluator, f"{control.name}.jsonl").caption
+    caption = failing_run.draw({"": evaluator}, f"{control.name}.jsonl").caption
     assert "It is a control run; it has no twin." in caption
     assert "The run did not fail (clean)." in caption
 
@@ -515,7 +464,7 @@ def test_the_twins_r_is_drawn(evaluator: Evaluator) -> None:
 
 
 def test_operating_points_are_those_of_the_tables(evaluator: Evaluator) -> None:
-    figure = curves.figure(evaluator)
+    figure = curves_figure(evaluator)
     marks = {
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
         for line in figure.axes[1].lines
@@ -528,14 +477,14 @@ def test_operating_points_are_those_of_the_tables(evaluator: Evaluator) -> None:
 
 
 def test_curves_that_are_not_defined_say_why(tmp_path: Path) -> None:
-    figure = curves.figure(only_controls(tmp_path))
+    figure = curves_figure(only_controls(tmp_path))
     for ax in figure.axes:
         assert "not defined: no run failed" in [text.get_text() for text in ax.texts]
 
 
 def test_a_fault_without_a_warning_is_shown_as_none_of_n(evaluator: Evaluator) -> None:
     shown = lead_times.select(evaluator)
-    figure = lead_times.figure(evaluator, shown)
+    figure = lead_times.figure({"": evaluator}, {"": shown})
     labels = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
     assert labels[0] == "all faults"
     assert set(labels[1:]) == {"GRADIENT EXPLOSION", "DATA CORRUPTION", "NETWORK DEGRADATION"}
@@ -572,5 +521,5 @@ def test_the_ablation_is_that_of_the_tables(evaluator: Evaluator) -> None:
             assert bars[f"{signal} alone", protocol].published == evaluator.summary(name, protocol)["f1"]
 
 
-def test_every_figure_is_in_the_register_once() -> None:
-    assert [*FIGURES, *REAL_FIGURES] == ["0", "1", "2", "3", "4", "5", "6", "7"]
+def test_every_figure_is_in_the_register_once(main: Main) -> None:
+    assert [figure.number for figure in FIGURES] == [*sys.modules["generate_all_figures"].NUMBERS]

@@ -12,6 +12,7 @@ from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Table, to_csv, to_markdown
+from studies.catalogue import Inputs
 from studies.cluster import Job, MeasuredWarnings, RepairEffect, Warnings
 from studies.cluster import figure as picture
 from studies.cluster import report as overhead_ratio
@@ -109,7 +110,7 @@ def test_a_simulated_study_has_no_such_table(tmp_path: Path) -> None:
 
 
 def test_the_figure(evaluator: Evaluator) -> None:
-    (drawing,) = draw_figures({"real": evaluator}, ["9"], live=CAMPAIGN)
+    (drawing,) = draw_figures(Inputs({"real": evaluator}, live=CAMPAIGN), ["9"])
     assert drawing.name == "figure_9_overhead_ratio"
     assert drawing.files["png"][:4] == b"\x89PNG"
     assert "50 % of the corruption (measured" in drawing.caption

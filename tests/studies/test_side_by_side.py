@@ -16,19 +16,10 @@ from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.table import Column, Table, to_screen
-from studies.catalogue import CATALOGUE, Catalogue, Description, Part, Row
-from studies.paper.figures import (
-    BOTH,
-    FIGURES,
-    OVERHEAD,
-    REAL_FIGURES,
-    ablation,
-    curves,
-    draw_figures,
-    failing_run,
-    lead_times,
-)
+from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
+from studies.paper.figures import ablation, curves, draw_figures, failing_run, lead_times, result
 from studies.paper.tables import build_tables
+from studies.paper.tables.headline import rows_of
 from studies.real_runs.publish import write_data_set
 from studies.several import evaluators
 from tests.evaluation.builders import build_logs
@@ -354,51 +345,42 @@ def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None
     bars = {study: ablation.bars(ev) for study, ev in studies.items()}
     shown = {study: lead_times.select(ev) for study, ev in studies.items()}
     names = curves.chosen(list(studies.values()))
-    columns = []
-    for study, ev in studies.items():
-        run, truth, _ = failing_run.choose(ev) or pytest.fail("nothing to choose")
-        columns.append((study, failing_run.Watched.of(run), None, truth))
+    chosen = {study: failing_run.Chosen.of(ev) or pytest.fail("nothing to choose") for study, ev in studies.items()}
+    columns = curves.columns_of(studies)
     for figure in (
-        ablation.several(studies, bars),
-        lead_times.several(studies, shown),
-        curves.several(studies, "strict", names),
-        curves.several(studies, "paper", names),
-        failing_run.several(columns),
+        result.figure({study: rows_of(ev) for study, ev in studies.items()}),
+        ablation.figure(studies, bars),
+        lead_times.figure(studies, shown),
+        *(curves.figure([column for column in columns if column.protocol == p], names) for p in ("strict", "paper")),
+        failing_run.figure(failing_run.close_ups(chosen)),
     ):
         assert_texts_are_clear(figure)
         assert figure.get_figheight() <= 9.5
 
 
 def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
-    drawings = {drawing.name: drawing for drawing in draw_figures(studies)}
+    drawings = {drawing.name: drawing for drawing in draw_figures(Inputs(studies))}
     assert list(drawings) == [
-        "figure_0_result",
-        "figure_1_concept",
-        "figure_2_failing_run",
-        "figure_3_curves",
-        "figure_3b_curves_paper",
-        "figure_4_lead_times",
-        "figure_5_ablation_transfer",
-        "figure_6_reliability",
-        "figure_7_confusion",
-        "figure_8_simulated_vs_real",
+        "figure_0_result", "figure_1_concept", "figure_2_failing_run",
+        "figure_3_curves", "figure_3b_curves_paper", "figure_4_lead_times",
+        "figure_5_ablation_transfer", "figure_6_reliability", "figure_7_confusion", "figure_8_simulated_vs_real",
         "figure_9_overhead_ratio",
-    ]
+    ]  # fmt: skip
     for name, drawing in drawings.items():
         assert drawing.files["png"].startswith(b"\x89PNG")
-        if name[7] in "2345":
+        if name[7] in "02345":
             assert "simulated, real study." in drawing.caption
     run = studies["real"].study.runs[1].name
     with pytest.raises(UserError, match="no log is named nobody"):
-        draw_figures(studies, ["2"], "nobody")
-    assert f"`{run}`" in draw_figures(studies, ["2"], run)[0].caption
+        draw_figures(Inputs(studies), ["2"], "nobody")
+    assert f"`{run}`" in draw_figures(Inputs(studies), ["2"], run)[0].caption
 
 
 def test_figures_that_need_real_runs_say_so(studies: dict[str, Evaluator]) -> None:
     with pytest.raises(UserError, match="Figure 6 needs a real study"):
-        draw_figures(studies["simulated"], ["6"])
+        draw_figures(Inputs({"": studies["simulated"]}), ["6"])
     with pytest.raises(UserError, match="Figure 8 needs a simulated and a real study"):
-        draw_figures(studies["real"], ["8"])
+        draw_figures(Inputs({"": studies["real"]}), ["8"])
 
 
 def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -411,7 +393,7 @@ def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], m
         if name != "r_metric"
     }
     assert precision[names[1]] == max(precision.values())
-    assert "2 of 4 detectors" in curves.draw(studies["real"]).caption
+    assert "2 of 4 detectors" in curves.draw({"": studies["real"]})[0].caption
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -448,7 +430,6 @@ def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys)
     monkeypatch.syspath_prepend(str(ROOT))
     assert importlib.import_module("generate_paper_tables").main(["--tables", "99"]) == 2
     assert "unknown table '99' (known: 1, 2, 3," in capsys.readouterr().err
-    assert (*FIGURES, *REAL_FIGURES, BOTH, OVERHEAD) == importlib.import_module("generate_all_figures").NUMBERS
 
 
 def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Table]) -> None:

@@ -1,122 +1,115 @@
-"""Figures 0 to 9, one file each: :data:`FIGURES`, then those that need real runs, :data:`REAL_FIGURES`."""
+"""The figures by number: what each is drawn from, and by what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.studies import backend_of
-from rmetric.reporting.style import Drawing, write, write_captions
+from rmetric.reporting.style import Drawing
 from studies.calibration import figure as simulated_vs_real
 from studies.calibration.comparison import compared
+from studies.catalogue import Inputs
 from studies.cluster import figure as overhead_ratio
-from studies.live_results import LiveResults
 from studies.paper.figures import ablation, concept, curves, failing_run, lead_times, result
-from studies.risk import confusion, reliability
+from studies.risk.figures import draw_confusion, draw_reliability
+from studies.risk.tables import judge
 from studies.several import only_real, pair_of
 
-FIGURES: dict[str, Callable[[Evaluator, str, str], Drawing]] = {
-    "0": lambda ev, run, footnote: result.draw({backend_of(ev.study): ev}, footnote),
-    "1": lambda ev, run, footnote: concept.draw(),
-    "2": lambda ev, run, footnote: failing_run.draw(ev, run, footnote),
-    "3": lambda ev, run, footnote: curves.draw(ev, footnote),
-    "4": lambda ev, run, footnote: lead_times.draw(ev, footnote),
-    "5": lambda ev, run, footnote: ablation.draw(ev, footnote),
-}
-"""Number → what draws it, given the evaluated study, the run of Figure 2 (empty: the typical one) and a footnote."""
+ANY, REAL, BOTH = "a study", "a real study", "a simulated and a real study"
 
 
-SEVERAL: dict[str, Callable[[Mapping[str, Evaluator], str, str], list[Drawing]]] = {
-    "0": lambda studies, run, footnote: [result.draw(studies, footnote)],
-    "1": lambda studies, run, footnote: [concept.draw()],
-    "2": lambda studies, run, footnote: failing_run.draw_several(studies, run, footnote),
-    "3": lambda studies, run, footnote: curves.draw_several(studies, footnote),
-    "4": lambda studies, run, footnote: [lead_times.draw_several(studies, footnote)],
-    "5": lambda studies, run, footnote: [ablation.draw_several(studies, footnote)],
-}
-"""As :data:`FIGURES`, of several studies by name, side by side."""
+@dataclass(frozen=True)
+class Request:
+    """What is to be drawn: the studies, and the run of Figure 2."""
 
-REAL_FIGURES: dict[str, Callable[[Evaluator, str], Drawing]] = {"6": reliability.draw, "7": confusion.draw}
-"""Of the real study alone, on whose kind of runs the risk model is fitted."""
-BOTH = "8"
-"""Figure that needs a simulated and a real study."""
-OVERHEAD = "9"
-"""Figure of the real study and of what live runs gave."""
+    inputs: Inputs
+    run: str = ""
+    """Name of a log; empty: the typical failing run."""
+    footnote: str = field(init=False)
+    """What a figure of the committed sample says below; empty for whole studies."""
+
+    def __post_init__(self) -> None:
+        notes = (sample_footnote(ev) for ev in self.inputs.studies.values())
+        object.__setattr__(self, "footnote", " ".join(filter(None, notes)))
+
+    @property
+    def real(self) -> Evaluator:
+        """The real study, on whose kind of runs the risk model is fitted."""
+        found = only_real(self.inputs.studies)
+        assert found is not None, "checked before anything is drawn"
+        return found
+
+    def has(self, needs: str) -> bool:
+        """Return whether the studies that a figure needs are there."""
+        studies = self.inputs.studies
+        return needs == ANY or (pair_of(studies) if needs == BOTH else only_real(studies)) is not None
 
 
-def draw_figures(
-    studies: Evaluator | Mapping[str, Evaluator],
-    numbers: Sequence[str] = (),
-    run: str = "",
-    live: LiveResults | None = None,
-) -> list[Drawing]:
+@dataclass(frozen=True)
+class Figure:
+    """A figure that can be drawn."""
+
+    number: str
+    draw: Callable[[Request], Drawing | list[Drawing]]
+    needs: str = ANY
+
+
+def _simulated_vs_real(request: Request) -> Drawing:
+    pair = pair_of(request.inputs.studies)
+    assert pair is not None, "checked before anything is drawn"
+    return simulated_vs_real.draw(compared(*pair))
+
+
+FIGURES = (
+    Figure("0", lambda request: result.draw(request.inputs.studies, request.footnote)),
+    Figure("1", lambda request: concept.draw()),
+    Figure("2", lambda request: failing_run.draw(request.inputs.studies, request.run, request.footnote)),
+    Figure("3", lambda request: curves.draw(request.inputs.studies, request.footnote)),
+    Figure("4", lambda request: lead_times.draw(request.inputs.studies, request.footnote)),
+    Figure("5", lambda request: ablation.draw(request.inputs.studies, request.footnote)),
+    Figure("6", lambda request: draw_reliability(judge(request.real), sample_footnote(request.real)), REAL),
+    Figure("7", lambda request: draw_confusion(judge(request.real), sample_footnote(request.real)), REAL),
+    Figure("8", _simulated_vs_real, BOTH),
+    Figure("9", lambda request: overhead_ratio.draw(request.real, request.inputs.live), REAL),
+)
+"""In the order of their numbers. One study, or several side by side: every figure takes either."""
+
+
+def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> list[Drawing]:
     """Draw figures by number, in order.
 
     Parameters
     ----------
-    studies
-        The evaluated study, or several by name: then side by side.
+    inputs
+        The evaluated studies (one alone has no name), and what live runs gave.
     numbers
-        Of the figures, 0 to 9; none: all that these studies have.
+        Of the figures; none: all that these studies have.
     run
         Name of the run of Figure 2; empty: the typical failing run.
-    live
-        What real runs gave, for Figure 9.
 
     Raises
     ------
     UserError
         If no run has that name, or a figure needs a study that is not there.
     """
-    named = {"": studies} if isinstance(studies, Evaluator) else dict(studies)
-    first = next(iter(named.values()))
-    footnote = " ".join(filter(None, (sample_footnote(ev) for ev in named.values())))
-    possible = possible_figures(named)
-    _check(numbers, possible)
-    chosen = [number for number in possible if number in (numbers or possible)]
-    if "2" in chosen and not any(failing_run.has(ev, run) for ev in named.values()):
-        failing_run.choose(first, run)  # a wrong name is told before any work is done
+    request = Request(inputs, run)
+    chosen = [figure for figure in FIGURES if figure.number in numbers or (not numbers and request.has(figure.needs))]
+    for figure in chosen:
+        if not request.has(figure.needs):
+            raise UserError(f"Figure {figure.number} needs {figure.needs}; add data/real_runs.parquet to --logs")
+    studies = inputs.studies
+    if "2" in [figure.number for figure in chosen] and not any(failing_run.has(ev, run) for ev in studies.values()):
+        failing_run.choose(next(iter(studies.values())), run)  # a wrong name is told before any work is done
     drawings: list[Drawing] = []
     with tqdm(chosen, desc="drawing", unit="figure", disable=None, delay=1.0) as bar:
-        for number in bar:
-            drawings += _draw(number, named, run, footnote, live)
+        for figure in bar:
+            drawn = figure.draw(request)
+            drawings += drawn if isinstance(drawn, list) else [drawn]
     return drawings
-
-
-def possible_figures(named: Mapping[str, Evaluator]) -> list[str]:
-    """Numbers of the figures that can be drawn of these studies, in order."""
-    real = only_real(named)
-    return [
-        *FIGURES,
-        *(REAL_FIGURES if real else ()),
-        *([BOTH] if pair_of(named) else []),
-        *([OVERHEAD] if real else []),
-    ]
-
-
-def _check(numbers: Sequence[str], possible: Sequence[str]) -> None:
-    for number in numbers:
-        if number not in possible:
-            needs = "a simulated and a real study" if number == BOTH else "a real study"
-            raise UserError(f"Figure {number} needs {needs}; add data/real_runs.parquet to --logs")
-
-
-def _draw(
-    number: str, named: Mapping[str, Evaluator], run: str, footnote: str, live: LiveResults | None
-) -> list[Drawing]:
-    real, both = only_real(named), pair_of(named)
-    if number in REAL_FIGURES and real:
-        return [REAL_FIGURES[number](real, sample_footnote(real))]
-    if number == BOTH and both:
-        return [simulated_vs_real.draw(compared(*both))]
-    if number == OVERHEAD and real:
-        return [overhead_ratio.draw(real, live)]
-    if len(named) == 1:
-        return [FIGURES[number](next(iter(named.values())), run, footnote)]
-    return SEVERAL[number](named, run, footnote)
 
 
 def sample_footnote(ev: Evaluator) -> str:
@@ -124,6 +117,3 @@ def sample_footnote(ev: Evaluator) -> str:
     if not ev.study.note:
         return ""
     return f"Drawn from the {len(ev.study.runs)} committed sample logs, not from the full study."
-
-
-__all__ = ["FIGURES", "REAL_FIGURES", "Drawing", "draw_figures", "sample_footnote", "write", "write_captions"]

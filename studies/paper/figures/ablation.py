@@ -24,7 +24,7 @@ from rmetric.signals import Weights
 from studies import captions
 
 NAME, TITLE = "figure_5_ablation_transfer", "Figure 5: Ablation and transfer"
-HEIGHT_IN, SHARED_HEIGHT_IN = 3.9, 3.5
+ROW_HEIGHT_IN = 3.5
 WIDTHS = (1.0, 1.0, 1.25)
 ALONE = {"λ alone": Weights(1.0, 0.0, 0.0), "σ² alone": Weights(0.0, 1.0, 0.0), "ΔL alone": Weights(0.0, 0.0, 1.0)}
 KINDS = (("published", style.VERMILION, "o", -0.16), ("refitted", style.BLUE, "s", 0.16))
@@ -42,10 +42,10 @@ class Bar:
     """At the threshold that is best on the fit half, on the other half."""
 
 
-def draw(ev: Evaluator, footnote: str = "") -> Drawing:
-    """The figure."""
-    found = bars(ev)
-    return Drawing(NAME, TITLE, " ".join(filter(None, _caption(ev, found))), rendered(figure(ev, found, footnote)))
+def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
+    """Draw the figure, one row of panels a study."""
+    found = {study: bars(ev) for study, ev in studies.items()}
+    return Drawing(NAME, TITLE, _caption(studies, found), rendered(figure(studies, found, footnote)))
 
 
 def bars(ev: Evaluator) -> list[Bar]:
@@ -68,28 +68,9 @@ def bars(ev: Evaluator) -> list[Bar]:
 
 
 @style.styled
-def figure(ev: Evaluator, found: Sequence[Bar], footnote: str = "") -> Figure:
-    """Ablation under either protocol, transfer under the strict one."""
-    made = style.new_figure(HEIGHT_IN)
-    _panels(made.subplots(1, 3, width_ratios=WIDTHS), ev, found)
-    made.legend(handles=_handles(), loc="outside upper left", ncols=2)
-    reasons = undefined(found)
-    style.footnote(made, " ".join(filter(None, [f"n/a: {'; '.join(reasons)}." if reasons else "", footnote])))
-    return made
-
-
-def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
-    """The figure with one row of panels a study."""
-    found = {study: bars(ev) for study, ev in studies.items()}
-    places = ("Left and middle:", "Right:")
-    caption = captions.part_by_part({study: _caption(ev, found[study], places) for study, ev in studies.items()})
-    return Drawing(NAME, TITLE, f"{style.stacked(studies)} {caption}", rendered(several(studies, found, footnote)))
-
-
-@style.styled
-def several(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]], footnote: str = "") -> Figure:
-    """The figure of :func:`draw_several`."""
-    made = style.new_figure(0.4 + SHARED_HEIGHT_IN * len(studies))
+def figure(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]], footnote: str = "") -> Figure:
+    """Ablation under either protocol, transfer under the strict one; one row a study."""
+    made = style.new_figure(0.4 + ROW_HEIGHT_IN * len(studies))
     axes = made.subplots(len(studies), 3, width_ratios=WIDTHS, squeeze=False)
     for row, (study, ev) in enumerate(studies.items()):
         _panels(axes[row], ev, found[study], study, 3 * row)
@@ -99,7 +80,7 @@ def several(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]]
     return made
 
 
-def _panels(axes: Sequence[Axes], ev: Evaluator, found: Sequence[Bar], study: str = "", first: int = 0) -> None:
+def _panels(axes: Sequence[Axes], ev: Evaluator, found: Sequence[Bar], study: str, first: int) -> None:
     """Ablation under either protocol and transfer; ``first`` is the number of the first panel's letter."""
     variants = _ordered(found)
     for index, (ax, protocol) in enumerate(zip(axes, ("strict", "paper"), strict=False)):
@@ -190,18 +171,27 @@ def _cell(score: Score) -> str:
     return f"{score.value:.2f}{interval}"
 
 
-def _caption(ev: Evaluator, found: Sequence[Bar], places: tuple[str, str] = ("(a, b)", "(c)")) -> list[str]:
-    limit = RMetric.paper().threshold
-    reasons = undefined(found)
-    return [
-        f"{places[0]} F1 of the R-Metric with the paper's weights, without each signal, with equal and with fitted "
-        f"weights (all summing to {sum(Weights()):g}: Table 5b), and of each signal alone (between 0 and 1: Table 3). "
-        f"Circles: at the published threshold {limit:g}, all runs; squares: at the threshold of highest F1 on the fit "
-        f"half (odd repetition or seed), scored on the other half. {places[1]} F1 under the strict protocol with "
-        "weights and threshold fitted on the fit half of one architecture and scored on the other half of another "
-        "(Table 7). Lines, and the second line of a cell: 95 % bootstrap intervals over runs "
-        f"({ev.draws:,} resamples; exact ones where none or all were hit); fits are taken as given.",
-        f"n/a: {'; '.join(reasons)}." if reasons else "",
+def _caption(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]]) -> str:
+    several = len(studies) > 1
+    draws = next(iter(studies.values())).draws
+    reasons = {study: undefined(each) for study, each in found.items()}
+    parts = [
+        *([style.stacked(studies)] if several else []),
+        f"{'Left and middle:' if several else '(a, b)'} F1 of the R-Metric with the paper's weights, without each "
+        f"signal, with equal and with fitted weights (all summing to {sum(Weights()):g}: Table 5b), and of each signal "
+        f"alone (between 0 and 1: Table 3). Circles: at the published threshold {RMetric.paper().threshold:g}, all "
+        "runs; squares: at the threshold of highest F1 on the fit half (odd repetition or seed), scored on the other "
+        f"half. {'Right:' if several else '(c)'} F1 under the strict protocol with weights and threshold fitted on the "
+        "fit half of one architecture and scored on the other half of another (Table 7). Lines, and the second line of "
+        f"a cell: 95 % bootstrap intervals over runs ({draws:,} resamples; exact ones where none or all were hit); "
+        "fits are taken as given.",
+        captions.by_study({study: f"n/a: {'; '.join(each)}." if each else "" for study, each in reasons.items()}),
         captions.BOTH,
-        f"All: {captions.runs(ev)} Score half: {captions.runs(ev, ev.halves.score)}",
+        captions.by_study(
+            {
+                study: f"All: {captions.runs(ev)} Score half: {captions.runs(ev, ev.halves.score)}"
+                for study, ev in studies.items()
+            }
+        ),
     ]
+    return " ".join(filter(None, parts))

@@ -1,18 +1,13 @@
 """Figure 1: from a training run to an alert, and from an alert to a verdict on it.
 
-The diagram is described once, as plain data (:func:`concept`). Graphviz draws it; where the program ``dot`` is missing,
-matplotlib draws the same description at the places that it names.
+The diagram is described as plain data (:func:`concept`) and drawn at the places that it names.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import graphviz
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -26,9 +21,7 @@ from rmetric.reporting.style import BLACK, BLUE, GREEN, GREY, PALE, VERMILION, W
 
 HEIGHT_IN = 5.4
 NAME, TITLE = "figure_1_concept", "Figure 1: Concept"
-DOT_TIMEOUT_S = 30.0
 PADDING_IN = 0.08
-_CLOCK = re.compile(rb"(/CreationDate \(D:)\d{14}")
 
 
 @dataclass(frozen=True)
@@ -38,9 +31,9 @@ class Node:
     key: str
     text: str
     x: float
-    """Centre, inches from the left; a hint that graphviz does not need."""
+    """Centre, inches from the left."""
     y: float
-    """Centre, inches from the bottom; likewise."""
+    """Centre, inches from the bottom."""
     group: str = ""
     width: float = 0.0
     """At least so wide, inches."""
@@ -55,7 +48,7 @@ class Edge:
     head: str
     text: str = ""
     leaves: float | None = None
-    """Where it leaves its tail, inches from the left; the tail's centre if left out. A hint for matplotlib."""
+    """Where it leaves its tail, inches from the left; the tail's centre if left out."""
     arrives: float | None = None
     """Where it arrives; straight below ``leaves`` if that is given, the head's centre otherwise."""
 
@@ -70,15 +63,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Diagram:
-    """What is drawn, whoever draws it."""
+    """Boxes, arrows and groups."""
 
     nodes: Sequence[Node]
     edges: Sequence[Edge]
     groups: dict[str, Group]
-
-    def node(self, key: str) -> Node:
-        """A node by its key."""
-        return next(node for node in self.nodes if node.key == key)
 
 
 def concept() -> Diagram:
@@ -138,79 +127,13 @@ def concept() -> Diagram:
 
 
 def draw() -> Drawing:
-    """The figure, by graphviz if it can."""
-    diagram = concept()
-    files = by_graphviz(diagram)
-    note = ""
-    if files is None:
-        files = rendered(by_matplotlib(diagram))
-        note = "note: figure 1 was drawn by matplotlib, because the program dot (graphviz) was not found or failed."
+    """Draw the figure; it needs no logs."""
     caption = (
         "From a training run to an alert, and from an alert to a verdict on it. Weights, window and threshold are the "
         "published ones. The ground truth compares each run with a fault-free twin; no detector sees it. Both "
-        "protocols judge the same alerts. Drawn from a description in the code, no data, by "
-        + ("matplotlib, because graphviz was not available." if note else "graphviz.")
+        "protocols judge the same alerts. Drawn from a description in the code, no data."
     )
-    return Drawing(NAME, TITLE, caption, files, note)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Graphviz
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def dot_source(diagram: Diagram) -> str:
-    """The description in the language of graphviz."""
-    font = {"fontname": "DejaVu Sans", "fontsize": "9.4"}
-    box = {"shape": "box", "style": "rounded,filled", "fillcolor": "white", "margin": "0.06,0.05", "height": "0"}
-    graph = graphviz.Digraph(
-        graph_attr={**font, "size": f"{WIDTH_IN},9", "ranksep": "0.28", "nodesep": "0.12", "newrank": "true"},
-        node_attr={**font, **box},
-        edge_attr={**font, "arrowsize": "0.6"},
-    )
-    for group in ("", *diagram.groups):
-        members = [node for node in diagram.nodes if node.group == group]
-        if not group:
-            _add_nodes(graph, members)
-            continue
-        with graph.subgraph(name=f"cluster_{group}") as cluster:
-            place = "b" if diagram.groups[group].heading_below else "t"
-            cluster.attr(label=diagram.groups[group].heading, labeljust="l", labelloc=place, fontcolor=GREY)
-            cluster.attr(style="rounded,filled", fillcolor=PALE, color=PALE)
-            _add_nodes(cluster, members)
-    for edge in diagram.edges:
-        graph.edge(edge.tail, edge.head, **({"label": f" {edge.text} "} if edge.text else {}))
-    return graph.source
-
-
-def _add_nodes(graph: graphviz.Digraph, nodes: Sequence[Node]) -> None:
-    for node in nodes:
-        graph.node(node.key, node.text.replace("\n", r"\n"), width=f"{node.width:g}", color=node.color,
-                   penwidth="1" if node.color == BLACK else "1.8")  # fmt: skip
-
-
-def by_graphviz(diagram: Diagram) -> dict[str, bytes] | None:
-    """PNG and PDF by the program ``dot``; ``None`` if it is missing or fails."""
-    source = dot_source(diagram).encode()
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "TZ": "UTC"}
-    files = {}
-    for ending in ("png", "pdf"):
-        command = ["dot", f"-T{ending}", *(["-Gdpi=200"] if ending == "png" else [])]
-        try:
-            made = subprocess.run(
-                command, input=source, capture_output=True, env=environment, timeout=DOT_TIMEOUT_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if made.returncode or not made.stdout:
-            return None
-        files[ending] = _CLOCK.sub(rb"\g<1>19700101000000", made.stdout)
-    return files
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Matplotlib
-# ---------------------------------------------------------------------------------------------------------------------
+    return Drawing(NAME, TITLE, caption, rendered(figure(concept())))
 
 
 @dataclass(frozen=True)
@@ -222,10 +145,10 @@ class _Box:
 
 
 @styled
-def by_matplotlib(diagram: Diagram) -> Figure:
-    """The same description, drawn where its hints say; one data unit is one inch."""
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
-    ax = figure.add_axes((0, 0, 1, 1))
+def figure(diagram: Diagram) -> Figure:
+    """The diagram; one data unit is one inch."""
+    made = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
+    ax = made.add_axes((0, 0, 1, 1))
     ax.set_xlim(0, WIDTH_IN)
     ax.set_ylim(0, HEIGHT_IN)
     ax.set_axis_off()
@@ -234,7 +157,7 @@ def by_matplotlib(diagram: Diagram) -> Figure:
         _draw_group(ax, group, [boxes[node.key] for node in diagram.nodes if node.group == key])
     for edge in diagram.edges:
         _draw_edge(ax, edge, boxes[edge.tail], boxes[edge.head])
-    return figure
+    return made
 
 
 def _draw_node(ax: Axes, node: Node) -> _Box:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,11 +22,11 @@ from rmetric.reporting.style import Drawing, rendered
 from studies import captions
 
 NAME, TITLE = "figure_3_curves", "Figure 3: Precision–recall and ROC"
-SEVERAL: tuple[tuple[Protocol, str, str], ...] = (
-    ("strict", NAME, "Figure 3: Precision–recall and free-response ROC, strict protocol"),
-    ("paper", "figure_3b_curves_paper", "Figure 3b: Precision–recall and ROC, paper protocol"),
-)
-"""With several studies: protocol, name and title of each figure."""
+BY_PROTOCOL: dict[Protocol, tuple[str, str]] = {
+    "strict": (NAME, "Figure 3: Precision–recall and free-response ROC, strict protocol"),
+    "paper": ("figure_3b_curves_paper", "Figure 3b: Precision–recall and ROC, paper protocol"),
+}
+"""With several studies: name and title of each figure."""
 HEIGHT_IN = 6.9
 EARLY_END = "A failed run ends early and has less time to alert in, so that a curve may lie below."
 NO_INTERVALS = "Detectors that meet in a point hide each other there. No intervals are drawn; Table 3 has them."
@@ -35,19 +35,34 @@ MOST_CURVES = 9
 BUDGET_PER_1000 = 1000.0 * BUDGET_PER_STEP
 
 
-def draw(ev: Evaluator, footnote: str = "") -> Drawing:
-    """The figure."""
-    return Drawing(NAME, TITLE, _caption(ev, chosen([ev])), rendered(figure(ev, footnote)))
+@dataclass(frozen=True)
+class Column:
+    """Two panels: precision–recall, and false alarms below."""
+
+    study: str
+    ev: Evaluator
+    protocol: Protocol
 
 
-def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> list[Drawing]:
-    """Two figures, one a protocol, with one column of panels a study."""
+def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> list[Drawing]:
+    """Draw one study under both protocols, or several side by side with a figure for each protocol."""
     names = chosen(list(studies.values()))
-    drawings = []
-    for protocol, name, title in SEVERAL:
-        files = rendered(several(studies, protocol, names, footnote))
-        drawings.append(Drawing(name, title, _caption_of_several(studies, protocol, names), files))
-    return drawings
+    columns = columns_of(studies)
+    if len(studies) == 1:
+        return [_drawing(NAME, TITLE, columns, names, footnote)]
+    return [
+        _drawing(name, title, [column for column in columns if column.protocol == protocol], names, footnote)
+        for protocol, (name, title) in BY_PROTOCOL.items()
+    ]
+
+
+def columns_of(studies: Mapping[str, Evaluator]) -> list[Column]:
+    """Every study under both protocols."""
+    return [Column(study, ev, protocol) for protocol in BY_PROTOCOL for study, ev in studies.items()]
+
+
+def _drawing(name: str, title: str, columns: Sequence[Column], names: Sequence[str], footnote: str) -> Drawing:
+    return Drawing(name, title, _caption(columns, names), rendered(figure(columns, names, footnote)))
 
 
 def chosen(studies: Sequence[Evaluator]) -> list[str]:
@@ -70,35 +85,19 @@ def chosen(studies: Sequence[Evaluator]) -> list[str]:
 
 
 @style.styled
-def several(studies: Mapping[str, Evaluator], protocol: Protocol, names: Sequence[str], footnote: str = "") -> Figure:
-    """Precision–recall above, false alarms below; one column a study."""
+def figure(columns: Sequence[Column], names: Sequence[str], footnote: str = "") -> Figure:
+    """Precision–recall above; below, false alarms (strict) or false positives (paper)."""
     made = style.new_figure(HEIGHT_IN)
-    axes = made.subplots(2, len(studies), squeeze=False)
+    axes = made.subplots(2, len(columns), squeeze=False)
     looks = _looks(names)
-    for column, (study, ev) in enumerate(studies.items()):
-        _precision_recall(axes[0, column], ev, protocol, looks)
-        (_free_response if protocol == "strict" else _roc)(axes[1, column], ev, looks)
-        for row, what in enumerate(("", ", free-response ROC" if protocol == "strict" else ", ROC of runs")):
-            _finish(axes[row, column], row * len(studies) + column, f"{study}, {protocol} protocol{what}")
-    _legend(made, next(iter(studies.values())), looks)
-    style.footnote(made, footnote)
-    return made
-
-
-@style.styled
-def figure(ev: Evaluator, footnote: str = "") -> Figure:
-    """2 × 2: precision–recall above, false alarms below; strict on the left, paper on the right."""
-    made = style.new_figure(HEIGHT_IN)
-    axes = made.subplots(2, 2)
-    looks = _looks(chosen([ev]))
-    _precision_recall(axes[0, 0], ev, "strict", looks)
-    _precision_recall(axes[0, 1], ev, "paper", looks)
-    _free_response(axes[1, 0], ev, looks)
-    _roc(axes[1, 1], ev, looks)
-    titles = ("strict protocol", "paper protocol", "strict protocol, free-response ROC", "paper protocol, ROC of runs")
-    for index, (ax, title) in enumerate(zip(axes.flat, titles, strict=True)):
-        _finish(ax, index, title)
-    _legend(made, ev, looks)
+    for place, column in enumerate(columns):
+        strict = column.protocol == "strict"
+        _precision_recall(axes[0, place], column.ev, column.protocol, looks)
+        (_free_response if strict else _roc)(axes[1, place], column.ev, looks)
+        title = f"{column.study}, {column.protocol} protocol" if column.study else f"{column.protocol} protocol"
+        for row, what in enumerate(("", ", free-response ROC" if strict else ", ROC of runs")):
+            _finish(axes[row, place], row * len(columns) + place, title + what)
+    _legend(made, columns[0].ev, looks)
     style.footnote(made, footnote)
     return made
 
@@ -219,54 +218,31 @@ def _mark(ax: Axes, x: float, y: float, look: style.Look) -> None:
                 linestyle="none", zorder=5, clip_on=False)  # fmt: skip
 
 
-def _caption(ev: Evaluator, names: Sequence[str]) -> str:
-    parts = [
-        f"{_which(ev, names)} at every threshold, nothing fitted; markers: their published thresholds. (a, b) "
-        "Precision and recall, best precision at that recall or above. (c) Free-response ROC: best recall at that rate "
-        f"of false alarms or below, over {_healthy(ev):,} distinct healthy steps; dotted: the budget of "
-        f"{BUDGET_PER_1000:g} false alarms per 1,000 healthy steps. (d) ROC over runs, the other runs being those that "
-        f"did not fail; dotted: "
+def _caption(columns: Sequence[Column], names: Sequence[str]) -> str:
+    studies = {column.study: column.ev for column in columns}
+    protocols = {column.protocol: None for column in columns}
+    below = {
+        "strict": "free-response ROC, best recall at that rate of false alarms or below; dotted: the budget of "
+        f"{BUDGET_PER_1000:g} false alarms per 1,000 healthy steps.",
+        "paper": "ROC over runs, the other runs being those that did not fail; dotted: an alert in every run, and "
         f"chance. {EARLY_END}",
-        *_undefined(ev, ("strict", "paper")),
-        captions.BOTH,
-        captions.runs(ev),
-        *captions.unmeasured(ev),
-        NO_INTERVALS,
-    ]
-    return " ".join(parts)
-
-
-def _caption_of_several(studies: Mapping[str, Evaluator], protocol: Protocol, names: Sequence[str]) -> str:
-    below = (
-        "Below: free-response ROC, best recall at that rate of false alarms or below; dotted: the budget of "
-        f"{BUDGET_PER_1000:g} false alarms per 1,000 healthy steps."
-    )
-    if protocol == "paper":
-        below = (
-            "Below: ROC over runs, the other runs being those that did not fail; dotted: an alert in every run, and "
-            f"chance. {EARLY_END}"
-        )
-    own = {
-        study: " ".join(
-            [
-                *([f"{_healthy(ev):,} distinct healthy steps."] if protocol == "strict" else []),
-                *_undefined(ev, (protocol,)),
-                captions.runs(ev),
-                *captions.unmeasured(ev),
-            ]
-        )
-        for study, ev in studies.items()
     }
     parts = [
-        style.abreast(studies),
-        f"{_which(next(iter(studies.values())), names)} at every threshold, nothing fitted; markers: their published "
-        "thresholds. Above: precision and recall, best precision at that recall or above.",
-        below,
-        captions.STRICT if protocol == "strict" else captions.PAPER,
-        captions.by_study(own),
+        *([style.abreast(studies)] if len(studies) > 1 else []),
+        f"{_which(columns[0].ev, names)} at every threshold, nothing fitted; markers: their published thresholds. "
+        "Above: precision and recall, best precision at that recall or above.",
+        "Below: " + " ".join(f"{protocol} protocol, {below[protocol]}" for protocol in protocols),
+        *({"strict": captions.STRICT, "paper": captions.PAPER}[protocol] for protocol in protocols),
+        captions.by_study({study: _facts(ev, [*protocols]) for study, ev in studies.items()}),
         NO_INTERVALS,
     ]
     return " ".join(parts)
+
+
+def _facts(ev: Evaluator, protocols: Sequence[Protocol]) -> str:
+    """What is said of one study."""
+    healthy = [f"{_healthy(ev):,} distinct healthy steps."] if "strict" in protocols else []
+    return " ".join([*healthy, *_undefined(ev, protocols), captions.runs(ev), *captions.unmeasured(ev)])
 
 
 def _healthy(ev: Evaluator) -> int:

@@ -1,18 +1,9 @@
-"""Figure 2: one failing run over time, beside its fault-free twin.
-
-Which run: the typical one. Of the failed runs whose loss shows the failure (it diverged or became non-finite; a lost
-worker shows nowhere in these panels), whose onset is known and lies before the failure, and whose log has the most
-signals, it is the one whose time from onset to failure is nearest to the median of theirs, the first by name at a tie.
-It is chosen by how it failed, never by what a detector made of it. ``run`` names another one.
-"""
+"""Figure 2: one failing run over time, beside its fault-free twin (:mod:`studies.paper.figures.typical_run`)."""
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,24 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from rmetric.detectors import RMetricDetector, first_alert
-from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.ground_truth import DIVERGED, NAN_LOSS, Truth
-from rmetric.evaluation.protocols import WARNING, Timeline, group_key
-from rmetric.log_reader import assemble, chunks
-from rmetric.metric import RValue
-from rmetric.records import Run
+from rmetric.evaluation.ground_truth import Truth
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from rmetric.simulation import RunSpec
-from studies.captions import by_study, heading
-from studies.paper.run import run_batch
+from studies import captions
+from studies.paper.figures.typical_run import Watched, choose, has, twin_of
 
 NAME, TITLE = "figure_2_failing_run", "Figure 2: A failing run and its twin"
 HEIGHT_IN = 8.2
 ROWS = ("losses", "lambda", "sigma_sq", "delta_l", "normalised", "r")
-CLOSE_UP_SHOWN = "; right: from shortly before the onset to shortly after the failure."
 HEIGHTS = (1.5, 0.8, 0.8, 0.8, 0.9, 1.3)
 LARGEST = 1e30
 """Values are cut here in the drawing."""
@@ -57,255 +40,124 @@ MARK_TITLES = {
     "first alert": "first alert (paper)",
     "first warning": "warning (strict)",
 }
+MARK_MISSING = {
+    "onset": "no fault",
+    "failure": "no failure",
+    "first alert": "no alert (paper)",
+    "first warning": "no warning (strict)",
+}
 RUN_LOOK: dict[str, Any] = {"color": style.BLUE, "linewidth": 1.0, "zorder": 3}
 TWIN_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 2.6, "alpha": 0.7, "zorder": 2.5}
 """Wider and below, so that both are seen where they agree."""
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A run and what the R-Metric made of it, recomputed from the log."""
+class Column:
+    """One column of panels: a run and its twin over a range of steps."""
 
-    run: Run
-    value: RValue
-    threshold: float
+    title: str
+    watched: Watched
+    twin: Watched | None
+    truth: Truth
+    limits: tuple[float, float]
+    """First and last step."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The run of one study, with what a caption says of it."""
+
+    watched: Watched
+    twin: Watched | None
+    truth: Truth
+    why: str
+    """How run and twin were found."""
 
     @classmethod
-    def of(cls, run: Run) -> Watched:
-        """With the paper's setting."""
-        detector = RMetricDetector()
-        return cls(run, detector.fresh().extend_explained(run.observations), detector.threshold)
-
-    @property
-    def step(self) -> NDArray[np.int64]:
-        """Of each record."""
-        return self.run.observations.step
-
-    @property
-    def r(self) -> NDArray[np.float64]:
-        """R of each record."""
-        return np.asarray(self.value.r)
-
-    @cached_property
-    def first_alert(self) -> int | None:
-        """As the paper counts it: anywhere in the log up to the failure."""
-        return first_alert(self.step, self.r, self.threshold)
-
-    @cached_property
-    def first_warning(self) -> int | None:
-        """Begin of the first episode between onset and failure (strict)."""
-        starts = Timeline.of([self.run]).starts(self.r)
-        begun = starts.at(self.threshold) & (starts.zone == WARNING)
-        return int(starts.step[begun][0]) if begun.any() else None
+    def of(cls, ev: Evaluator, name: str = "") -> Chosen | None:
+        """The run of that name, or the typical one; ``None`` if no run fits. Errors as of :func:`choose`."""
+        chosen = choose(ev, name)
+        if chosen is None:
+            return None
+        run, truth, why = chosen
+        twin, origin = twin_of(run, ev.study.runs)
+        return cls(Watched.of(run), None if twin is None else Watched.of(twin), truth, f"{why} {origin}")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Which run, and its twin
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
-    """The run to show, its truth, and how it was chosen; ``None`` if no run fits and none was asked for.
-
-    Raises
-    ------
-    UserError
-        If no run has that name, or its log holds no record.
-    """
-    pairs = list(zip(ev.study.runs, ev.study.truths, strict=True))
-    if name:
-        wanted = name.removesuffix(".jsonl")
-        for run, truth in pairs:
-            if run.name == wanted:
-                if not len(run.observations):
-                    raise UserError(f"the log {name} holds no record; choose another --run")
-                return run, truth, "It was chosen by name."
-        near = difflib.get_close_matches(wanted, [run.name for run, _ in pairs], n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"no log is named {name}{hint}")
-    fitting = [
-        (run, truth, truth.incubation)
-        for run, truth in pairs
-        if truth.kind == "failed"
-        and truth.reason in (NAN_LOSS, DIVERGED)
-        and len(run.observations)
-        and truth.incubation
-    ]
-    if not fitting:
-        return None
-    most = max(_signals(run) for run, _, _ in fitting)
-    fitting = [item for item in fitting if _signals(item[0]) == most]
-    median = float(np.median([incubation for _, _, incubation in fitting]))
-    run, truth, _ = min(fitting, key=lambda item: (abs(item[2] - median), item[0].name))
-    why = (
-        f"Of the {len(fitting)} runs that failed by their loss, it is the one whose time from onset to failure is "
-        f"nearest to their median ({median:,.0f} steps)."
-    )
-    return run, truth, why
-
-
-def _signals(run: Run) -> int:
-    return sum(run.observations.has(name) for name, *_ in style.SIGNALS)
-
-
-def twin_of(run: Run, others: list[Run]) -> tuple[Run | None, str]:
-    """The fault-free run of the same backend, model and seed, and where it comes from.
-
-    It is looked for among the logs; that of a simulated run is simulated anew if it is not there, and taken only if it
-    agrees with the log in every record before the onset.
-    """
-    if run.fault == "NONE":
-        return None, "It is a control run; it has no twin."
-    key = group_key(run)
-    for other in others:
-        if key is not None and other.fault == "NONE" and group_key(other) == key and other is not run:
-            return other, "The twin is the control run of the same backend, model and seed."
-    if run.config.get("backend") != "simulator":
-        return None, "Its twin is not among the logs."
-    twin = _simulated_twin(run)
-    if twin is None:
-        return None, "Its twin could not be simulated anew: the log comes from another version of the simulator."
-    return (
-        twin,
-        "The twin was simulated anew from the log's seed; it agrees with the log in every record before the onset.",
-    )
-
-
-def _simulated_twin(run: Run) -> Run | None:
-    try:
-        spec = RunSpec(
-            architecture=run.config["architecture"],
-            seed=run.config["seed"],
-            steps=run.config["total_training_steps"],
-            log_every=run.config["log_every_n_steps"],
-            eval_every=run.config["eval_every_n_steps"],
-        )
-        content = run_batch([spec])[0].content
-    except (KeyError, TypeError, ValueError):  # UserError is a ValueError: the log asks for what we do not have
-        return None
-    lines = enumerate(map(json.loads, content.splitlines()), start=1)
-    twin = assemble(f"twin of {run.name}", chunks(lines, _never))
-    mine, theirs = run.observations, twin.observations
-    count = len(mine) if run.onset is None else int((mine.step < run.onset).sum())
-    same = np.array_equal(mine.step[:count], theirs.step[:count]) and all(
-        np.array_equal(mine[name][:count], theirs[name][:count], equal_nan=True)
-        for name in ("training_loss", "validation_loss", "sigma_sq", "lambda")
-    )
-    return twin if same else None
-
-
-def _never(line: int, message: str) -> None:
-    raise AssertionError(f"a log that was just made is damaged in line {line}: {message}")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Drawing
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def draw(ev: Evaluator, name: str = "", footnote: str = "") -> Drawing:
-    """The figure: the whole run on the left, the time around onset and failure on the right."""
-    chosen = choose(ev, name)
-    if chosen is None:
-        reason = "Not drawn: no run of these logs diverged or lost its numbers after a known onset."
-        return Drawing(NAME, TITLE, reason, rendered(_nothing(reason, footnote)))
-    run, truth, why = chosen
-    twin, origin = twin_of(run, ev.study.runs)
-    watched, healthy = Watched.of(run), None if twin is None else Watched.of(twin)
-    drawn = figure(watched, healthy, truth, footnote)
-    caption = _caption(watched, healthy, truth, f"{CLOSE_UP_SHOWN} {why} {origin}")
-    return Drawing(NAME, TITLE, f"{caption} {LINES}", rendered(drawn))
-
-
-def draw_several(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -> list[Drawing]:
-    """One column a study, each the typical failing run around its failure; nothing of a study without one.
+def draw(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -> Drawing:
+    """Draw the whole run and a close-up of one study; of several studies the close-ups side by side.
 
     ``name`` chooses the run of the study that has it.
     """
-    runs = {study: choose(ev, name if has(ev, name) else "") for study, ev in studies.items()}
-    found = {study: item for study, item in runs.items() if item is not None}
+    every = {study: Chosen.of(ev, name if len(studies) == 1 or has(ev, name) else "") for study, ev in studies.items()}
+    found = {study: item for study, item in every.items() if item is not None}
     if not found:
-        return [draw(next(iter(studies.values())), "", footnote)]
-    columns, said = [], {}
-    for study, (run, truth, why) in found.items():
-        twin, origin = twin_of(run, studies[study].study.runs)
-        watched, healthy = Watched.of(run), None if twin is None else Watched.of(twin)
-        columns.append((study, watched, healthy, truth))
-        said[study] = _caption(watched, healthy, truth, f". {why} {origin}")
-    missing = [f"{heading(study)}: no run diverged after a known onset." for study in runs if study not in found]
-    shown = "From shortly before the onset to shortly after the failure."
-    caption = " ".join([style.abreast(found), shown, LINES, by_study(said), *missing])
-    return [Drawing(NAME, TITLE, caption, rendered(several(columns, footnote)))]
+        reason = "Not drawn: no run of these logs diverged or lost its numbers after a known onset."
+        return Drawing(NAME, TITLE, reason, rendered(_nothing(reason, footnote)))
+    columns = close_ups(found) if len(studies) > 1 else whole_and_close_up(next(iter(found.values())))
+    missing = [
+        f"{captions.heading(study)}: no run diverged after a known onset." for study in every if study not in found
+    ]
+    return Drawing(
+        NAME, TITLE, " ".join([_caption(found, len(studies)), *missing]), rendered(figure(columns, footnote))
+    )
 
 
-def has(ev: Evaluator, name: str) -> bool:
-    """Whether the study has a run of that name."""
-    return any(run.name == name.removesuffix(".jsonl") for run in ev.study.runs)
+def whole_and_close_up(chosen: Chosen) -> list[Column]:
+    """The run from its first step to its last, and around its failure, if it failed after a known onset."""
+    watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
+    whole = (0.0, _last_step(watched, twin, truth))
+    columns = [Column("the whole run; loss: thin training, thick validation", watched, twin, truth, whole)]
+    around = _close_up(truth)
+    return [*columns, Column("around the failure", watched, twin, truth, around)] if around else columns
 
 
-@style.styled
-def several(columns: Sequence[tuple[str, Watched, Watched | None, Truth]], footnote: str = "") -> Figure:
-    """The figure of :func:`draw_several`."""
-    made = style.new_figure(HEIGHT_IN + 0.35)
-    axes = made.subplots(len(ROWS), len(columns), sharex="col", squeeze=False, height_ratios=HEIGHTS)
-    for column, (study, watched, twin, truth) in enumerate(columns):
-        limits = _close_up(truth) or (0.0, _last_step(watched, twin, truth))
-        _column(list(axes[:, column]), watched, twin, truth, limits)
-        for row, ax in enumerate(axes[:, column]):
-            title = f"{study}: {watched.run.model_type}, {watched.run.fault.replace('_', ' ').lower()}"
-            style.letter(ax, len(columns) * row + column, "" if row else style.broken(title, 44))
-            if column:
-                ax.set_ylabel("")
-                ax.tick_params(axis="y", labelleft=True)
-        axes[-1, column].xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
-    made.align_ylabels(axes)
-    with_twin = next((column for column in columns if column[2] is not None), columns[0])
-    handles = _legend(*with_twin[1:])[:6]
-    handles += [Line2D([], [], label=MARK_TITLES[mark], **look) for mark, look in MARKS.items()]
-    made.legend(handles=handles, loc="outside upper left", ncols=4, columnspacing=1.2)
-    style.footnote(made, footnote)
-    return made
+def close_ups(found: Mapping[str, Chosen]) -> list[Column]:
+    """Every study's run around its failure."""
+    columns = []
+    for study, item in found.items():
+        run = item.watched.run
+        title = style.broken(f"{study}: {run.model_type}, {run.fault.replace('_', ' ').lower()}", 44)
+        limits = _close_up(item.truth) or (0.0, _last_step(item.watched, item.twin, item.truth))
+        columns.append(Column(title, item.watched, item.twin, item.truth, limits))
+    return columns
 
 
 @style.styled
-def figure(watched: Watched, twin: Watched | None, truth: Truth, footnote: str = "") -> Figure:
-    """The figure of :func:`draw`."""
-    close_up = _close_up(truth)
-    made = style.new_figure(HEIGHT_IN)
+def figure(columns: Sequence[Column], footnote: str = "") -> Figure:
+    """Losses, signals and R, one column of panels for each of the given ones."""
+    one_run = len({column.watched.run.name for column in columns}) == 1
+    made = style.new_figure(HEIGHT_IN if one_run else HEIGHT_IN + 0.35)
     axes = made.subplots(
-        len(ROWS), 2 if close_up else 1, sharex="col", squeeze=False, height_ratios=HEIGHTS,
-        width_ratios=(1.5, 1.0) if close_up else None,
+        len(ROWS), len(columns), sharex="col", squeeze=False, height_ratios=HEIGHTS,
+        width_ratios=(1.5, 1.0) if one_run and len(columns) == 2 else None,
     )  # fmt: skip
-    for column in range(axes.shape[1]):
-        limits = close_up if column else (0.0, _last_step(watched, twin, truth))
-        assert limits is not None
-        _column(list(axes[:, column]), watched, twin, truth, limits)
-        for row, ax in enumerate(axes[:, column]):
-            if column:
+    for place, column in enumerate(columns):
+        _column(list(axes[:, place]), column)
+        for row, ax in enumerate(axes[:, place]):
+            style.letter(ax, len(columns) * row + place, "" if row else column.title)
+            if place:
                 ax.set_ylabel("")
                 ax.tick_params(axis="y", labelleft=True)
-            style.letter(ax, 2 * row + column if axes.shape[1] == 2 else row)
-    style.letter(axes[0, 0], 0, "the whole run; loss: thin training, thick validation")
-    if close_up:
-        style.letter(axes[0, 1], 1, "around the failure")
-        axes[-1, 1].xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+        if place or not one_run:
+            axes[-1, place].xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     made.align_ylabels(axes)
-    made.legend(handles=_legend(watched, twin, truth), loc="outside upper left", ncols=4, columnspacing=1.2)
+    shown = next((column for column in columns if column.twin is not None), columns[0])
+    marks = _mark_handles(_marks(shown.watched, shown.truth)) if one_run else _mark_handles()
+    made.legend(handles=[*_handles(shown), *marks], loc="outside upper left", ncols=4, columnspacing=1.2)
     style.footnote(made, footnote)
     return made
 
 
-def _column(
-    axes: Sequence[Axes], watched: Watched, twin: Watched | None, truth: Truth, limits: tuple[float, float]
-) -> None:
+def _column(axes: Sequence[Axes], column: Column) -> None:
     """All panels of a run over the same steps."""
     for row, ax in zip(ROWS, axes, strict=True):
-        _panel(ax, row, watched, twin, limits)
-        for mark, step in _marks(watched, truth).items():
+        _panel(ax, row, column.watched, column.twin, column.limits)
+        for mark, step in _marks(column.watched, column.truth).items():
             if step is not None:
                 ax.axvline(step, **MARKS[mark])
     style.steps_axis(axes[-1])
-    axes[-1].set_xlim(*limits)
+    axes[-1].set_xlim(*column.limits)
 
 
 def _close_up(truth: Truth) -> tuple[float, float] | None:
@@ -389,20 +241,29 @@ def _loss_scale(ax: Axes) -> None:
         ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _legend(watched: Watched, twin: Watched | None, truth: Truth) -> list[Line2D]:
-    handles = [Line2D([], [], label="run", **RUN_LOOK)]
-    handles.append(Line2D([], [], label="its twin" if twin else "no twin at hand", **TWIN_LOOK))
-    handles.append(Line2D([], [], color=style.GREY, linewidth=1.0, linestyle=(0, (6, 2)), label="threshold of R"))
-    handles += [
-        Line2D([], [], color=color, linestyle=line, label=f"{sign}′ of the run")  # type: ignore[arg-type]
-        for _, sign, color, line in style.SIGNALS
+def _handles(column: Column) -> list[Line2D]:
+    """Run, twin, threshold and signals."""
+    return [
+        Line2D([], [], label="run", **RUN_LOOK),
+        Line2D([], [], label="its twin" if column.twin else "no twin at hand", **TWIN_LOOK),
+        Line2D([], [], color=style.GREY, linewidth=1.0, linestyle=(0, (6, 2)), label="threshold of R"),
+        *(
+            Line2D([], [], color=color, linestyle=line, label=f"{sign}′ of the run")  # type: ignore[arg-type]
+            for _, sign, color, line in style.SIGNALS
+        ),
     ]
-    missing = {"onset": "no fault", "failure": "no failure", "first alert": "no alert", "first warning": "no warning"}
-    for mark, step in _marks(watched, truth).items():
-        protocol = {"first alert": " (paper)", "first warning": " (strict)"}.get(mark, "")
-        label = f"{missing[mark]}{protocol}" if step is None else f"{MARK_TITLES[mark]}: {step:,}"
-        handles.append(Line2D([], [], label=label, **({**MARKS[mark], "alpha": 0.0} if step is None else MARKS[mark])))
-    return handles
+
+
+def _mark_handles(steps: Mapping[str, int | None] | None = None) -> list[Line2D]:
+    """What the vertical lines mark; with ``steps``, of one run, where, or that there is no such step."""
+    if steps is None:
+        return [Line2D([], [], label=MARK_TITLES[mark], **look) for mark, look in MARKS.items()]
+    return [
+        Line2D([], [], label=MARK_MISSING[mark], **{**MARKS[mark], "alpha": 0.0})
+        if step is None
+        else Line2D([], [], label=f"{MARK_TITLES[mark]}: {step:,}", **MARKS[mark])
+        for mark, step in steps.items()
+    ]
 
 
 @style.styled
@@ -415,19 +276,27 @@ def _nothing(reason: str, footnote: str) -> Figure:
     return made
 
 
-LINES = (
-    "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over their "
-    "own history; R with the published weights and threshold, recomputed from the log. A value that is not finite is "
-    "not drawn."
-)
+def _caption(found: Mapping[str, Chosen], studies: int) -> str:
+    shown = "From shortly before the onset to shortly after the failure."
+    if studies == 1:
+        shown = "Left: the whole run; right: from shortly before the onset to shortly after the failure."
+    parts = [
+        *([style.abreast(found)] if studies > 1 else []),
+        shown,
+        "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over "
+        "their own history; R with the published weights and threshold, recomputed from the log. A value that is not "
+        "finite is not drawn.",
+        captions.by_study({study if studies > 1 else "": _account(item) for study, item in found.items()}),
+    ]
+    return " ".join(parts)
 
 
-def _caption(watched: Watched, twin: Watched | None, truth: Truth, how: str) -> str:
+def _account(chosen: Chosen) -> str:
+    """Which run it is, how it was chosen, when it failed, and when R alerted."""
+    watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
     run = watched.run
     kind = {"NONE": "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
-    parts = [
-        f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records{how}",
-    ]
+    parts = [f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records. {chosen.why}"]
     if truth.failure_step is not None:
         parts.append(f"The run failed at step {truth.failure_step:,} ({truth.reason or 'no reason logged'}).")
     else:

@@ -53,10 +53,10 @@ class Shown:
     """Thresholds and runs, in words."""
 
 
-def draw(ev: Evaluator, footnote: str = "") -> Drawing:
-    """The figure."""
-    shown = select(ev)
-    return Drawing(NAME, TITLE, " ".join(_caption(ev, shown)), rendered(figure(ev, shown, footnote)))
+def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
+    """Draw the figure, one panel a study, their faults in the same rows."""
+    shown = {study: select(ev) for study, ev in studies.items()}
+    return Drawing(NAME, TITLE, _caption(studies, shown), rendered(figure(studies, shown, footnote)))
 
 
 def select(ev: Evaluator) -> Shown:
@@ -109,64 +109,48 @@ def best_other(ev: Evaluator) -> str | None:
 
 
 @style.styled
-def figure(ev: Evaluator, shown: Shown, footnote: str = "") -> Figure:
+def figure(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnote: str = "") -> Figure:
     """One row a fault, the longest available time on top; a row of all faults above."""
-    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
-    available = ev.timeline.failure_step - ev.timeline.onset
-    rows = _rows(ev, failed, available)
-    made = style.new_figure(_height(rows if failed.any() else [], shown))
-    ax = made.subplots()
-    _panel(ax, ev, shown, rows)
-    if failed.any():
-        handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
-        handles += [_handle(series.title, series.look) for series in shown.series]
-        made.legend(handles=handles, loc="outside upper left", ncols=3 if len(handles) <= 3 else 2, columnspacing=1.2)
-    style.footnote(made, footnote)
-    return made
-
-
-def draw_several(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
-    """The figure with one panel a study, their faults in the same rows."""
-    shown = {study: select(ev) for study, ev in studies.items()}
-    caption = captions.part_by_part({study: _caption(ev, shown[study]) for study, ev in studies.items()})
-    return Drawing(NAME, TITLE, f"{style.abreast(studies)} {caption}", rendered(several(studies, shown, footnote)))
-
-
-@style.styled
-def several(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnote: str = "") -> Figure:
-    """The figure of :func:`draw_several`."""
-    faults = list(dict.fromkeys(name for study, ev in studies.items() for name, _ in _rows_of(ev, shown[study])))
-    rows = {study: dict(_rows_of(ev, shown[study])) for study, ev in studies.items()}
-    series = max(len(item.series) for item in shown.values())
-    made = style.new_figure(1.2 + 0.2 * series + (0.26 + 0.12 * series) * max(len(faults), 2))
+    rows = {study: dict(_rows(ev, shown[study])) for study, ev in studies.items()}
+    any_failed = any(_failed(ev, shown[study]).any() for study, ev in studies.items())
+    faults = list(dict.fromkeys(fault for each in rows.values() for fault in each))
+    handles = _handles(shown) if any_failed else []
+    columns = 3 if len(handles) <= 3 else 2
+    series = max(2, *(len(item.series) for item in shown.values()))
+    height = (0.26 + 0.12 * series) * max(len(faults) if any_failed else 0, 2)
+    made = style.new_figure(1.15 + 0.2 * max(1, -(-len(handles) // columns)) + height)
     axes = made.subplots(1, len(studies), squeeze=False)[0]
     for index, (ax, (study, ev)) in enumerate(zip(axes, studies.items(), strict=True)):
         none = np.zeros(len(ev.timeline), bool)
-        known = [(fault, rows[study].get(fault, none)) for fault in faults]
-        _panel(ax, ev, shown[study], known)
-        style.letter(ax, index, study)
+        _panel(ax, ev, shown[study], [(fault, rows[study].get(fault, none)) for fault in faults])
+        if len(studies) > 1:
+            style.letter(ax, index, study)
         if index and ax.get_yticks().size:
             ax.set_yticks(range(len(faults)), [""] * len(faults))
             ax.set_ylabel("")
-    handles = [_handle("possible: steps from onset to failure", POSSIBLE)]
-    handles += [_handle(f"{study}: {item.title}", item.look) for study in studies for item in shown[study].series]
-    made.legend(handles=handles, loc="outside upper left", ncols=2, columnspacing=1.2)
+    if handles:
+        made.legend(handles=handles, loc="outside upper left", ncols=columns, columnspacing=1.2)
     style.footnote(made, footnote)
     return made
 
 
-def _rows_of(ev: Evaluator, shown: Shown) -> list[tuple[str, NDArray[np.bool_]]]:
-    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
-    return _rows(ev, failed, ev.timeline.failure_step - ev.timeline.onset)
+def _handles(shown: Mapping[str, Shown]) -> list[Line2D]:
+    """What was possible, and every series, with its study's name if there are several."""
+    titles = {study: f"{study}: " if len(shown) > 1 else "" for study in shown}
+    return [
+        _handle("possible: steps from onset to failure", POSSIBLE),
+        *(_handle(titles[study] + item.title, item.look) for study in shown for item in shown[study].series),
+    ]
 
 
-def _height(rows: Sequence[object], shown: Shown) -> float:
-    return 1.35 + (0.26 + 0.12 * max(len(shown.series), 2)) * max(len(rows), 2) + 0.2 * (len(shown.series) > 2)
+def _failed(ev: Evaluator, shown: Shown) -> NDArray[np.bool_]:
+    """The failed runs that are shown, shape (runs,)."""
+    return ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
 
 
 def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDArray[np.bool_]]]) -> None:
     """One row a fault; the reason why not, if no run failed."""
-    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
+    failed = _failed(ev, shown)
     available = ev.timeline.failure_step - ev.timeline.onset
     band = BAND if len(shown.series) <= 2 else 0.8 / (len(shown.series) + 1)
     ax.set_xlabel("lead: steps from the first warning to the failure")
@@ -190,10 +174,10 @@ def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDAr
     _axes(ax, rows, float(np.nanmax(available[failed])))
 
 
-def _rows(
-    ev: Evaluator, failed: NDArray[np.bool_], available: NDArray[np.float64]
-) -> list[tuple[str, NDArray[np.bool_]]]:
+def _rows(ev: Evaluator, shown: Shown) -> list[tuple[str, NDArray[np.bool_]]]:
     """Label and runs of each row; a fault of the logs without a failed run is kept."""
+    failed = _failed(ev, shown)
+    available = ev.timeline.failure_step - ev.timeline.onset
     fault_R = np.array([run.fault for run in ev.study.runs])
     medians = {
         fault: float(np.median(available[failed & (fault_R == fault)])) if (failed & (fault_R == fault)).any() else -1.0
@@ -243,19 +227,25 @@ def _handle(text: str, look: style.Look) -> Line2D:
     return Line2D([], [], color=look.color, linewidth=2.2, label=text, **_median(look))
 
 
-def _caption(ev: Evaluator, shown: Shown) -> list[str]:
-    failed = ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
-    warned = [
-        f"{series.title}: {int((failed & (series.counts.tp > 0)).sum())} of {int(failed.sum())} failed runs warned"
-        for series in shown.series
-    ]
-    return [
+def _caption(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown]) -> str:
+    parts = [
+        *([style.abreast(studies)] if len(studies) > 1 else []),
         "Lead times under the strict protocol, by fault, in steps, beside the steps that there were from the onset to "
         "the failure (grey; no warning can come earlier). A point is a run; line: quartiles, hollow mark: median, "
         f"where there are {QUARTILES_FROM} or more. On the right: warned of failed runs; a run that was not warned has "
         "no lead and no point.",
-        f"{'; '.join(warned)}.",
-        shown.how,
+        captions.by_study({study: _warned(ev, shown[study]) for study, ev in studies.items()}),
+        captions.by_study({study: item.how for study, item in shown.items()}),
         captions.STRICT,
-        captions.runs(ev, shown.runs),
+        captions.by_study({study: captions.runs(ev, shown[study].runs) for study, ev in studies.items()}),
     ]
+    return " ".join(parts)
+
+
+def _warned(ev: Evaluator, shown: Shown) -> str:
+    failed = _failed(ev, shown)
+    warned = [
+        f"{series.title}: {int((failed & (series.counts.tp > 0)).sum())} of {int(failed.sum())} failed runs warned"
+        for series in shown.series
+    ]
+    return f"{'; '.join(warned)}."

@@ -38,9 +38,11 @@ def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
     """One panel a study."""
     rows = {study: rows_of(ev) for study, ev in studies.items()}
     facts = {study: captions.runs(ev) for study, ev in studies.items()}
+    arranged = f"{style.abreast(studies)} " if len(studies) > 1 else ""
     caption = (
-        "F1 of the R-Metric as published, of the best baseline and of the robust R-Metric. Bars: strict protocol, with "
-        f"95 % bootstrap intervals over runs; diamonds: paper protocol; dashed: the F1 in the paper, {PAPER_F1:g}. "
+        f"{arranged}F1 of the R-Metric as published, of the best baseline and of the robust R-Metric. Bars: strict "
+        "protocol, with 95 % bootstrap intervals over runs; diamonds: paper protocol; dashed: the F1 that the paper "
+        f"claims, {PAPER_F1:g}. "
         f"{BASELINE} {captions.BOTH} {captions.by_study(facts)}"
     )
     return Drawing(NAME, TITLE, caption, rendered(figure(rows, footnote)))
@@ -55,6 +57,7 @@ def figure(rows: Mapping[str, Sequence[Row]], footnote: str = "") -> Figure:
     names = [[str(row["what"]) for row in each] for each in rows.values()]
     for index, (ax, (study, each)) in enumerate(zip(axes, rows.items(), strict=True)):
         _bars(ax, each)
+        ax.set_ylabel("" if index else "detector")
         ax.set_title(f"{study} runs" if study else "")
         if index and names[index] == names[0]:
             ax.tick_params(axis="y", labelleft=False)

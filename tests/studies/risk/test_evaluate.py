@@ -10,8 +10,8 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import Study
 from rmetric.reporting.table import SCREEN_WIDTH, to_screen
 from rmetric.risk.model import RiskModel
-from studies.risk import confusion, reliability
 from studies.risk.evaluate import main
+from studies.risk.figures import draw_confusion, draw_reliability
 from studies.risk.quality import Judged
 from studies.risk.records import default_detector
 from studies.risk.tables import judge, tables_of
@@ -56,8 +56,8 @@ def test_tables_of_an_evaluator_are_by_the_shipped_model(study: Study) -> None:
 
 
 def test_figures_are_the_same_bytes_twice(judged: Judged) -> None:
-    for module in (reliability, confusion):
-        first, again = module.draw_judged(judged), module.draw_judged(judged)
+    for draw in (draw_reliability, draw_confusion):
+        first, again = draw(judged), draw(judged)
         assert first.files == again.files
         assert {*first.files} == {"png", "pdf"}
         assert "not fitted to" in first.caption
@@ -67,7 +67,7 @@ def test_a_study_without_alerts_or_failures_is_drawn_all_the_same(model: RiskMod
     runs = [build_run(range(1, 60), seed=seed, columns={"training_loss": np.full(59, 2.0)}) for seed in (2, 4)]
     silent = Judged.of(Study(Path("made"), runs), model, make_detector("robust_z"), jobs=1, draws=20)
     assert len(silent.alerts) == 0
-    for module in (reliability, confusion):
-        assert module.draw_judged(silent).files["png"]
+    for draw in (draw_reliability, draw_confusion):
+        assert draw(silent).files["png"]
     for table in tables_of(silent):
         assert to_screen(table)

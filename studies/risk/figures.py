@@ -1,4 +1,4 @@
-"""Reliability of the risk: of the records that were given a probability, the share of which it came true."""
+"""Figures 6 and 7: reliability of the risk, and confusion matrices of the diagnosis."""
 
 from __future__ import annotations
 
@@ -9,39 +9,48 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.risk.quality import AFTER, HEALS, SUBSETS, Judged, brier_frame, healing_frame, reliability_frame
-from studies.risk.tables import SKILL, described, judge
+from studies.risk.quality import (
+    AFTER,
+    HEALS,
+    SUBSETS,
+    Judged,
+    brier_frame,
+    confusion_frame,
+    healing_frame,
+    reliability_frame,
+)
+from studies.risk.tables import SKILL, described
 
-NAME, TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
-COLUMNS = 3
+RELIABILITY_NAME, RELIABILITY_TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
+DIAGRAMS_ABREAST = 3
 HEIGHTS = (3.0, 1.0)
 """Of a diagram and of the numbers of runs below it."""
+CONFUSION_NAME, CONFUSION_TITLE = "figure_7_confusion", "Figure 7: Confusion matrix of the diagnosis"
+SHOWN = (AFTER[0], AFTER[-1])
+"""Steps after the alert; the table has those between."""
+DARK = 0.55
+"""Share of a row from which on its number is white on dark."""
 
 
-def draw(ev: Evaluator, footnote: str = "") -> Drawing:
-    """The figure, by the shipped model."""
-    return draw_judged(judge(ev), footnote)
-
-
-def draw_judged(judged: Judged, footnote: str = "") -> Drawing:
-    """The figure, by any model."""
-    return Drawing(NAME, TITLE, _caption(judged), rendered(figure(judged, footnote)))
+def draw_reliability(judged: Judged, footnote: str = "") -> Drawing:
+    """Draw the reliability diagrams of a model's answers."""
+    name, title = RELIABILITY_NAME, RELIABILITY_TITLE
+    return Drawing(name, title, _reliability_caption(judged), rendered(reliability(judged, footnote)))
 
 
 @style.styled
-def figure(judged: Judged, footnote: str = "") -> Figure:
+def reliability(judged: Judged, footnote: str = "") -> Figure:
     """A diagram a question, how many runs each of its points stands for below it; last, the skill of each."""
     frame = reliability_frame(judged)
     questions = [*(judged.question(steps) for steps in judged.horizons), HEALS]
-    rows = -(-(len(questions) + 1) // COLUMNS)
+    rows = -(-(len(questions) + 1) // DIAGRAMS_ABREAST)
     made = style.new_figure(2.75 * rows + 0.1)
-    axes = made.subplots(2 * rows, COLUMNS, height_ratios=HEIGHTS * rows, squeeze=False)
+    axes = made.subplots(2 * rows, DIAGRAMS_ABREAST, height_ratios=HEIGHTS * rows, squeeze=False)
     for index, question in enumerate(questions):
-        row, column = divmod(index, COLUMNS)
+        row, column = divmod(index, DIAGRAMS_ABREAST)
         above, below = axes[2 * row, column], axes[2 * row + 1, column]
         style.letter(above, index, question)
         _diagram(above, frame[frame["question"] == question])
@@ -50,8 +59,8 @@ def figure(judged: Judged, footnote: str = "") -> Figure:
             above.set_ylabel("came true (share)")
             below.set_ylabel("runs")
     grid = axes[0, 0].get_gridspec()
-    for index in range(len(questions), rows * COLUMNS):
-        row, column = divmod(index, COLUMNS)
+    for index in range(len(questions), rows * DIAGRAMS_ABREAST):
+        row, column = divmod(index, DIAGRAMS_ABREAST)
         axes[2 * row, column].remove()
         axes[2 * row + 1, column].remove()
         if index == len(questions):
@@ -125,10 +134,64 @@ def _unit(ax: Axes, name: str) -> None:
     style.plain_numbers(ax, name, bins=4)
 
 
-def _caption(judged: Judged) -> str:
+def _reliability_caption(judged: Judged) -> str:
     return (
         "Reliability on runs that the model was not fitted to: predicted probability of each bin against the share "
         "that came true, with 95 % intervals (bootstrap over runs); dotted: perfect. Below: runs in each bin; a run "
         "has records in many. (a–d) All records, by horizon. (e) At an alert and "
         f"{' and '.join(str(after) for after in AFTER[1:])} steps later. (f) {SKILL} {described(judged)}"
+    )
+
+
+def draw_confusion(judged: Judged, footnote: str = "") -> Drawing:
+    """Draw the confusion matrices of a model's answers."""
+    name, title = CONFUSION_NAME, CONFUSION_TITLE
+    return Drawing(name, title, _confusion_caption(judged), rendered(confusion(judged, footnote)))
+
+
+@style.styled
+def confusion(judged: Judged, footnote: str = "") -> Figure:
+    """Two matrices side by side: rows are true families, columns answers, shades shares of the row."""
+    frame = confusion_frame(judged)
+    true = list(dict.fromkeys(frame["true"].tolist()))
+    made = style.new_figure(1.5 + 0.25 * len(true))
+    axes = made.subplots(1, len(SHOWN), sharey=True)
+    for index, (ax, after) in enumerate(zip(axes, SHOWN, strict=True)):
+        style.letter(ax, index, "at the alert" if after == 0 else f"{after} steps later")
+        _matrix(ax, frame[frame["after"] == after], true)
+    axes[0].set_ylabel("true family")
+    style.footnote(made, footnote)
+    return made
+
+
+def _matrix(ax: Axes, frame: pd.DataFrame, true: list[str]) -> None:
+    answers = list(dict.fromkeys(frame["predicted"].tolist()))
+    counts_TA = frame["alerts"].to_numpy(dtype=np.float64).reshape(len(true), len(answers))
+    share_TA = counts_TA / np.maximum(counts_TA.sum(axis=1, keepdims=True), 1.0)
+    ax.imshow(share_TA, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    for row, column in np.argwhere(counts_TA > 0).tolist():
+        color = "white" if share_TA[row, column] > DARK else style.BLACK
+        ax.text(column, row, f"{int(counts_TA[row, column])}", ha="center", va="center", color=color)
+    ax.set_xticks(range(len(answers)), answers, rotation=90)
+    ax.set_yticks(range(len(true)), true)
+    for row, alerts in enumerate(counts_TA.sum(axis=1).tolist()):
+        ax.text(1.02, row, f"{int(alerts)}", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
+    ax.text(1.02, -0.75, "alerts", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
+    ax.set_xlabel("answer")
+    for place in (*np.arange(0.5, len(true) - 1),):
+        ax.axhline(place, color="white", linewidth=0.8)
+    for place in (*np.arange(0.5, len(answers) - 1),):
+        ax.axvline(place, color="white", linewidth=0.8)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(length=0)
+
+
+def _confusion_caption(judged: Judged) -> str:
+    bar = judged.model.parameters.families.bar
+    return (
+        "Confusion matrix of the diagnosis on runs that the model was not fitted to: alerts by true fault family (rows)"
+        " and answer (columns); shade: share of the row. Unknown: no family reaches a probability of "
+        f"{bar:g}, a bar chosen on the fit half. Right: runs that have failed or ended by then are left out, so that "
+        f"there may be fewer. {described(judged)}"
     )

@@ -1,0 +1,165 @@
+"""Which run Figure 2 shows, its fault-free twin, and what the R-Metric made of both.
+
+The typical one. Of the failed runs whose loss shows the failure (it diverged or became non-finite; a lost worker is
+seen in no panel), whose onset is known and lies before the failure, and whose log has the most signals, it is the
+one whose time from onset to failure is nearest to the median of theirs, the first by name at a tie. It is chosen by how
+it failed, never by what a detector made of it. ``run`` names another one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.detectors import RMetricDetector, first_alert
+from rmetric.errors import UserError
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.ground_truth import DIVERGED, NAN_LOSS, Truth
+from rmetric.evaluation.protocols import WARNING, Timeline, group_key
+from rmetric.log_reader import assemble, chunks
+from rmetric.metric import RValue
+from rmetric.records import Run
+from rmetric.reporting import style
+from rmetric.simulation import RunSpec
+from studies.paper.run import run_batch
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run and what the R-Metric made of it, recomputed from the log."""
+
+    run: Run
+    value: RValue
+    threshold: float
+
+    @classmethod
+    def of(cls, run: Run) -> Watched:
+        """With the paper's setting."""
+        detector = RMetricDetector()
+        return cls(run, detector.fresh().extend_explained(run.observations), detector.threshold)
+
+    @property
+    def step(self) -> NDArray[np.int64]:
+        """Of each record."""
+        return self.run.observations.step
+
+    @property
+    def r(self) -> NDArray[np.float64]:
+        """R of each record."""
+        return np.asarray(self.value.r)
+
+    @cached_property
+    def first_alert(self) -> int | None:
+        """As the paper counts it: anywhere in the log up to the failure."""
+        return first_alert(self.step, self.r, self.threshold)
+
+    @cached_property
+    def first_warning(self) -> int | None:
+        """Begin of the first episode between onset and failure (strict)."""
+        starts = Timeline.of([self.run]).starts(self.r)
+        begun = starts.at(self.threshold) & (starts.zone == WARNING)
+        return int(starts.step[begun][0]) if begun.any() else None
+
+
+def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
+    """The run to show, its truth, and how it was chosen; ``None`` if no run fits and none was asked for.
+
+    Raises
+    ------
+    UserError
+        If no run has that name, or its log holds no record.
+    """
+    pairs = list(zip(ev.study.runs, ev.study.truths, strict=True))
+    if name:
+        wanted = name.removesuffix(".jsonl")
+        for run, truth in pairs:
+            if run.name == wanted:
+                if not len(run.observations):
+                    raise UserError(f"the log {name} holds no record; choose another --run")
+                return run, truth, "It was chosen by name."
+        near = difflib.get_close_matches(wanted, [run.name for run, _ in pairs], n=1, cutoff=0.3)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"no log is named {name}{hint}")
+    fitting = [
+        (run, truth, truth.incubation)
+        for run, truth in pairs
+        if truth.kind == "failed"
+        and truth.reason in (NAN_LOSS, DIVERGED)
+        and len(run.observations)
+        and truth.incubation
+    ]
+    if not fitting:
+        return None
+    most = max(_signals(run) for run, _, _ in fitting)
+    fitting = [item for item in fitting if _signals(item[0]) == most]
+    median = float(np.median([incubation for _, _, incubation in fitting]))
+    run, truth, _ = min(fitting, key=lambda item: (abs(item[2] - median), item[0].name))
+    why = (
+        f"Of the {len(fitting)} runs that failed by their loss, it is the one whose time from onset to failure is "
+        f"nearest to their median ({median:,.0f} steps)."
+    )
+    return run, truth, why
+
+
+def _signals(run: Run) -> int:
+    return sum(run.observations.has(name) for name, *_ in style.SIGNALS)
+
+
+def twin_of(run: Run, others: list[Run]) -> tuple[Run | None, str]:
+    """The fault-free run of the same backend, model and seed, and where it comes from.
+
+    It is looked for among the logs; that of a simulated run is simulated anew if it is not there, and taken only if it
+    agrees with the log in every record before the onset.
+    """
+    if run.fault == "NONE":
+        return None, "It is a control run; it has no twin."
+    key = group_key(run)
+    for other in others:
+        if key is not None and other.fault == "NONE" and group_key(other) == key and other is not run:
+            return other, "The twin is the control run of the same backend, model and seed."
+    if run.config.get("backend") != "simulator":
+        return None, "Its twin is not among the logs."
+    twin = _simulated_twin(run)
+    if twin is None:
+        return None, "Its twin could not be simulated anew: the log comes from another version of the simulator."
+    return (
+        twin,
+        "The twin was simulated anew from the log's seed; it agrees with the log in every record before the onset.",
+    )
+
+
+def _simulated_twin(run: Run) -> Run | None:
+    try:
+        spec = RunSpec(
+            architecture=run.config["architecture"],
+            seed=run.config["seed"],
+            steps=run.config["total_training_steps"],
+            log_every=run.config["log_every_n_steps"],
+            eval_every=run.config["eval_every_n_steps"],
+        )
+        content = run_batch([spec])[0].content
+    except (KeyError, TypeError, ValueError):  # UserError is a ValueError: the log asks for what we do not have
+        return None
+    lines = enumerate(map(json.loads, content.splitlines()), start=1)
+    twin = assemble(f"twin of {run.name}", chunks(lines, _never))
+    mine, theirs = run.observations, twin.observations
+    count = len(mine) if run.onset is None else int((mine.step < run.onset).sum())
+    same = np.array_equal(mine.step[:count], theirs.step[:count]) and all(
+        np.array_equal(mine[name][:count], theirs[name][:count], equal_nan=True)
+        for name in ("training_loss", "validation_loss", "sigma_sq", "lambda")
+    )
+    return twin if same else None
+
+
+def _never(line: int, message: str) -> None:
+    raise AssertionError(f"a log that was just made is damaged in line {line}: {message}")
+
+
+def has(ev: Evaluator, name: str) -> bool:
+    """Whether the study has a run of that name."""
+    return any(run.name == name.removesuffix(".jsonl") for run in ev.study.runs)
