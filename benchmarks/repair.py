@@ -80,7 +80,7 @@ def _monitor(run: LiveRun, policy: Sequence[Policy] | None) -> TrainingMonitor:
 
 
 def _times(size: str, args: Any) -> dict[str, Any]:
-    """Median step of each kind. The same training runs once a kind, step by step in turn: a machine's moods cancel."""
+    """Median step of each kind. The same training runs once a kind, step by step in turn: drifts of speed cancel."""
     runs = {name: SIZES[size].run(args.device, args.workers) for name in WATCHERS}
     observers = {name: watch(runs[name]) for name, watch in WATCHERS.items()}
     for name, run in runs.items():

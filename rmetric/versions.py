@@ -1,4 +1,4 @@
-"""What decides whether a kept result is still valid: declared versions, and checksums of fitted files.
+"""Validity of kept results: declared versions, and checksums of fitted files.
 
 A study's manifest and the cache of scores carry versions instead of checksums of source code, so that a comment, a
 reformatted file or a renamed folder throws nothing away:

@@ -20,7 +20,7 @@ BOTH = f"{PAPER} {STRICT}"
 
 
 def runs(ev: Evaluator, chosen_R: NDArray[np.bool_] | None = None) -> str:
-    """How many runs of each kind there are and how many are left out; and whether they are the committed sample."""
+    """Number of runs of each kind, of those left out, and whether they are the committed sample."""
     truths = [truth for index, truth in enumerate(ev.timeline.truths) if chosen_R is None or bool(chosen_R[index])]
     kinds = Counter(truth.kind for truth in truths)
     counted = kinds["failed"] + kinds["recovered"] + kinds["clean"]
@@ -44,7 +44,7 @@ def facts(ev: Evaluator) -> dict[str, str]:
 
 
 def by_study(texts: Mapping[str, str]) -> str:
-    """What is said of several studies: once if it is the same for all, else of each with its name.
+    """Join what is said of several studies: once if it is the same for all, else of each with its name.
 
     >>> by_study({"simulated": "12 runs.", "real": "16 runs."}), by_study({"simulated": "Same.", "real": "Same."})
     ('Simulated: 12 runs. Real: 16 runs.', 'Same.')
@@ -60,7 +60,7 @@ def heading(study: str) -> str:
 
 
 def interval(ev: Evaluator) -> str:
-    """What stands in brackets."""
+    """Say what stands in brackets."""
     return f"In brackets: 95 % bootstrap interval over runs ({ev.draws:,} resamples; exact where all of them agree)."
 
 

@@ -80,7 +80,7 @@ class Description(Generic[Source]):
 
     @property
     def group(self) -> str:
-        """What it is asked for by: ``3`` for Table 3b."""
+        """Number that it is asked for by: ``3`` for Table 3b."""
         return re.sub(r"(?<=\d)[a-z]$|_full$", "", self.number)
 
     def table(self, sources: Mapping[str, Source]) -> Table | None:
@@ -185,11 +185,11 @@ class Catalogue:
 
     @property
     def numbers(self) -> list[str]:
-        """What tables can be asked for by."""
+        """Numbers that tables can be asked for by."""
         return list(dict.fromkeys(description.group for description in self))
 
     def chosen(self, numbers: Sequence[str] = ()) -> list[Description]:
-        """Those of some numbers, ``3`` for 3 to 3d; all if none is given. An unknown number raises ``UserError``."""
+        """Descriptions by number, ``3`` for 3 to 3d; all if none is given. An unknown number raises ``UserError``."""
         unknown = [number for number in numbers if not any(number in (each.number, each.group) for each in self)]
         if unknown:
             raise UserError(f"unknown table {unknown[0]!r} (known: {', '.join(self.numbers)})")

@@ -1,4 +1,4 @@
-"""What real runs gave: summaries of case study and corruption campaign, and the monitor's benchmark, if they exist."""
+"""Results of live runs: summaries of case study and corruption campaign, and the monitor's benchmark, if they exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LiveResults:
 
     @classmethod
     def read(cls, folder: str | Path) -> LiveResults:
-        """From a folder of results, such as ``results/``."""
+        """Read a folder of results, such as ``results/``."""
         parts = ("case_study/summary.json", "benchmarks/monitor.json", "case_study/sdc/summary.json")
         return cls(*(_read(Path(folder, part)) for part in parts))
 

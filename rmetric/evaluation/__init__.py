@@ -1,1 +1,1 @@
-"""From logs to numbers: ground truth, two protocols, scores with intervals, fitted thresholds and weights."""
+"""Evaluation: ground truth, two protocols, scores with intervals, fitted thresholds and weights."""

@@ -114,7 +114,7 @@ def _short(text: str, length: int) -> str:
 
 
 def _in_brief(replay: Replay) -> str:
-    """What happened in the run, in one line."""
+    """Summary of the run in one line."""
     fault = {"NONE": "control run", "-": "fault not stated"}.get(replay.fault, replay.fault)
     if replay.severity != "-":
         fault += f" {replay.severity}"

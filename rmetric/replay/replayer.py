@@ -185,7 +185,7 @@ class Replayer:
 
 
 def _detectors_of(thresholds: Mapping[str, Any]) -> dict[str, StreamingDetector]:
-    """Those that a live run consulted, at its thresholds, but for the R-Metric; unknown ones are left out."""
+    """Detectors that a live run consulted, at its thresholds, but for the R-Metric; unknown ones are left out."""
     made = {}
     for name, threshold in thresholds.items():
         kind = DETECTORS[name] if name in DETECTORS else None  # noqa: SIM401 - a registry has no get

@@ -164,12 +164,12 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def stacked(studies: Iterable[str]) -> str:
-    """How the panels of several studies are arranged, in words."""
+    """Arrangement of the panels of several studies, in words."""
     return f"From top to bottom: {', '.join(studies)} study."
 
 
 def abreast(studies: Iterable[str]) -> str:
-    """How the panels of several studies are arranged, in words."""
+    """Arrangement of the panels of several studies, in words."""
     return f"From left to right: {', '.join(studies)} study."
 
 

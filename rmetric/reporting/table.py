@@ -143,7 +143,7 @@ def _panels(table: Table, shown: pd.DataFrame, width: int) -> list[list[int]]:
 
 
 def _width(title: str, cells: pd.Series[str]) -> int:
-    """Of a column on the screen, with the space behind it; ``tabulate`` leaves two beside a title."""
+    """Width of a column on the screen, with the space behind it; ``tabulate`` leaves two beside a title."""
     return max(len(title) + 2, *(len(line) for text in cells for line in text.splitlines()), 0) + 2
 
 

@@ -20,7 +20,7 @@ from rmetric.monitor import TrainingMonitor
 
 
 class Schedule(Protocol):
-    """When a run is evaluated and judged, and where it ends; every study's plan is one."""
+    """Steps at which a run is evaluated and judged, and its end; every study's plan is one."""
 
     @property
     def steps(self) -> int:

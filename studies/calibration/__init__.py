@@ -1,1 +1,1 @@
-"""From real runs to the simulator's parameters: what is measured in which runs, and how."""
+"""Calibration of the simulator to real runs: what is measured in which runs, and how."""

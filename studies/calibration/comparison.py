@@ -152,7 +152,7 @@ def _pooled(noise: Sequence[Floats], statistic) -> Score:  # type: ignore[no-unt
 
 
 def compare_faults(simulated: Sequence[Run], real: Sequence[Run]) -> list[Compared]:
-    """What became of the runs, by fault and severity, where both worlds have some."""
+    """Outcomes of the runs, by fault and severity, where both worlds have some."""
     ours, theirs = _outcomes(simulated), _outcomes(real)
     rows = []
     for key in (key for key in ours if key in theirs):
@@ -184,7 +184,7 @@ def _outcomes(runs: Sequence[Run]) -> dict[tuple[str, str], Outcomes]:
 
 
 def _share(outcomes: Outcomes, kind: str) -> Score:
-    """With the exact interval: none of eight runs is no proof that none ever does."""
+    """Share with its exact interval: none of eight runs is no proof that none ever does."""
     from scipy.stats import beta
 
     hits, of = sum(found == kind for found, _ in outcomes), len(outcomes)

@@ -1,4 +1,4 @@
-"""What a monitor costs and saves: Table 6, a model whose every assumption is a parameter."""
+"""Cost and savings of a monitor: Table 6, a model whose every assumption is a parameter."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CostModel:
 
 @dataclass(frozen=True)
 class RunCosts:
-    """What the runs of a study cost, arrays of shape (runs,): read from logs by :func:`run_costs`."""
+    """Costs of the runs of a study, arrays of shape (runs,): read from logs by :func:`run_costs`."""
 
     useful_steps: NDArray[np.float64]
     """Steps that a run is to make."""
@@ -80,12 +80,12 @@ class Bill:
 
     @property
     def total_usd(self) -> float:
-        """Of both."""
+        """Sum of both."""
         return self.lost_usd + self.false_alarm_usd
 
 
 def bill(model: CostModel, costs: RunCosts, counts: Counts, *, oracle: bool = False) -> Bill:
-    """What the counted runs cost beyond a run without faults.
+    """Cost of the counted runs beyond a run without faults.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def bill(model: CostModel, costs: RunCosts, counts: Counts, *, oracle: bool = Fa
 
 
 def run_costs(model: CostModel, runs: Sequence[Run], timeline: Timeline) -> RunCosts:
-    """What the logs say about cost, with the model's values where they say nothing."""
+    """Read what the logs say about cost, with the model's values where they say nothing."""
 
     def planned(run: Run, key: str, default: float) -> float:
         value = run.config.get(key)

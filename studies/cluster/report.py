@@ -42,7 +42,7 @@ def by_size(
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What the tables are made from: the detector and the repair as they were measured."""
+    """Sources of the tables: the detector and the repair as they were measured."""
 
     found: MeasuredWarnings
     repair: RepairEffect
@@ -50,7 +50,7 @@ class Inquiry:
 
 
 def inquiry(ev: Evaluator, live: LiveResults) -> Inquiry:
-    """From a real study, and from the corruption campaign if it was made."""
+    """Sources from a real study, and from the corruption campaign if it was made."""
     return Inquiry(measured_warnings(ev), RepairEffect.of(live.corruption), ev.seed)
 
 

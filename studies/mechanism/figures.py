@@ -37,7 +37,7 @@ from studies.mechanism.findings import (
 
 @dataclass(frozen=True)
 class Band:
-    """Of several seeds; arrays of shape (n,)."""
+    """Median and range over several seeds; arrays of shape (n,)."""
 
     since_onset: NDArray[np.int64]
     middle: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Which detector fired in which faulty run, how long before its loss left the twin's, and how often in healthy ones."""
+"""Findings: which detector fired in which faulty run, how long before its loss left the twin's, false alarms."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Case:
 
 @dataclass(frozen=True)
 class FalseAlarms:
-    """In distinct healthy steps."""
+    """False alarms in distinct healthy steps."""
 
     episodes: int
     steps: int
@@ -124,7 +124,7 @@ class FalseAlarms:
 
 @dataclass(frozen=True)
 class Signature:
-    """What one detector did in one case."""
+    """Result of one detector in one case."""
 
     fired: int
     """Seeds in which an alert episode began at the onset or later."""
@@ -219,7 +219,7 @@ class MechanismResults:
 
     @cached_property
     def starts(self) -> dict[str, Starts]:
-        """Where episodes of each detector begin, for all thresholds."""
+        """Begins of the episodes of each detector, for all thresholds."""
         return {name: self.timeline.starts(np.concatenate(scores)) for name, scores in self.scores.items()}
 
     @cached_property
@@ -236,7 +236,7 @@ class MechanismResults:
         return {int(number): self.detectors[detector].threshold for number in np.unique(self.repetition)}
 
     def false_alarms(self, detector: str, kind: Kind) -> FalseAlarms:
-        """In all healthy steps of all seeds; fitted thresholds come from seeds other than the judged one."""
+        """Count in all healthy steps of all seeds; fitted thresholds come from seeds other than the judged one."""
         limits = self.thresholds(detector, kind)
         return FalseAlarms(false_alarms(self.starts[detector], limits, self.repetition), self.healthy_steps)
 

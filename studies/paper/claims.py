@@ -313,7 +313,7 @@ def _listed(values: list[float], missing: str) -> Value:
 
 @dataclass(frozen=True)
 class Book:
-    """What one study's part of the ledger is made from."""
+    """Sources of one study's part of the ledger."""
 
     ev: Evaluator
     live: LiveResults

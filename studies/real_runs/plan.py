@@ -210,7 +210,7 @@ class RealStudyPlan:
 
 
 def _fitting(cell: Cell, faults: Sequence[str]) -> tuple[str, ...]:
-    """Those that the model can have: experts fail where there are some."""
+    """Faults that the model can have: experts fail where there are some."""
     needy = {fault for fault in faults if any(FAULTS[part.strip()].needs_experts for part in fault.split("+"))}
     return tuple(fault for fault in faults if cell.model == STAND_INS["gpt-4-moe"] or fault not in needy)
 

@@ -31,7 +31,7 @@ TWIN_LOG = "twin.jsonl"
 
 @dataclass(frozen=True)
 class WindowSchedule:
-    """When a run is evaluated and judged, and where its window ends: a :class:`rmetric.twins.snapshots.Schedule`."""
+    """Steps at which a run is evaluated and judged, and the end of its window: a :class:`rmetric.twins.snapshots.Schedule`."""
 
     steps: int
     eval_every: int

@@ -122,7 +122,7 @@ def choose(sites: list[Site[Item]], pattern: str, rng: np.random.Generator, kind
 
 
 def _fitting(sites: list[Site[Item]], pattern: str) -> list[Site[Item]]:
-    """Those that have the name, else those with it between dots, else those with it anywhere."""
+    """Sites that have the name, else those with it between dots, else those with it anywhere."""
     for dotted in (f".{pattern}.", f"*.{pattern}.*", f"*{pattern}*"):
         fitting = [site for site in sites if fnmatchcase(f".{site.name}.", dotted)]
         if fitting:

@@ -24,7 +24,7 @@ ANY, REAL, BOTH = "a study", "a real study", "a simulated and a real study"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be drawn: the studies, and the run of Figure 2."""
+    """A request for figures: the studies, and the run of Figure 2."""
 
     inputs: Inputs
     run: str = ""
@@ -113,7 +113,7 @@ def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> 
 
 
 def sample_footnote(ev: Evaluator) -> str:
-    """What a figure of the committed sample says below; empty for a study."""
+    """Footnote of a figure of the committed sample; empty for a study."""
     if not ev.study.note:
         return ""
     return f"Drawn from the {len(ev.study.runs)} committed sample logs, not from the full study."

@@ -188,7 +188,7 @@ def _roc(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
 
 
 def _curves(ev: Evaluator, protocol: Protocol, looks: dict[str, style.Look]) -> dict[str, Curve]:
-    """Those that are defined, the emphasised one last, on top."""
+    """Curves that are defined, the emphasised one last, on top."""
     if undefined(ev, protocol):
         return {}
     return {name: ev.curve(name, protocol) for name in reversed(looks)}
@@ -212,7 +212,7 @@ def _stairs(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], look: styl
 
 
 def _mark(ax: Axes, x: float, y: float, look: style.Look) -> None:
-    """Where the published threshold lies."""
+    """Mark the published threshold."""
     if not (math.isnan(x) or math.isnan(y)):
         ax.plot(x, y, marker=look.marker, color=look.color, markersize=6, markeredgecolor="white", markeredgewidth=0.6,
                 linestyle="none", zorder=5, clip_on=False)  # fmt: skip
@@ -240,7 +240,7 @@ def _caption(columns: Sequence[Column], names: Sequence[str]) -> str:
 
 
 def _facts(ev: Evaluator, protocols: Sequence[Protocol]) -> str:
-    """What is said of one study."""
+    """Facts of one study, for the caption."""
     healthy = [f"{_healthy(ev):,} distinct healthy steps."] if "strict" in protocols else []
     return " ".join([*healthy, *_undefined(ev, protocols), captions.runs(ev), *captions.unmeasured(ev)])
 

@@ -255,7 +255,7 @@ def _handles(column: Column) -> list[Line2D]:
 
 
 def _mark_handles(steps: Mapping[str, int | None] | None = None) -> list[Line2D]:
-    """What the vertical lines mark; with ``steps``, of one run, where, or that there is no such step."""
+    """Legend of the vertical lines; with ``steps``, of one run, where, or that there is no such step."""
     if steps is None:
         return [Line2D([], [], label=MARK_TITLES[mark], **look) for mark, look in MARKS.items()]
     return [
@@ -292,7 +292,7 @@ def _caption(found: Mapping[str, Chosen], studies: int) -> str:
 
 
 def _account(chosen: Chosen) -> str:
-    """Which run it is, how it was chosen, when it failed, and when R alerted."""
+    """Say which run it is, how it was chosen, when it failed, and when R alerted."""
     watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
     run = watched.run
     kind = {"NONE": "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")

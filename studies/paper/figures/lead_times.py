@@ -44,7 +44,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the figure shows."""
+    """Content of the figure."""
 
     series: Sequence[Series]
     runs: NDArray[np.bool_]
@@ -135,7 +135,7 @@ def figure(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnot
 
 
 def _handles(shown: Mapping[str, Shown]) -> list[Line2D]:
-    """What was possible, and every series, with its study's name if there are several."""
+    """Legend: what was possible, and every series, with its study's name if there are several."""
     titles = {study: f"{study}: " if len(shown) > 1 else "" for study in shown}
     return [
         _handle("possible: steps from onset to failure", POSSIBLE),
@@ -218,7 +218,7 @@ def _label(fault: str) -> str:
 
 
 def _median(look: style.Look) -> dict[str, Any]:
-    """How a median is marked: as a series' points, but large and hollow."""
+    """Mark of a median: as a series' points, but large and hollow."""
     marker = "D" if look.marker == "|" else look.marker
     return {"marker": marker, "markersize": 4.8, "markerfacecolor": "white", "markeredgewidth": 1.2}
 

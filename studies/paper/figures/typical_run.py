@@ -1,4 +1,4 @@
-"""Which run Figure 2 shows, its fault-free twin, and what the R-Metric made of both.
+"""The run that Figure 2 shows, its fault-free twin, and what the R-Metric made of both.
 
 The typical one. Of the failed runs whose loss shows the failure (it diverged or became non-finite; a lost worker is
 seen in no panel), whose onset is known and lies before the failure, and whose log has the most signals, it is the
@@ -39,13 +39,13 @@ class Watched:
 
     @classmethod
     def of(cls, run: Run) -> Watched:
-        """With the paper's setting."""
+        """A run, scored with the paper's setting."""
         detector = RMetricDetector()
         return cls(run, detector.fresh().extend_explained(run.observations), detector.threshold)
 
     @property
     def step(self) -> NDArray[np.int64]:
-        """Of each record."""
+        """Step of each record."""
         return self.run.observations.step
 
     @property
@@ -55,7 +55,7 @@ class Watched:
 
     @cached_property
     def first_alert(self) -> int | None:
-        """As the paper counts it: anywhere in the log up to the failure."""
+        """Step of the first alert as the paper counts it: anywhere in the log up to the failure."""
         return first_alert(self.step, self.r, self.threshold)
 
     @cached_property

@@ -115,7 +115,7 @@ def _compared_with(ev: Evaluator) -> str:
 
 
 def _bound(ev: Evaluator) -> str:
-    """How many of the failed runs of the score half could have been warned."""
+    """Number of the failed runs of the score half could have been warned."""
     counts = oracle(ev)
     chosen = counts.counted & ev.halves.score
     failed, warnable = int((counts.tp + counts.fn)[chosen].sum()), int(counts.tp[chosen].sum())
@@ -175,7 +175,7 @@ def _without_refitting(pair: Pair) -> Part:
 
 
 def _key(kind: str) -> str:
-    """Of the column of a model and optimizer."""
+    """Key of the column of a model and optimizer."""
     return "f1_" + re.sub(r"\W+", "_", kind)
 
 

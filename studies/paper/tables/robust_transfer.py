@@ -107,7 +107,7 @@ def architectures(ev: Evaluator) -> Part:
     needs=_calibrated_pair,
 )
 def between(pair: tuple[Evaluator, Evaluator]) -> Part:
-    """From the simulated study to the real one and back: all of the fit, then with a threshold set anew."""
+    """Transfer from the simulated study to the real one and back: all of the fit, then with a threshold set anew."""
     simulated, real = pair
     rows: list[dict[str, Cell]] = []
     notes: list[str] = []
