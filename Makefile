@@ -1,9 +1,9 @@
-# make reproduce    the 720 runs, all tables, all figures        make test    all tests
-# make smoke        the same with 36 runs                         make check   format, lint, types
-# make case-study   real training, broken on purpose (torch)      make bench   what it costs, as JSON
-# make test-fast    the tests that take no more than two minutes
-# make real-study   720 real runs, and the data set of them (torch, about an hour on two cores)
-# make mechanism    what attention, routers and updates show of a fault     make corruption   flipped bits, and their repair
+# make reproduce    720 simulated runs beside the published real ones: all tables, all figures (10 minutes, no torch)
+# make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts
+# make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
+# make mechanism    attention, routers and updates under faults     make test        all tests
+# make corruption   flipped bits, and their repair                  make bench       what it costs, as JSON
+# make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
@@ -14,7 +14,7 @@ CODE   := $(shell find rmetric studies -name "*.py")
 .PHONY: help reproduce smoke case-study real-study mechanism corruption test test-fast check bench clean FORCE
 
 help:
-	@sed -n '1,6p' Makefile
+	@sed -n '1,6s/^# //p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
-    """Median step with and without the monitor; their ratio pair by pair, so that drifts of the machine's speed cancel."""
+    """Median step with and without the monitor; their ratio pair by pair, so that drifts of speed cancel."""
     run = size.run(args.device, workers)
     _block(run, 3, args.device)
     plain, watched = [], []
