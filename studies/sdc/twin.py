@@ -31,7 +31,7 @@ TWIN_LOG = "twin.jsonl"
 
 @dataclass(frozen=True)
 class WindowSchedule:
-    """Steps at which a run is evaluated and judged, and the end of its window: a :class:`rmetric.twins.snapshots.Schedule`."""
+    """Steps of evaluation and judgement, and the end of the window: a :class:`rmetric.twins.snapshots.Schedule`."""
 
     steps: int
     eval_every: int
