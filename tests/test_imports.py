@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "matplotlib", "seaborn", "sklearn", "pandas", "graphviz")
+HEAVY = ("torch", "transformers", "matplotlib", "seaborn", "sklearn", "pandas")
 
 
 def _modules_after(code: str) -> set[str]:

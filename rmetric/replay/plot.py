@@ -31,9 +31,9 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
 )
 WIDTH_IN, HEIGHT_IN, DPI = 7.2, 6.4, 150
 PLACE = {"left": 0.1, "right": 0.985, "bottom": 0.135, "top": 0.92, "hspace": 0.38}
-"""Of the panels in the figure. Fixed: every figure has the same parts, and measuring texts takes half of the time."""
+"""Panels in the figure. Fixed: every figure has the same parts, and measuring texts takes half the time."""
 LABEL_X, LOSS_LABEL_X = -0.055, -0.085
-"""Where the name of a panel stands, in widths of the panel."""
+"""Place of the name of a panel, in widths of the panel."""
 MOST_MARKERS = 120
 """Points a curve from which it is drawn without markers."""
 LARGEST = 1e30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,6 +122,33 @@ def plain(value: float, _position: int | None = None) -> str:
     return text.replace("-", "−")
 
 
+def short(value: float, _position: int | None = None) -> str:
+    """A number on an axis, short whatever its size.
+
+    >>> short(2.5), short(1000.0), short(1e8), short(-2.5e5), short(1e-4)
+    ('2.5', '1,000', '10⁸', '−2.5·10⁵', '10⁻⁴')
+    """
+    if value == 0 or 1e-3 <= abs(value) < 1e4:
+        return plain(round(value, 4))
+    mantissa, exponent = f"{abs(value):.1e}".replace(".0e", "e").split("e")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ("−" if value < 0 else "") + (power if mantissa == "1" else f"{mantissa}·{power}")
+
+
+def log_ticks(low: float, high: float, most: int = 3) -> list[float]:
+    """At most so many round numbers within limits, evenly spread: powers of ten, or 1, 2 and 5 times them.
+
+    >>> log_ticks(0.9, 20.0), log_ticks(1e-4, 1e9), log_ticks(1.5, 6.0)
+    ([1.0, 10.0], [0.0001, 10.0, 1000000.0], [2.0, 5.0])
+    """
+    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for factors in ((1.0,), (1.0, 2.0, 5.0)):
+        found = [tick for power in exponents for factor in factors if low <= (tick := factor * 10.0**power) <= high]
+        if len(found) > 1:
+            break
+    return found[:: math.ceil(len(found) / most)] if found else []
+
+
 def plain_numbers(ax: Axes, *axes: str, bins: int = 5) -> None:
     """Plain numbers on linear axes (``"x"``, ``"y"``), at most ``bins`` steps."""
     for name in axes:
@@ -157,6 +185,17 @@ def say(ax: Axes, text: str) -> None:
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY, style="italic", bbox=ground)
 
 
+@styled
+def notice(text: str, note: str = "") -> Figure:
+    """A figure that says why there is nothing to draw."""
+    made = new_figure(1.6)
+    ax = made.subplots()
+    ax.set_axis_off()
+    say(ax, broken(text, 90))
+    footnote(made, note)
+    return made
+
+
 def footnote(figure: Figure, text: str) -> None:
     """A line below everything else; nothing if there is nothing to say."""
     if text:
@@ -190,7 +229,7 @@ class Drawing:
     """File name without its ending, such as ``figure_3_curves``."""
     title: str
     caption: str
-    """What is shown: runs, protocol, thresholds, intervals, and what is left out."""
+    """Runs, protocol, thresholds, intervals, and what is left out."""
     files: Mapping[str, bytes] = field(repr=False)
     """Ending → content: ``png`` and ``pdf``."""
 

@@ -32,7 +32,7 @@ NAME, TITLE = "dashboard", "Case study: dashboard"
 COLUMNS, BLOCKS = 3, 2
 """Runs side by side, and rows of runs, on one page at most."""
 LINEAR_STEPS = 10
-"""On either side of the onset, time is linear."""
+"""Steps on either side of the onset within which time is linear."""
 LINEAR_PCT = 10.0
 """Up to there, the distance to the twin is on a linear scale."""
 STRETCH = 1.35
@@ -40,13 +40,13 @@ STRETCH = 1.35
 LARGEST = 1e30
 """Values are cut here in the drawing."""
 LETTERS_PER_IN = 15.5
-"""Of a text of 8 points."""
+"""Width of a text of 8 points."""
 LEGEND_IN, LINE_IN, TIME_IN = 0.72, 0.135, 0.42
 """Height of the legend, of a line of a title, and of what stands below a run."""
 LEFT_IN, RIGHT_IN, GAP_IN, SPACE_IN = 1.15, 0.12, 0.48, 0.08
 """Before the first run, behind the last, between two, and between two panels of one."""
 TICKS = 3
-"""On a logarithmic axis, at most."""
+"""Largest number of ticks on an axis."""
 RUN_LOOK: dict[str, Any] = {"color": style.BLUE, "linewidth": 0.9, "zorder": 3}
 CONTROL_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1.6, "alpha": 0.7, "zorder": 2.5}
 """Wider and below, so that both are seen where they agree."""
@@ -100,7 +100,7 @@ def draw(results: CaseResults) -> list[Drawing]:
 def page(results: CaseResults, shown: Sequence[int]) -> Figure:
     """One page, with the runs of these indices. Every length is in inches: measuring texts would take longest."""
     if not shown:
-        return _nothing()
+        return style.notice("Not drawn: there is no run.")
     blocks = math.ceil(len(shown) / COLUMNS)
     columns = math.ceil(len(shown) / blocks)
     width_in = (style.WIDTH_IN - LEFT_IN - RIGHT_IN - (columns - 1) * GAP_IN) / columns
@@ -204,7 +204,7 @@ def _marks(results: CaseResults, index: int) -> dict[str, int | None]:
 
 
 def _held_out(ax: Axes, results: CaseResults, index: int) -> None:
-    """How far the held-out loss lies above the twin's: what decides whether the run failed."""
+    """Excess of the held-out loss over the twin's, which decides whether the run failed."""
     study, zero = results.study, _zero(results, index)
     own, twin = (
         np.array(study.held_out.get(name, []), dtype=np.float64) for name in (results.runs[index].name, "twin")
@@ -223,7 +223,7 @@ def _held_out(ax: Axes, results: CaseResults, index: int) -> None:
     powers = [10.0**power for power in range(1, 1 + max(1, int(math.log10(high))))]
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(FixedLocator([0.0, *powers[:: math.ceil(len(powers) / (TICKS - 1))]]))
-    ax.yaxis.set_major_formatter(FuncFormatter(short))
+    ax.yaxis.set_major_formatter(FuncFormatter(style.short))
     ax.yaxis.set_minor_locator(NullLocator())
 
 
@@ -298,40 +298,13 @@ def _scale(ax: Axes, *, log_from: float) -> None:
         return
     if log_from < math.inf and 0 < log_from * values.min() <= values.max():
         ax.set_yscale("log")
-        ax.yaxis.set_major_locator(FixedLocator(log_ticks(*ax.get_ylim())))
+        ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(*ax.get_ylim(), most=TICKS)))
         ax.yaxis.set_minor_locator(NullLocator())
     else:
         if values.min() == values.max():  # a flat line needs no scale of its own
             ax.set_ylim(values.min() - 0.2, values.min() + 1.0)
         ax.yaxis.set_major_locator(MaxNLocator(nbins=TICKS - 1))
-    ax.yaxis.set_major_formatter(FuncFormatter(short))
-
-
-def short(value: float, _position: int | None = None) -> str:
-    """A number on an axis, short whatever its size.
-
-    >>> short(2.5), short(1000.0), short(1e8), short(-2.5e5), short(1e-4)
-    ('2.5', '1,000', '10⁸', '−2.5·10⁵', '10⁻⁴')
-    """
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
-        return style.plain(round(value, 4))
-    mantissa, exponent = f"{abs(value):.1e}".replace(".0e", "e").split("e")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return ("−" if value < 0 else "") + (power if mantissa == "1" else f"{mantissa}·{power}")
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """At most :data:`TICKS` round numbers within limits, evenly spread: powers of ten, or 1, 2 and 5 times them.
-
-    >>> log_ticks(0.9, 20.0), log_ticks(1e-4, 1e9), log_ticks(1.5, 6.0)
-    ([1.0, 10.0], [0.0001, 10.0, 1000000.0], [2.0, 5.0])
-    """
-    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    for factors in ((1.0,), (1.0, 2.0, 5.0)):
-        found = [tick for power in exponents for factor in factors if low <= (tick := factor * 10.0**power) <= high]
-        if len(found) > 1:
-            break
-    return found[:: math.ceil(len(found) / TICKS)] if found else []
+    ax.yaxis.set_major_formatter(FuncFormatter(style.short))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -372,14 +345,6 @@ def _legend(results: CaseResults) -> list[Line2D | Patch]:
         Line2D([], [], label="not finite", **NON_FINITE),
         Line2D([], [], label="exactly 0", **ZERO),
     ]
-
-
-def _nothing() -> Figure:
-    made = style.new_figure(1.6)
-    ax = made.subplots()
-    ax.set_axis_off()
-    style.say(ax, "Not drawn: there is no run.")
-    return made
 
 
 def _caption(results: CaseResults, shown: Sequence[int]) -> str:

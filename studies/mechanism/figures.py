@@ -237,7 +237,7 @@ SHORT = {"LOW_PRECISION_ATTENTION": "low prec.", "LARGE_LR": "large rate", "ROUT
          "EXPERT_FAILURE": "expert failure"}  # fmt: skip
 ROW_IN = 0.235
 DARK = 0.6
-"""From this share on, text is white."""
+"""Share from which on text is white."""
 
 
 def draw_heat_map(results: MechanismResults, kind: Kind = "fitted") -> Drawing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -27,12 +28,10 @@ from studies.risk.tables import SKILL, described
 RELIABILITY_NAME, RELIABILITY_TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
 DIAGRAMS_ABREAST = 3
 HEIGHTS = (3.0, 1.0)
-"""Of a diagram and of the numbers of runs below it."""
+"""Heights of a diagram and of the numbers of runs below it."""
 CONFUSION_NAME, CONFUSION_TITLE = "figure_7_confusion", "Figure 7: Confusion matrix of the diagnosis"
 SHOWN = (AFTER[0], AFTER[-1])
 """Steps after the alert; the table has those between."""
-DARK = 0.55
-"""Share of a row from which on its number is white on dark."""
 
 
 def draw_reliability(judged: Judged, footnote: str = "") -> Drawing:
@@ -165,26 +164,18 @@ def confusion(judged: Judged, footnote: str = "") -> Figure:
 
 
 def _matrix(ax: Axes, frame: pd.DataFrame, true: list[str]) -> None:
-    answers = list(dict.fromkeys(frame["predicted"].tolist()))
-    counts_TA = frame["alerts"].to_numpy(dtype=np.float64).reshape(len(true), len(answers))
-    share_TA = counts_TA / np.maximum(counts_TA.sum(axis=1, keepdims=True), 1.0)
-    ax.imshow(share_TA, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-    for row, column in np.argwhere(counts_TA > 0).tolist():
-        color = "white" if share_TA[row, column] > DARK else style.BLACK
-        ax.text(column, row, f"{int(counts_TA[row, column])}", ha="center", va="center", color=color)
-    ax.set_xticks(range(len(answers)), answers, rotation=90)
-    ax.set_yticks(range(len(true)), true)
-    for row, alerts in enumerate(counts_TA.sum(axis=1).tolist()):
-        ax.text(1.02, row, f"{int(alerts)}", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
-    ax.text(1.02, -0.75, "alerts", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
+    counts = frame.pivot_table("alerts", "true", "predicted", sort=False).reindex(true)
+    alerts = counts.sum(axis=1)
+    shares = counts.div(alerts.clip(lower=1.0), axis=0)
+    sns.heatmap(shares, ax=ax, annot=counts.astype(int).astype(str).replace("0", ""), fmt="", cmap="Blues", vmin=0.0,
+                vmax=1.0, cbar=False, linewidths=0.8, linecolor="white", annot_kws={"fontsize": 8})  # fmt: skip
+    for row, count in enumerate(alerts.tolist()):
+        ax.text(1.02, row + 0.5, f"{int(count)}", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
+    ax.text(1.02, -0.25, "alerts", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
     ax.set_xlabel("answer")
-    for place in (*np.arange(0.5, len(true) - 1),):
-        ax.axhline(place, color="white", linewidth=0.8)
-    for place in (*np.arange(0.5, len(answers) - 1),):
-        ax.axvline(place, color="white", linewidth=0.8)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_visible(False)
+    ax.set_ylabel("")
     ax.tick_params(length=0)
+    ax.tick_params(axis="y", rotation=0)
 
 
 def _confusion_caption(judged: Judged) -> str:

@@ -27,7 +27,7 @@ KERNELS = (
     "embedding", "norm", "query", "key", "value", "query, key, value", "scores", "mixing", "output projection",
     "router", "mlp", "experts", "lm_head", "other",
 )  # fmt: skip
-"""From the bottom of a model to its top."""
+"""Kernels from the bottom of a model to its top."""
 
 
 def draw(frame: pd.DataFrame, about: str) -> Drawing:

@@ -30,7 +30,7 @@ class Request:
     run: str = ""
     """Name of a log; empty: the typical failing run."""
     footnote: str = field(init=False)
-    """What a figure of the committed sample says below; empty for whole studies."""
+    """Line below a figure of the committed sample; empty for whole studies."""
 
     def __post_init__(self) -> None:
         notes = (sample_footnote(ev) for ev in self.inputs.studies.values())

@@ -48,9 +48,9 @@ class Edge:
     head: str
     text: str = ""
     leaves: float | None = None
-    """Where it leaves its tail, inches from the left; the tail's centre if left out."""
+    """Place where it leaves its tail, inches from the left; the tail's centre if left out."""
     arrives: float | None = None
-    """Where it arrives; straight below ``leaves`` if that is given, the head's centre otherwise."""
+    """Place where it arrives; straight below ``leaves`` if that is given, the head's centre otherwise."""
 
 
 @dataclass(frozen=True)

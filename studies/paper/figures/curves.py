@@ -26,12 +26,12 @@ BY_PROTOCOL: dict[Protocol, tuple[str, str]] = {
     "strict": (NAME, "Figure 3: Precision–recall and free-response ROC, strict protocol"),
     "paper": ("figure_3b_curves_paper", "Figure 3b: Precision–recall and ROC, paper protocol"),
 }
-"""With several studies: name and title of each figure."""
+"""Names and titles with several studies."""
 HEIGHT_IN = 6.9
 EARLY_END = "A failed run ends early and has less time to alert in, so that a curve may lie below."
 NO_INTERVALS = "Detectors that meet in a point hide each other there. No intervals are drawn; Table 3 has them."
 MOST_CURVES = 9
-"""As many curves as can be told apart in one panel."""
+"""Largest number of curves that can be told apart in one panel."""
 BUDGET_PER_1000 = 1000.0 * BUDGET_PER_STEP
 
 

@@ -71,7 +71,7 @@ class Chosen:
     twin: Watched | None
     truth: Truth
     why: str
-    """How run and twin were found."""
+    """Rule by which run and twin were found."""
 
     @classmethod
     def of(cls, ev: Evaluator, name: str = "") -> Chosen | None:
@@ -93,7 +93,7 @@ def draw(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -
     found = {study: item for study, item in every.items() if item is not None}
     if not found:
         reason = "Not drawn: no run of these logs diverged or lost its numbers after a known onset."
-        return Drawing(NAME, TITLE, reason, rendered(_nothing(reason, footnote)))
+        return Drawing(NAME, TITLE, reason, rendered(style.notice(reason, footnote)))
     columns = close_ups(found) if len(studies) > 1 else whole_and_close_up(next(iter(found.values())))
     missing = [
         f"{captions.heading(study)}: no run diverged after a known onset." for study in every if study not in found
@@ -264,16 +264,6 @@ def _mark_handles(steps: Mapping[str, int | None] | None = None) -> list[Line2D]
         else Line2D([], [], label=f"{MARK_TITLES[mark]}: {step:,}", **MARKS[mark])
         for mark, step in steps.items()
     ]
-
-
-@style.styled
-def _nothing(reason: str, footnote: str) -> Figure:
-    made = style.new_figure(1.6)
-    ax = made.subplots()
-    ax.set_axis_off()
-    style.say(ax, style.broken(reason, 90))
-    style.footnote(made, footnote)
-    return made
 
 
 def _caption(found: Mapping[str, Chosen], studies: int) -> str:

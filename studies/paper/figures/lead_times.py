@@ -29,7 +29,7 @@ GOLDEN = 0.6180339887498949
 BAND = 0.27
 """Distance between the series of one row, in rows."""
 LOOKS = (style.Look(style.BLACK, "-", "o"), style.Look(style.BLUE, "-", "s"), style.Look(style.VERMILION, "-", "^"))
-"""Of the R-Metrics and of the other detector."""
+"""Looks of the R-Metrics and of the other detector."""
 POSSIBLE = style.Look(style.GREY, "-", "|")
 
 

@@ -21,7 +21,7 @@ from studies.paper.tables.headline import BASELINE, PAPER_F1, rows_of
 
 NAME, TITLE = "figure_0_result", "Figure 0: The result"
 COLORS = (style.VERMILION, style.GREY, style.SKY, style.ORANGE)
-"""Of the R-Metric and the baselines."""
+"""Colours of the R-Metric and the baselines."""
 HELD_OUT_COLOR = style.BLUE
 PAPER_LOOK: dict[str, Any] = {
     "color": style.BLACK,
