@@ -237,6 +237,7 @@ def test_a_chunk_continues_the_validation_loss_of_the_one_before(tmp_path: Path)
     assert observations_of(third, previous_validation=3.0).evaluated.tolist() == [True]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @given(any_observations(tuple(MEASUREMENTS), max_size=12), st.integers(1, 5))
 def test_a_run_is_assembled_from_its_chunks(
     tmp_path_factory: pytest.TempPathFactory, observations: Observations, size: int

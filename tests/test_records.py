@@ -13,6 +13,7 @@ from tests.helpers import any_observations, bits
 NAN, INF = math.nan, math.inf
 
 
+@pytest.mark.slow
 @given(any_observations(tuple(OBSERVABLE), max_size=12))
 def test_columns_and_single_observations_are_the_same_thing(observations: Observations) -> None:
     again = Observations.of(iter(observations))

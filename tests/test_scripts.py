@@ -166,6 +166,7 @@ def mounted(folder: Path, option: str) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_full_disk_is_one_line(jobs: str, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "size=64k") as small:
@@ -177,6 +178,7 @@ def test_a_full_disk_is_one_line(jobs: str, tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_read_only_disk_is_one_line(tmp_path: Path) -> None:
     with mounted(tmp_path / "fixed", "ro") as fixed:
         for script in SCRIPTS:
@@ -186,6 +188,7 @@ def test_a_read_only_disk_is_one_line(tmp_path: Path) -> None:
             assert "read-only" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     quiet = run("run_modern_experiments", "--smoke", "--steps", "300", "--out", str(tmp_path / "quiet"))

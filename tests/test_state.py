@@ -54,6 +54,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(plain)
 def test_plain_values_are_their_own_state(value: object) -> None:
     assert state_of(value) == value

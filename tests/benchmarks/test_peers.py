@@ -169,6 +169,7 @@ def test_a_tool_that_raises_gives_no_verdict_on_that_log(
     assert sound["verdicts"] == [[], ["bad"]]
 
 
+@pytest.mark.slow
 def test_a_tool_that_dies_or_hangs_loses_that_log_only(ask: Callable[..., list[dict[str, Any]]]) -> None:
     died, hung, sound = ask([1, 1, 8888], [1, 1, 9999], [1, 1, 10], timeout_s=3.0)
     assert died == {"broken": "the process ended with status 3"}
@@ -268,6 +269,7 @@ def test_the_requirements_pin_every_tool(peers: ModuleType) -> None:
     assert set(peers.TOOLS) < set(peers.pinned())
 
 
+@pytest.mark.slow
 def test_help_and_bad_input(tmp_path: Path) -> None:
     script = [sys.executable, str(BENCHMARKS / "peers.py")]
     shown = subprocess.run([*script, "--help"], capture_output=True, text=True, check=True).stdout

@@ -124,6 +124,7 @@ def test_the_index_has_one_line_a_run(data_set: Path) -> None:
     assert [line["onset"] for line in lines if line["fault"] == "NONE"] == ["", ""]
 
 
+@pytest.mark.slow
 def test_published_runs_are_those_of_their_index() -> None:
     if not PUBLISHED.is_file():
         pytest.skip("the data set is not there yet")
@@ -135,6 +136,7 @@ def test_published_runs_are_those_of_their_index() -> None:
     assert PUBLISHED.stat().st_size <= 40e6
 
 
+@pytest.mark.slow
 def test_published_records_name_the_worker_whose_event_was_reported() -> None:
     """Of two sets the column was made afterwards, from the events that stand in the logs; of one while it trained."""
     if not PUBLISHED.is_file():
@@ -320,6 +322,7 @@ def test_the_card_counts_what_the_file_holds(data_set: Path, tmp_path: Path, cap
     assert "no place for the figures" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_published_card_names_every_column_and_has_the_figures_of_the_file() -> None:
     text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
     assert 0 < text.find(card.BEGIN) < text.find(card.END)

@@ -62,6 +62,7 @@ def _disturbed(length: int, seed: int) -> Observations:
     return Observations(observations.step, observations.columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMING)
 def test_update_extend_and_score_run_give_the_same_bits(name: str) -> None:
     @_examples(name)
@@ -77,6 +78,7 @@ def test_update_extend_and_score_run_give_the_same_bits(name: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMING)
 def test_a_run_may_be_fed_in_any_pieces(name: str) -> None:
     @_examples(name)
@@ -95,6 +97,7 @@ def test_a_run_may_be_fed_in_any_pieces(name: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMING)
 def test_the_published_settings_stream_to_the_same_bits(name: str) -> None:
     observations = _disturbed(2300, seed=1)  # longer than any window and warm-up
@@ -133,6 +136,7 @@ def test_scoring_leaves_the_observations_as_they_are(name: str) -> None:
     assert {key: bits(column) for key, column in observations.columns.items()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSAL)
 def test_the_score_of_a_record_does_not_depend_on_later_ones(name: str) -> None:
     @_examples(name)
@@ -152,6 +156,7 @@ def test_a_detector_that_says_it_sees_the_future_does(name: str) -> None:
     assert bits(detector.score_run(part(observations, slice(0, 200)))) != bits(detector.score_run(observations))[:200]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "column"), READS)
 @pytest.mark.parametrize("at", [0, 15, 399])
 def test_a_non_finite_input_never_goes_unnoticed(name: str, column: str, at: int) -> None:
@@ -176,6 +181,7 @@ def test_a_run_whose_inputs_are_all_non_finite_alerts_at_its_first_record(name: 
     assert first_alert(observations.step, scores, detector.threshold) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bounded_score_keeps_its_bounds(name: str) -> None:
     @_examples(name)

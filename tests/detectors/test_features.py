@@ -43,6 +43,7 @@ def test_a_log_with_a_record_every_step_is_judged_after_150_records(detector: ty
     assert np.isfinite(scores[151:]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", [CausalIsolationForest, OneClassSvm])
 @pytest.mark.parametrize("seen", [0, 60, 100, 150])
 def test_a_restored_detector_goes_on_with_the_same_scores(detector: type[StreamingDetector], seen: int) -> None:

@@ -178,6 +178,7 @@ def test_a_high_severity_shows_in_some_measurement(name: str) -> None:
     assert any(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_more_severe_runs_do_not_fail_less_often(name: str) -> None:
     low, medium, high = (pair(name, severity, runs=16, steps=1500, onset=None).failed_share for severity in SEVERITIES)
@@ -186,6 +187,7 @@ def test_more_severe_runs_do_not_fail_less_often(name: str) -> None:
     assert low <= high + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_the_simulated_response_is_the_fitted_one(name: str, severity: str) -> None:

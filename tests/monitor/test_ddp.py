@@ -22,7 +22,10 @@ from tests.live.processes import Ended, run_processes
 
 SCENARIOS = "tests.monitor.ddp_scenarios"
 
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -161,6 +161,7 @@ def named(run: Any, name: str) -> torch.nn.Parameter:
     return next(p for full, p in run.model.named_parameters() if name in full)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_query_weight_is_a_nan_gradient_under_a_finite_loss(trained: dict[str, Any]) -> None:
     run, monitor, alerts = resumed(trained)
     weight = named(run, "layers.0.self_attn.q_proj").data
@@ -325,6 +326,7 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
     assert truth_of(log).kind == "incomplete"
 
 
+@pytest.mark.slow
 def test_kill_9_loses_at_most_the_step_on_its_way(tmp_path: Path) -> None:
     code = f"""
 import os, signal
@@ -351,6 +353,7 @@ def test_training_goes_on_when_the_disk_is_full(caplog: pytest.LogCaptureFixture
 # -- resume ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_resumed_run_writes_the_same_bytes_as_one_never_interrupted(tmp_path: Path, ticking: Any) -> None:
     def monitored(run: Any, name: str) -> TrainingMonitor:
         return watched(run, log=tmp_path / name, detectors=ALL, clock=ticking())
@@ -517,6 +520,7 @@ def test_on_a_gpu_a_step_makes_no_device_wait() -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.slow
 def test_nothing_grows_with_the_run() -> None:
     run = make_live_run(rows=1, length=4)
     monitor = watched(run, detectors=ALL)

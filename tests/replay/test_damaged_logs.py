@@ -226,6 +226,7 @@ def encoded(value: object) -> bytes:
 LINES = st.one_of(st.binary(max_size=60), st.sampled_from(GOOD), RECORDS.map(encoded))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(lines=st.lists(LINES, max_size=12), name=st.sampled_from([*IMPORTERS, "auto"]), size=st.integers(1, 5))
 def test_no_bytes_crash_a_replay_and_the_chunks_do_not_matter(

@@ -37,6 +37,7 @@ def folder(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_a_pool")
 def test_several_processes_give_the_files_the_order_and_the_warnings_of_one(
     logs: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]

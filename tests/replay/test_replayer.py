@@ -45,6 +45,7 @@ def test_the_size_of_a_chunk_changes_no_number(log: Path, chunk_records: int) ->
         assert np.array_equal(columns[name], values, equal_nan=values.dtype == np.float64), name
 
 
+@pytest.mark.slow
 @needs_real_runs
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_the_size_of_a_chunk_changes_no_number_on_real_runs(path: Path) -> None:

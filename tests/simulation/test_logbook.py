@@ -184,6 +184,7 @@ def test_the_config_says_all_that_the_run_hangs_on(study: list[Made]) -> None:
         assert {key: config[key] for key in plain} == plain
 
 
+@pytest.mark.slow
 def test_nothing_hangs_on_clock_path_host_or_process(tmp_path: Path) -> None:
     program = (
         "import hashlib\n"
@@ -230,6 +231,7 @@ def test_no_log_names_the_machine_or_the_time(study: list[Made]) -> None:
 SUMMARIES = {"mean": lambda steps: math.fsum(steps) / len(steps), "max": max, "last": lambda steps: steps[-1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["training_loss", "step_time_s", "step_time_max_s", "grad_norm", "sigma_sq", "update_rms", "learning_rate"],

@@ -59,6 +59,7 @@ def test_a_log_is_the_same_in_any_order(specs: list[RunSpec], logs: dict[RunSpec
         assert log.content == logs[spec], spec.experiment_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_a_log_is_the_same_in_a_batch_of_any_size(specs: list[RunSpec], logs: dict[RunSpec, bytes], size: int) -> None:
     for first in range(0, len(specs), size):

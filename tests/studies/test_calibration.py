@@ -155,6 +155,7 @@ def test_spread_and_tail_of_the_workers_are_found(spread: float, tail: float) ->
     assert found == (pytest.approx(spread, rel=0.06), pytest.approx(tail, abs=0.04))
 
 
+@pytest.mark.slow
 def test_noise_is_measured_beside_the_trend() -> None:
     found = fit_noise([run(f"twin{k}", k, k) for k in range(4)])
     assert found["minibatch_noise"].value == pytest.approx(0.05, rel=0.08)

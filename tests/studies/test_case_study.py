@@ -24,6 +24,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> CaseStudy:
     return run_case_study(CaseStudyPlan(faults=FAULTS, **SMALL), out)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_control_under_the_monitor_is_the_twin_to_the_last_bit(study: CaseStudy) -> None:
     assert study.twin_matches_control is True
     control = study.logs[-1].stem
@@ -65,6 +66,7 @@ def test_the_label_follows_from_the_held_out_losses_alone(study: CaseStudy) -> N
         assert outcome.reason == "NAN_LOSS" and math.isnan(spiked[-1])
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes_but_for_times(study: CaseStudy, tmp_path: Path) -> None:
     again = run_case_study(CaseStudyPlan(faults=FAULTS, **SMALL), tmp_path, jobs=2)  # type: ignore[arg-type]
     assert json.dumps(again.held_out) == json.dumps(study.held_out)
@@ -105,6 +107,7 @@ def test_the_onset_is_drawn_from_the_seed_in_the_middle_half() -> None:
     assert CaseStudyPlan(seed=3).first_disturbed == onsets[3]
 
 
+@pytest.mark.slow
 def test_parts_of_a_combined_fault_end_each_at_its_own_time(tmp_path: Path) -> None:
     plan = CaseStudyPlan(
         faults=("LR_SPIKE:factor=2,duration_steps=5+DATA_CORRUPTION:token_share=0.1",),

@@ -26,6 +26,8 @@ from tests.helpers import lines_of, strict_json
 pytest.importorskip("torch", reason="the case study needs torch")
 pytest.importorskip("transformers", reason="the case study needs transformers")
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[list[str]], int]
 FLIP = "SILENT_DATA_CORRUPTION:target=weight,bit=30,tensor=layers.1.self_attn.o_proj"

@@ -148,6 +148,7 @@ def redraw(ev: Evaluator, number: str) -> dict[str, bytes]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_figures_are_there_in_both_formats(drawn: Path) -> None:
     for name in NAMES:
         assert (drawn / f"{name}.pdf").read_bytes().startswith(b"%PDF")
@@ -160,6 +161,7 @@ def test_all_figures_are_there_in_both_formats(drawn: Path) -> None:
         assert round(pixels_a_metre * 0.0254) == style.DPI
 
 
+@pytest.mark.slow
 def test_pdfs_embed_truetype_fonts_and_no_clock(drawn: Path) -> None:
     for name in NAMES:
         pdf = (drawn / f"{name}.pdf").read_bytes()
@@ -168,6 +170,7 @@ def test_pdfs_embed_truetype_fonts_and_no_clock(drawn: Path) -> None:
         assert b"/CreationDate" not in pdf
 
 
+@pytest.mark.slow
 def test_captions_say_what_is_shown(drawn: Path) -> None:
     text = (drawn / "captions.md").read_text()
     assert all(f"`{name}.png`" in text for name in NAMES)
@@ -180,6 +183,7 @@ def test_captions_say_what_is_shown(drawn: Path) -> None:
     assert "nan" not in text
 
 
+@pytest.mark.slow
 def test_the_same_logs_give_the_same_bytes(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
     arguments = ["--logs", str(logs), "--out", str(tmp_path), "--cache", str(drawn / "cache"), "--bootstrap", "50"]
     assert main([*arguments, "--figures", "2", "3", "4", "5", "--jobs", "2"]) == 0
@@ -189,6 +193,7 @@ def test_the_same_logs_give_the_same_bytes(main: Main, logs: Path, drawn: Path, 
         assert path.read_bytes() == (drawn / path.name).read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_some_figures_only(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
     arguments = ["--logs", str(logs), "--out", str(tmp_path), "--cache", str(drawn / "cache"), "--figures", "1"]
     assert main(arguments) == 0
@@ -197,6 +202,7 @@ def test_some_figures_only(main: Main, logs: Path, drawn: Path, tmp_path: Path) 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_scores_of_the_tables_are_used_again(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
     shutil.copytree(drawn / "cache", tmp_path / "tables" / "cache")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tables" / "cache").iterdir()}
@@ -205,6 +211,7 @@ def test_scores_of_the_tables_are_used_again(main: Main, logs: Path, drawn: Path
     assert not (tmp_path / "figures" / "cache").exists()
 
 
+@pytest.mark.slow
 def test_the_committed_sample_says_so(
     main: Main, logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,6 +224,7 @@ def test_the_committed_sample_says_so(
     assert figure != (drawn / "figure_3_curves.png").read_bytes(), "the footnote is missing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--run", "run_001_nobody"], ["--logs", "nowhere"], ["--figures", "6"]])
 def test_bad_input_is_one_line(
     main: Main, logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
@@ -275,17 +283,20 @@ def test_the_overlap_check_sees_an_overlap() -> None:
         assert_texts_are_clear(figure)
 
 
+@pytest.mark.slow
 def test_no_text_overlaps_in_any_data_figure(any_evaluator: Evaluator) -> None:
     for figure in data_figures(any_evaluator).values():
         assert_texts_are_clear(figure)
 
 
+@pytest.mark.slow
 def test_no_text_is_smaller_than_eight_points(any_evaluator: Evaluator) -> None:
     for figure in (*data_figures(any_evaluator).values(), concept.figure(concept.concept())):
         assert figure.get_figwidth() <= 7.2
         assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= 8.0
 
 
+@pytest.mark.slow
 def test_every_axis_is_named_with_its_unit(any_evaluator: Evaluator) -> None:
     unit = re.compile(r"\(.+\)|step|per 1,000|^fault$|^detector$|^weights")
     for number, figure in data_figures(any_evaluator).items():
@@ -312,12 +323,14 @@ def test_no_two_series_look_alike(evaluator: Evaluator) -> None:
     assert len(legend) == len(curves.chosen([evaluator])) == len(set(legend)) <= curves.MOST_CURVES
 
 
+@pytest.mark.slow
 def test_signs_have_glyphs(evaluator: Evaluator, recwarn: pytest.WarningsRecorder) -> None:
     for figure in (*data_figures(evaluator).values(), concept.figure(concept.concept())):
         figure.draw_without_rendering()
     assert not [warning for warning in recwarn if "lyph" in str(warning.message)]
 
 
+@pytest.mark.slow
 def test_the_users_settings_are_left_alone_and_change_nothing(evaluator: Evaluator) -> None:
     import matplotlib.pyplot as plt
 
@@ -329,6 +342,7 @@ def test_the_users_settings_are_left_alone_and_change_nothing(evaluator: Evaluat
     assert plt.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_drawing_leaves_the_global_random_state_alone(evaluator: Evaluator) -> None:
     before = np.random.get_state()[1].tolist()  # noqa: NPY002
     draw_figures(Inputs({"": evaluator}), ["4", "5"])
@@ -433,6 +447,7 @@ def test_a_control_run_among_the_logs_is_the_twin(tmp_path: Path) -> None:
     assert twin.name == "real_0"
 
 
+@pytest.mark.slow
 def test_any_run_can_be_shown(evaluator: Evaluator) -> None:
     for run, truth in zip(evaluator.study.runs, evaluator.study.truths, strict=True):
         if run.fault in ("NONE", "NETWORK_DEGRADATION"):

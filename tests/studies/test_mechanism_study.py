@@ -95,6 +95,7 @@ def runs(folder: Path) -> dict[str, Run]:
     return {path.stem: read(path) for path in sorted(folder.glob("run_*.jsonl"))}
 
 
+@pytest.mark.slow
 def test_the_mechanism_is_measured_every_stride_and_as_the_model_allows(runs: dict[str, Run]) -> None:
     for run in runs.values():
         measured = {name for name in MECHANISM if run.observations.has(name)}
@@ -131,6 +132,7 @@ def test_strengths_and_batch_stand_in_the_logs(runs: dict[str, Run]) -> None:
     assert both.config["fault_injection"]["params"]["LARGE_LR"]["factor"] == 2.0
 
 
+@pytest.mark.slow
 def test_a_finished_study_is_not_trained_again_and_another_one_is_refused(tmp_path: Path) -> None:
     twins = replace(SMALL, groups=(Group("tiny-llama", 4, ()),))
     assert run_study(twins, tmp_path, backend=WATCHED).made == twins.seeds

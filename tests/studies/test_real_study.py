@@ -114,6 +114,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return dict(zip(("twin", "stray", "bad batch", "spike"), runs.values(), strict=True))
 
 
+@pytest.mark.slow
 def test_a_fork_that_nothing_happens_to_is_its_twin(group: dict[str, Run]) -> None:
     twin, fork = group["twin"].observations, group["stray"].observations
     for name in {*MEASUREMENTS} - {*CLOCK, "hardware_events", "event_worker"}:
@@ -189,6 +190,7 @@ def test_a_changed_mix_of_data_changes_some_rows() -> None:
     assert (changed.labels == changed.input_ids).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_tiny_model_learns_under_every_optimizer(optimizer: str) -> None:
     run = fresh_run(SMALL, replace(TWIN, optimizer=optimizer))
@@ -217,6 +219,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_what_was_finished_is_kept_and_the_rest_is_made(
     crashing: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +244,7 @@ def test_what_was_finished_is_kept_and_the_rest_is_made(
         run_study(replace(plan, seed=2), tmp_path, backend=TORCH, resume=True)
 
 
+@pytest.mark.slow
 def test_24_runs_end_to_end_in_two_processes(tmp_path: Path) -> None:
     plan = RealStudyPlan.smoke(steps=120, rows=8, length=24, device="cpu")
     result = run_study(plan, tmp_path, backend=TORCH, jobs=2)

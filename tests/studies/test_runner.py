@@ -175,6 +175,7 @@ def test_resume_refuses_a_study_from_before_there_were_versions(tmp_path: Path) 
         simulate_study(TINY, tmp_path, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--jobs", jobs, "--steps", "1000", "--repetitions", "6"]
@@ -201,6 +202,7 @@ def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> No
     assert contents(tmp_path) == contents(uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_plugin_s_fault_reaches_the_worker_processes(tmp_path: Path) -> None:
     plugin = tmp_path / "my_fault.py"
     plugin.write_text(PLUGIN)

@@ -115,6 +115,7 @@ def test_one_study_alone_has_the_tables_it_always_had(studies: dict[str, Evaluat
     assert not any("study" in table.frame for table in alone if table.name != "headline")
 
 
+@pytest.mark.slow
 def test_rows_about_the_same_are_neighbours(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
     order = ["r_metric", "loss_spike", "grad_norm", "robust_z"]
     for name in ("table_3_detectors", "table_3b_strict", "table_3c_budget", "table_3d_required_lead"):
@@ -210,6 +211,7 @@ def test_the_ledger_has_a_row_a_study(tables: dict[str, Table], studies: dict[st
     assert rows["weight of λ", "–", "all"] == 0.1
 
 
+@pytest.mark.slow
 def test_tables_of_real_runs_follow_and_need_a_real_study(
     tables: dict[str, Table], studies: dict[str, Evaluator]
 ) -> None:
@@ -233,6 +235,7 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
     assert {*own, *ratio} <= alone["real"] and not alone["real"] & {*pair}
 
 
+@pytest.mark.slow
 def test_one_protocol_alone_leaves_rows_and_columns_out(studies: dict[str, Evaluator]) -> None:
     tables = {table.name: table for table in build_tables(studies, "strict")}
     assert {row["protocol"] for row in tables["table_8_claims"].rows} == {"strict", "–"}
@@ -341,6 +344,7 @@ def test_weights_are_within_their_intervals(tables: dict[str, Table], studies: d
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None:
     bars = {study: ablation.bars(ev) for study, ev in studies.items()}
     shown = {study: lead_times.select(ev) for study, ev in studies.items()}
@@ -358,6 +362,7 @@ def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None
         assert figure.get_figheight() <= 9.5
 
 
+@pytest.mark.slow
 def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
     drawings = {drawing.name: drawing for drawing in draw_figures(Inputs(studies))}
     assert list(drawings) == [
@@ -401,6 +406,7 @@ def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], m
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
     main = importlib.import_module("generate_paper_tables").main
@@ -439,6 +445,7 @@ def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Tabl
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module("generate_all_figures")

@@ -205,6 +205,7 @@ def test_without_the_r_metric_its_cells_say_why(main, tmp_path, capsys):
     assert "not asked for" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_real_logs_of_one_seed(main, real_logs, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "50"]
     assert main(["--logs", str(real_logs[0].parent), *out, "--detectors", *DETECTORS]) == 0

@@ -63,6 +63,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RecordedRun]
     return {run.name: run for run in record_group(fresh_run, Plan(), [*FORKS, TWIN], folder, make_monitor=monitor)}
 
 
+@pytest.mark.slow
 def test_every_log_is_whole_and_says_how_the_run_ended(recorded: dict[str, RecordedRun]) -> None:
     assert [*recorded] == ["twin", "broken", "slower"]
     assert {path.name for path in recorded["twin"].log.parent.iterdir()} == {
@@ -98,6 +99,7 @@ def test_the_held_out_losses_of_run_and_twin_stand_in_the_log(recorded: dict[str
     assert held_out["held_out"][0] == held_out["twin"][0] and held_out["held_out"][-1] != held_out["twin"][-1]
 
 
+@pytest.mark.slow
 def test_a_twin_that_nobody_asked_for_leaves_no_log(recorded: dict[str, RecordedRun], tmp_path: Path) -> None:
     monitor = partial(monitor_of, hardware=False)
     (broken,) = record_group(fresh_run, Plan(), FORKS[:1], tmp_path, make_monitor=monitor)

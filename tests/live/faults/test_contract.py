@@ -73,6 +73,7 @@ def _hooks(parameter: Tensor) -> list[list[Any]]:
     return [list(table or ()) for table in tables]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "severity"), EVERY)
 def test_a_run_that_is_left_has_nothing_of_the_fault_on_it(
     make_run: MAKE, twin_of: MAKE, name: str, severity: str
@@ -91,6 +92,7 @@ def test_a_run_that_is_left_has_nothing_of_the_fault_on_it(
     assert same_bits(trained(run, 1).state_dict(), trained(heir, 1).state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "severity"), EVERY)
 def test_the_twin_is_untouched(make_run: MAKE, twin_of: MAKE, name: str, severity: str) -> None:
     """Even one that trains in the same process while the fault is on."""
@@ -106,6 +108,7 @@ def test_the_twin_is_untouched(make_run: MAKE, twin_of: MAKE, name: str, severit
         assert same_bits(run.state_dict(), twin.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_a_fault_does_something_to_the_training_or_is_known_not_to(make_run: MAKE, name: str) -> None:
     ailing = {"incubation_steps": 2.0} if name in LOSES_A_WORKER else {}
@@ -117,6 +120,7 @@ def test_a_fault_does_something_to_the_training_or_is_known_not_to(make_run: MAK
     assert same_bits(run.model.state_dict(), calm.model.state_dict()) == (name in TIMING_ONLY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "severity"), EVERY)
 def test_the_same_seed_gives_the_same_bits(make_run: MAKE, name: str, severity: str) -> None:
     states, told = [], []
@@ -143,6 +147,7 @@ def test_what_is_noted_can_be_written_down(make_run: MAKE, name: str) -> None:
         assert HEALTHY_STEPS < note.get("step", run.step) <= run.step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(FAULTS))
 @pytest.mark.parametrize("moment", ["between steps", "within a step"])
 def test_it_is_gone_after_an_exception_too(make_run: MAKE, name: str, moment: str) -> None:

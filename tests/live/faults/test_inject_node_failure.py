@@ -118,6 +118,7 @@ def test_the_ailing_worker_reports_and_slows_about_as_often_as_in_the_simulation
     assert sum(slept) / len(slept) == pytest.approx(4.0 * 0.02, rel=0.15)
 
 
+@pytest.mark.slow
 def test_which_worker_and_when_depend_on_the_seed_alone(make_run: Callable[..., LiveRun], slept: list[float]) -> None:
     deaths = []
     for seed in (1, 1, 2, 3, 4):

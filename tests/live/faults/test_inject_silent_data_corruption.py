@@ -551,6 +551,7 @@ def test_wrong_parameters_are_the_users_error(parameters: dict[str, Any], messag
         _flip(**parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["weight", "gradient", "activation", "matmul", "optimizer"])
 @pytest.mark.parametrize("persistence", ["transient", "recurring", "permanent"])
 def test_the_twin_is_untouched(make_run: MAKE, twin_of: MAKE, target: str, persistence: str) -> None:

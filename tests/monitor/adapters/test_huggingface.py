@@ -171,6 +171,7 @@ def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> No
 # -- resume -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [True, "checkpoint-4"])
 def test_a_resumed_training_writes_the_log_of_one_never_interrupted(
     said: bool | str, tmp_path: Path, trainer_of: Callable[..., Trainer]
@@ -194,6 +195,7 @@ def test_a_resumed_training_writes_the_log_of_one_never_interrupted(
     assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["run.jsonl", "whole.jsonl"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_place_is_named(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
     log, out = tmp_path / "run.jsonl", tmp_path / "out"
     trainer_of(RMetricCallback(log=log, hardware=False), save_strategy="steps", save_steps=4).train()
@@ -203,6 +205,7 @@ def test_a_checkpoint_of_another_place_is_named(tmp_path: Path, trainer_of: Call
     assert read_run(log).observations.step.tolist() == list(range(1, 9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "garbage"])
 def test_without_a_state_the_steps_go_on_and_the_user_is_told(
     damage: str, tmp_path: Path, trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
@@ -227,6 +230,7 @@ def test_without_a_state_the_steps_go_on_and_the_user_is_told(
 # -- no harm ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_veto_skips_the_update(sync: bool, trainer_of: Callable[..., Trainer]) -> None:
     callback = RMetricCallback(hardware=False, sync=sync)
@@ -239,6 +243,7 @@ def test_a_veto_skips_the_update(sync: bool, trainer_of: Callable[..., Trainer])
     assert callback.monitor.alerts["numerics"] == 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_valid_log_and_the_next_training_its_own(
     tmp_path: Path, trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
 ) -> None:

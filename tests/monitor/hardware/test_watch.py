@@ -15,6 +15,7 @@ import pytest
 
 from rmetric.monitor.hardware import HardwareReport, HardwareSource, HardwareUnavailable, HardwareWatch, KernelLogSource
 from rmetric.monitor.hardware.watch import QUEUE_LENGTH
+from rmetric.twins import close_hardware_watch
 from tests.monitor.hardware.fake_nvml import FakeGpu, FakeNvml
 
 LOST = HardwareReport("Faulty GPU", "fatal", 0, "Xid 79", identity="lost 0000:65:00")
@@ -65,6 +66,12 @@ class Clock:
 
 def by_hand(*sources: HardwareSource, clock: Callable[[], float] = time.monotonic) -> HardwareWatch:
     return HardwareWatch(sources, interval_s=None, clock=clock)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_watch_of_other_tests() -> None:
+    """Recorded runs share one watch a process, which earlier tests may have left open."""
+    close_hardware_watch()
 
 
 def polling_threads() -> list[threading.Thread]:

@@ -205,6 +205,7 @@ def test_off_by_default(tmp_path: Path) -> None:
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [4, 5, 6])
 def test_a_fork_goes_on_exactly(tmp_path: Path, at: int) -> None:
     """Right before a sampled step (5), right after one (6), and in between."""
@@ -315,6 +316,7 @@ def test_auto_takes_what_the_model_has() -> None:
     assert names[plain] == ("update", "update_alignment", "gradient_alignment")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["auto", "update", ("update", "qk_spectral")])
 def test_the_monitor_takes_a_choice(tmp_path: Path, mechanism: Any) -> None:
     run = run_of("tiny-llama", rows=2, length=4)

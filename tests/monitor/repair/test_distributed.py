@@ -9,7 +9,10 @@ import torch.distributed as dist
 
 from tests.live.processes import run_processes
 
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +24,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [process.found for process in ended]
 
 
+@pytest.mark.slow
 def test_a_healthy_run_is_left_alone(found: list[dict[str, Any]]) -> None:
     for process in found:
         assert [repair for repair in process["healthy"]["repairs"] if repair[2] != "agrees"] == []

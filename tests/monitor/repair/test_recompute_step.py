@@ -37,6 +37,7 @@ def unsupervised(steps: int, **options: Any) -> list[torch.Tensor]:
 # -- repaired to the last bit -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "flip"), HARMFUL)
 def test_a_repaired_run_is_its_twin_to_the_last_bit(model: str, flip: dict[str, Any]) -> None:
     twin = make_live_run(model, workers=2)
@@ -314,6 +315,7 @@ def test_under_autocast_and_a_gradient_scaler(precision: torch.dtype) -> None:
     assert scale == scale_after
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_with_torch_compile() -> None:
     toy = Toy(dropout=0.2)

@@ -65,6 +65,7 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("getpass.getpass", refuse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "exit_code"), [("EXPERIMENT_SUCCESS", 0), ("EXPERIMENT_FAILURE", 1), ("", 1)])
 @pytest.mark.usefixtures("no_account")
 def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ TABLES = ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_
 FILES = {*TABLES, "figure_6_reliability", "figure_7_confusion", "captions"}
 
 
+@pytest.mark.slow
 def test_the_command_writes_tables_figures_and_captions(
     logs: Path, model: RiskModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_tables_of_an_evaluator_are_by_the_shipped_model(study: Study) -> None:
     assert tables_of(apart)[1].rows == built[1].rows
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_twice(judged: Judged) -> None:
     for draw in (draw_reliability, draw_confusion):
         first, again = draw(judged), draw(judged)
@@ -63,6 +65,7 @@ def test_figures_are_the_same_bytes_twice(judged: Judged) -> None:
         assert "not fitted to" in first.caption
 
 
+@pytest.mark.slow
 def test_a_study_without_alerts_or_failures_is_drawn_all_the_same(model: RiskModel) -> None:
     runs = [build_run(range(1, 60), seed=seed, columns={"training_loss": np.full(59, 2.0)}) for seed in (2, 4)]
     silent = Judged.of(Study(Path("made"), runs), model, make_detector("robust_z"), jobs=1, draws=20)

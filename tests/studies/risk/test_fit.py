@@ -19,6 +19,7 @@ from tests.evaluation.builders import build_run
 from tests.helpers import healthy_observations
 
 
+@pytest.mark.slow
 def test_the_score_half_is_not_looked_at(study: Study, model: RiskModel) -> None:
     seen = halves(study.runs).fit.tolist()
     spoilt = [
@@ -79,6 +80,7 @@ def test_too_little_is_told_in_one_line(runs: list, message: str) -> None:
         fitting.fit(Study(Path("made"), runs), make_detector("robust_z"))
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_same_bytes_as_the_call(
     logs: Path, model: RiskModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

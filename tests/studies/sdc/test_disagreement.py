@@ -101,6 +101,7 @@ def test_one_worker_has_nobody_to_disagree_with() -> None:
     assert watch.last.reason == TOO_FEW
 
 
+@pytest.mark.slow
 def test_processes_find_the_one_whose_payload_was_changed(tmp_path: Path) -> None:
     ended = run_processes(scenarios.__name__, "payload", tmp_path, processes=3)
     assert [process.errors for process in ended if process.code] == []

@@ -81,6 +81,7 @@ def test_what_did_harm_is_repaired_to_the_last_bit(result: CampaignResult) -> No
     assert result.twin.repairs == 0
 
 
+@pytest.mark.slow
 def test_the_same_campaign_gives_the_same_logs(result: CampaignResult, tmp_path: Path) -> None:
     CAMPAIGN.save(tmp_path / "campaign.json")
     again = run_campaign(Campaign.load(tmp_path / "campaign.json"), tmp_path, policy=repair_policy)
@@ -109,6 +110,7 @@ def test_without_a_policy_nothing_is_tried_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["injection_0000.jsonl", "twin.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "top"), [("bfloat16", 14), ("float16", 14)])
 def test_products_of_16_bit_numbers_are_hit_under_autocast(tmp_path: Path, dtype: str, top: int) -> None:
     settings = replace(SETTINGS, dtype=dtype, window=5)
