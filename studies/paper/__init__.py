@@ -1,1 +1,1 @@
-"""TODO paper."""
+"""The study of the paper: 720 simulated runs, tables and figures."""

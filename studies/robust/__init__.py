@@ -1,1 +1,1 @@
-"""TODO robust."""
+"""The robust R-Metric: fitted to real runs, and tried on runs unlike them."""
