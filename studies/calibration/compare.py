@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from studies.calibration import figure as simulated_vs_real
     from studies.calibration.comparison import compare, tables, with_detectors
 
-    studies = {world: load_study(getattr(args, world), args.jobs) for world in ("simulated", "real")}
+    studies = {backend: load_study(getattr(args, backend), args.jobs) for backend in ("simulated", "real")}
     for study in studies.values():
         for warning in study.warnings():
             print(f"warning: {warning}", file=sys.stderr)
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not args.no_detectors:
         cache, names = args.cache or out / "cache", list(dict.fromkeys(args.detectors)) or None
         options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap}
-        both = (Evaluator.of(study, names, cache=cache / world, **options) for world, study in studies.items())
+        both = (Evaluator.of(study, names, cache=cache / backend, **options) for backend, study in studies.items())
         comparison = with_detectors(comparison, *both)
     for table in tables(comparison):
         write(table, out)

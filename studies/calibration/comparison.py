@@ -152,7 +152,7 @@ def _pooled(noise: Sequence[Floats], statistic) -> Score:  # type: ignore[no-unt
 
 
 def compare_faults(simulated: Sequence[Run], real: Sequence[Run]) -> list[Compared]:
-    """Outcomes of the runs, by fault and severity, where both worlds have some."""
+    """Outcomes of the runs, by fault and severity, where both kinds of study have some."""
     ours, theirs = _outcomes(simulated), _outcomes(real)
     rows = []
     for key in (key for key in ours if key in theirs):
@@ -203,7 +203,7 @@ def _incubation(outcomes: Outcomes) -> Score:
 
 
 def compare_detectors(simulated: Evaluator, real: Evaluator) -> list[Compared]:
-    """Strict F1 on each world's score half, at thresholds fitted to the budget on its fit half; best real one first."""
+    """Strict F1 on each study's score half, at thresholds fitted to the budget on its fit half; best real one first."""
     ours = {found.name: found.scores["f1"] for found in held_out(simulated)}
     theirs = {found.name: found.scores["f1"] for found in held_out(real)}
     names = [name for name in theirs if name in ours and name not in BOUNDS]
@@ -224,7 +224,7 @@ def rank_correlation(rows: Sequence[Compared]) -> Score:
         return float(np.corrcoef(*ranks)[0, 1])
 
     if len(known) < 3:
-        return Score.undefined("fewer than three detectors have a score in both worlds")
+        return Score.undefined("fewer than three detectors have a score in both studies")
     found = over_runs(known, correlation, len(known))
     return Score(found.value, found.low, found.high) if found else Score.undefined("all scores are equal")
 
@@ -316,7 +316,7 @@ def faults(comparison: Comparison) -> Part:
 @table(
     "table_15c_simulated_vs_real_detectors",
     "Simulated against real, detectors",
-    "Strict F1 on the score half of each world, at the threshold that keeps one false alarm per 10,000 healthy steps "
+    "Strict F1 on the score half of each study, at the threshold that keeps one false alarm per 10,000 healthy steps "
     f"on its fit half; the best real one first. {RUNS}",
     [Column("detector", "Detector"), *_pairs("", 3)],
     needs=_compared,

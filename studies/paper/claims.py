@@ -49,7 +49,7 @@ class Claim:
     """Under the strict protocol."""
     command: str = TABLES
     remark: str = ""
-    world: str = ""
+    backend: str = ""
     """``simulated`` or ``real``, if it is about such runs alone."""
 
     def values(self) -> dict[str, Value]:
@@ -126,10 +126,10 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
     simulation = Claim("F1 in simulation", "0.973", PAPER, None, paper["f1"], strict["f1"], remark="Table 3")
     if backend_of(ev.study) == REAL:
         nothing = Score.undefined("these logs are of real runs")
-        yield replace(simulation, ours=nothing, ours_paper=None, ours_strict=None, world=SIMULATED)
-        yield replace(simulation, claim="F1 in real runs", paper="1.00", remark=f"Table 3; {THEIR_RUNS}", world=REAL)
+        yield replace(simulation, ours=nothing, ours_paper=None, ours_strict=None, backend=SIMULATED)
+        yield replace(simulation, claim="F1 in real runs", paper="1.00", remark=f"Table 3; {THEIR_RUNS}", backend=REAL)
     else:
-        yield replace(simulation, world=SIMULATED)
+        yield replace(simulation, backend=SIMULATED)
         yield _real_runs(live)
     yield Claim("mean lead (steps)", "255", PAPER, None, paper["mean_lead"], strict["mean_lead"], remark="Table 3")
     yield Claim(
@@ -164,13 +164,13 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
         live.overhead_pct,
         command=BENCHMARK,
         remark=f"of a step, on {live.overhead['machine']}" if "machine" in live.overhead else "",
-        world=REAL,
+        backend=REAL,
     )
 
 
 def _real_runs(live: LiveResults) -> Claim:
     if not live.case_study:
-        return Claim("F1 in real runs", "1.00", PAPER, Score.undefined(FIRST), command=CASE_STUDY, world=REAL)
+        return Claim("F1 in real runs", "1.00", PAPER, Score.undefined(FIRST), command=CASE_STUDY, backend=REAL)
     return Claim(
         "F1 in real runs",
         "1.00",
@@ -180,7 +180,7 @@ def _real_runs(live: LiveResults) -> Claim:
         live.score(REFERENCE, "strict", "f1"),
         command=CASE_STUDY,
         remark=f"{live.made_on}; {THEIR_RUNS}",
-        world=REAL,
+        backend=REAL,
     )
 
 
@@ -260,7 +260,7 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
     )
     for claim, paper, key, remark in theirs:
         ours, said = live.planned(key), remark if small else ""
-        yield Claim(claim, paper, FILES, ours, command=CASE_STUDY, remark=said, world=REAL)
+        yield Claim(claim, paper, FILES, ours, command=CASE_STUDY, remark=said, backend=REAL)
     spike = live.injected("LR_SPIKE")
     known = spike.get("parameters") or {}
     told: Value = Score.undefined("the case study had no LR_SPIKE" if live.case_study else FIRST)
@@ -273,10 +273,10 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
         told,
         command=CASE_STUDY,
         remark="here the step is drawn from the seed, on no grid of evaluations; --fault-step 400 gives theirs",
-        world=REAL,
+        backend=REAL,
     )
     every = live.planned("eval_every")
-    yield Claim("case study: steps between evaluations", "20", FILES, every, command=CASE_STUDY, world=REAL)
+    yield Claim("case study: steps between evaluations", "20", FILES, every, command=CASE_STUDY, backend=REAL)
     yield Claim(
         "case study: validation losses in the mean of ΔL",
         "10",
@@ -284,7 +284,7 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
         _default(ValidationDrift, "window"),
         command="rmetric/signals.py",
         remark="here as in the simulated study, and signed; they take the absolute value in the case study",
-        world=REAL,
+        backend=REAL,
     )
 
 
@@ -317,13 +317,13 @@ class Book:
 
     ev: Evaluator
     live: LiveResults
-    worlds: tuple[str, ...]
+    backends: tuple[str, ...]
     """Of all studies of the table: a claim about real runs is not asked of simulated ones beside them."""
 
 
 def _books(inputs: Inputs) -> Mapping[str, Book]:
-    worlds = tuple(backend_of(ev.study) or "" for ev in inputs.studies.values())
-    return {study: Book(ev, inputs.live, worlds) for study, ev in inputs.studies.items()}
+    backends = tuple(backend_of(ev.study) or "" for ev in inputs.studies.values())
+    return {study: Book(ev, inputs.live, backends) for study, ev in inputs.studies.items()}
 
 
 @table(
@@ -358,7 +358,7 @@ def claims(book: Book) -> Part:
             "remark": claim.remark or None,
         }
         for claim in ledger(book.ev, book.live)
-        if claim.world in ("", own) or claim.world not in book.worlds
+        if claim.backend in ("", own) or claim.backend not in book.backends
         for protocol, value in claim.values().items()
     ]
     return Part(rows, captions.facts(book.ev))
