@@ -20,8 +20,7 @@ from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, file_name_part
 from rmetric.files import write_atomically
-from rmetric.simulation import MAX_STEPS, RunSpec, TrainingSimulator
-from studies.paper.run import run_batch
+from rmetric.simulation import MAX_STEPS, RunSpec, TrainingSimulator, run_batch
 
 __all__ = ["TrainingSimulator", "main"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.simulation import run_batch
 from studies.paper.plan import StudyPlan
-from studies.paper.run import run_batch
 
 SAMPLE = Path(__file__).resolve().parent.parent / "logs_FULL_METRIC" / "sample"
 LOGS = sorted(SAMPLE.glob("*.jsonl"))

@@ -29,7 +29,7 @@ def test_no_part_of_the_base_imports_a_heavy_library(module: str) -> None:
 
 def test_simulating_and_logging_a_run_imports_no_heavy_library() -> None:
     code = (
-        "from studies.paper.run import run_batch\n"
+        "from rmetric.simulation import run_batch\n"
         "from rmetric.simulation import RunSpec\n"
         "log, = run_batch([RunSpec(architecture='mistral-7b', steps=400)])\n"
         "assert log.records == 40"

@@ -5,7 +5,7 @@ From a specification to a log: :mod:`~rmetric.simulation.simulator` (steps), :mo
 """
 
 from rmetric.simulation.healthy import HealthyParameters
-from rmetric.simulation.logbook import RunLog, write_logs
+from rmetric.simulation.logbook import RunLog, judge_traces, run_batch, write_logs
 from rmetric.simulation.parameters import SimulationParameters
 from rmetric.simulation.simulator import Traces, TrainingSimulator
 from rmetric.simulation.spec import MAX_STEPS, SIMULATION_VERSION, RunSpec
@@ -19,5 +19,7 @@ __all__ = [
     "SimulationParameters",
     "Traces",
     "TrainingSimulator",
+    "judge_traces",
+    "run_batch",
     "write_logs",
 ]

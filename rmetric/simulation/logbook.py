@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector, StreamingDetector, first_alert, online_detectors
+from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.faults import NO_FAULT
 from rmetric.log_writer import SCHEMA_VERSION, encode_event, encode_metrics, terminal_event, to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Event, Observations
-from rmetric.simulation.simulator import Traces
+from rmetric.simulation.simulator import Traces, TrainingSimulator
 from rmetric.simulation.spec import RunSpec
 from rmetric.simulation.summary import RunRecords, summarise
 
 USD_PER_ACCELERATOR_HOUR = 2.50
 """Price in the paper."""
-
-
-class RunEnd(Protocol):
-    """The end of a run, as :class:`rmetric.evaluation.ground_truth.Outcome` states it."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def failure_step(self) -> int | None: ...
-    @property
-    def reason(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -41,14 +31,14 @@ class RunLog:
     name: str
     """File name without its ending."""
     content: bytes
-    outcome: RunEnd
+    outcome: Outcome
     onset: int | None
     alerts: dict[str, int]
     """Detector → step of its first alert."""
     records: int
 
 
-def write_logs(traces: Traces, outcomes: Sequence[RunEnd]) -> list[RunLog]:
+def write_logs(traces: Traces, outcomes: Sequence[Outcome]) -> list[RunLog]:
     """The logs of a batch. A log ends where its run fails: what a failed run would still do is of no use to anybody."""
     detectors = online_detectors()
     ends = [outcome.failure_step or spec.steps for outcome, spec in zip(outcomes, traces.specs, strict=True)]
@@ -60,7 +50,7 @@ def write_logs(traces: Traces, outcomes: Sequence[RunEnd]) -> list[RunLog]:
 
 
 def _log(
-    traces: Traces, row: int, outcome: RunEnd, records: RunRecords, detectors: Mapping[str, StreamingDetector]
+    traces: Traces, row: int, outcome: Outcome, records: RunRecords, detectors: Mapping[str, StreamingDetector]
 ) -> RunLog:
     spec, onset, observations = traces.specs[row], traces.onset[row], records.observations
     verdicts, alerts = _consult(observations, detectors)
@@ -123,7 +113,7 @@ def _fault_events(spec: RunSpec, onset: int | None, cleared: int | None, end: in
 
 
 def _states(
-    traces: Traces, row: int, outcome: RunEnd, records: RunRecords, alerts: Mapping[str, int]
+    traces: Traces, row: int, outcome: Outcome, records: RunRecords, alerts: Mapping[str, int]
 ) -> dict[str, Sequence[Any]]:
     """The fault state under the authors' names, one value a record; what concerns experts only where there are any."""
     spec, reported, step = traces.specs[row], records.reported, records.observations.step
@@ -187,3 +177,21 @@ def _config(spec: RunSpec, onset: int | None, detectors: Mapping[str, StreamingD
         },
         "alert_thresholds": {name: detector.threshold for name, detector in detectors.items()},
     }
+
+
+def run_batch(specs: Sequence[RunSpec]) -> list[RunLog]:
+    """Simulate runs of one architecture, judge each against its twin, and write their logs (in memory)."""
+    traces = TrainingSimulator().simulate(specs)
+    return write_logs(traces, judge_traces(traces))
+
+
+def judge_traces(traces: Traces) -> list[Outcome]:
+    """Outcome of each run of a batch, by the rule of the ground truth."""
+    steps = np.arange(1, traces.held_out.shape[1] + 1)
+    return judge_runs(
+        excess(traces.held_out, traces.twin_held_out),
+        steps,
+        non_finite_step=traces.non_finite_step,
+        worker_lost_step=traces.worker_lost_step,
+        faulty=[not spec.is_control for spec in traces.specs],
+    )

@@ -6,37 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from joblib import Parallel, delayed
 
-from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.files import write_atomically
 from rmetric.registry import load_plugin
-from rmetric.simulation import SIMULATION_VERSION, RunLog, RunSpec, Traces, TrainingSimulator, write_logs
+from rmetric.simulation import SIMULATION_VERSION, RunSpec, run_batch
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS
 from studies.paper.plan import StudyPlan
 from studies.runner import Backend, Finished, StudyResult, run_study
 
 BATCH_RUNS = 60
 """Runs simulated together: enough to be fast, few enough to keep memory constant."""
-
-
-def run_batch(specs: Sequence[RunSpec]) -> list[RunLog]:
-    """Simulate runs of one architecture, judge each against its twin, and write their logs (in memory)."""
-    traces = TrainingSimulator().simulate(specs)
-    return write_logs(traces, judge_traces(traces))
-
-
-def judge_traces(traces: Traces) -> list[Outcome]:
-    """Outcome of each run of a batch, by the rule of the ground truth."""
-    steps = np.arange(1, traces.held_out.shape[1] + 1)
-    return judge_runs(
-        excess(traces.held_out, traces.twin_held_out),
-        steps,
-        non_finite_step=traces.non_finite_step,
-        worker_lost_step=traces.worker_lost_step,
-        faulty=[not spec.is_control for spec in traces.specs],
-    )
 
 
 def simulate_all(

@@ -13,10 +13,9 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, NEVER, Fault, Processes
 from rmetric.faults.processes import Response
-from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, simulator
+from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, judge_traces, simulator
 from rmetric.simulation.healthy import healthy_processes
 from rmetric.streams import RunStreams
-from studies.paper.run import judge_traces
 
 MOE = "gpt-4-moe"
 NAMES = list(FAULTS)

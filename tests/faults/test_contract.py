@@ -22,9 +22,8 @@ from rmetric.faults import (
     make_fault,
     register_fault,
 )
-from rmetric.simulation import RunSpec, SimulationParameters, TrainingSimulator
+from rmetric.simulation import RunSpec, SimulationParameters, TrainingSimulator, run_batch
 from rmetric.streams import RunStreams
-from studies.paper.run import run_batch
 from tests.faults.common import MOE, NAMES, between, disturbed, pair, response, snapshot, undisturbed
 from tests.helpers import records_of
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmetric.simulation import RunSpec
-from studies.paper.run import run_batch
+from rmetric.simulation import RunSpec, run_batch
 from tests.faults.common import MOE, pair
 from tests.helpers import records_of
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rmetric.faults import HardwareEvent, make_fault
-from rmetric.simulation import RunSpec
-from studies.paper.run import run_batch
+from rmetric.simulation import RunSpec, run_batch
 from tests.faults.common import disturbed, pair, undisturbed
 from tests.helpers import lines_of
 

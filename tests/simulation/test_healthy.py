@@ -8,13 +8,12 @@ import pytest
 from scipy import stats
 
 from rmetric.architectures import ARCHITECTURES
-from rmetric.simulation import RunSpec, Traces, TrainingSimulator
+from rmetric.simulation import RunSpec, Traces, TrainingSimulator, judge_traces
 from rmetric.simulation.dynamics import Excess
 from rmetric.simulation.gradients import worker_norms
 from rmetric.simulation.healthy import expected_loss, healthy_processes, learning_rate_rel
 from rmetric.simulation.simulator import undisturbed
 from rmetric.streams import RunStreams
-from studies.paper.run import judge_traces
 from tests.simulation.made_up import MADE_UP
 
 P = MADE_UP.healthy

@@ -25,8 +25,7 @@ from rmetric.log_writer import to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
 from rmetric.signals import HardwareFailureRate, ValidationDrift
-from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, write_logs
-from studies.paper.run import judge_traces
+from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, judge_traces, write_logs
 from tests.helpers import lines_of
 
 pytestmark = pytest.mark.usefixtures("made_up_parameters")
@@ -188,7 +187,7 @@ def test_the_config_says_all_that_the_run_hangs_on(study: list[Made]) -> None:
 def test_nothing_hangs_on_clock_path_host_or_process(tmp_path: Path) -> None:
     program = (
         "import hashlib\n"
-        "from studies.paper.run import run_batch\n"
+        "from rmetric.simulation import run_batch\n"
         "from rmetric.simulation import RunSpec\n"
         "faults = ('LR_SPIKE', 'NODE_FAILURE', 'NONE')\n"
         "specs = [RunSpec(architecture='gpt-4-moe', fault=fault, seed=3, steps=400) for fault in faults]\n"

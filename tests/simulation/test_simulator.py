@@ -9,9 +9,8 @@ from scipy import stats
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.faults import FAULTS, Fault, Processes, register_fault
-from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator
+from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, run_batch
 from rmetric.streams import RunStreams
-from studies.paper.run import run_batch
 from tests.helpers import bits, lines_of
 
 pytestmark = pytest.mark.usefixtures("made_up_parameters")

@@ -9,11 +9,10 @@ import pytest
 
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
-from rmetric.simulation import RunSpec, TrainingSimulator, write_logs
+from rmetric.simulation import RunSpec, TrainingSimulator, judge_traces, write_logs
 from studies.calibration import figure as picture
 from studies.calibration.compare import main
 from studies.calibration.comparison import Compared, Comparison, compare, rank_correlation, tables
-from studies.paper.run import judge_traces
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")
 

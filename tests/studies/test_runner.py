@@ -16,8 +16,9 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
+from rmetric.simulation import run_batch
 from studies.paper.plan import StudyPlan
-from studies.paper.run import run_batch, simulate_study
+from studies.paper.run import simulate_study
 from studies.runner import MANIFEST
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,8 +25,7 @@ from rmetric.log_reader import assemble, chunks
 from rmetric.metric import RValue
 from rmetric.records import Run
 from rmetric.reporting import style
-from rmetric.simulation import RunSpec
-from studies.paper.run import run_batch
+from rmetric.simulation import RunSpec, run_batch
 
 
 @dataclass(frozen=True)
