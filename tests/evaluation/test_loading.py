@@ -172,7 +172,8 @@ def test_the_text_of_a_plugin_counts_and_ours_does_not(logs, tmp_path, clean_reg
         study = load_study(logs, jobs=1)
         return score_study(study, {"constant": make_detector("constant")}, cache=tmp_path, jobs=1)["constant"][0]
 
-    assert [score(1.0), score(2.0)] == [1.0, 2.0]
+    # Of another length: Python takes its compiled file for a source of the same second and length.
+    assert [score(1.0), score(12.5)] == [1.0, 12.5]
     assert foreign_code(type(make_detector("constant")))
     assert not any(foreign_code(type(make_detector(name))) for name in ("r_metric", "isolation_forest", "qk_entropy"))
 
