@@ -1,7 +1,8 @@
-"""Write output files so that each appears under its name whole or not at all, whatever kills the process."""
+"""Files: written so that each appears under its name whole or not at all, and their checksums."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,3 +43,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     with written_aside(path, forced=False) as file:
         file.write(content)
+
+
+def checksum(path: str | Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

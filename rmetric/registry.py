@@ -18,7 +18,7 @@ _VALID_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class Registry(Generic[T]):
-    """Names in the order of registration; a duplicate raises, an unknown name is answered with the nearest one.
+    """Names in the order of registration or of :meth:`sort`; a duplicate raises, an unknown one is told the nearest.
 
     >>> fruit = Registry[int]("fruit")
     >>> _ = fruit.add("apple", 1)
@@ -55,7 +55,7 @@ class Registry(Generic[T]):
         return iter(self._items)
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Names and things, in the order of registration."""
+        """Names and things, in their order."""
         return iter(tuple(self._items.items()))
 
     def __len__(self) -> int:

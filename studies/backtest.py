@@ -10,7 +10,6 @@ number that a table had and has no longer is reported. The exit status is 1 if a
 from __future__ import annotations
 
 import csv
-import hashlib
 import re
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from rmetric.cli import Parser, script
 from rmetric.errors import UserError
+from rmetric.files import checksum
 
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 
@@ -30,7 +30,7 @@ def different_logs(old: Path, new: Path) -> list[str]:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("run_*.jsonl")}
+    return {path.name: checksum(path) for path in folder.glob("run_*.jsonl")}
 
 
 def missing_numbers(old: Path, new: Path) -> dict[str, Counter[str]]:

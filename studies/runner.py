@@ -19,10 +19,9 @@ from tqdm import tqdm
 
 from rmetric import __version__
 from rmetric.errors import UserError
-from rmetric.files import write_atomically
+from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import TERMINAL_EVENTS
-from rmetric.simulation import RunLog
 from rmetric.versions import content_checksums
 
 MANIFEST = "manifest.json"
@@ -71,13 +70,10 @@ class Finished:
     outcome: str
     failure_step: int | None
 
-    @classmethod
-    def of(cls, log: RunLog) -> Finished:
-        """Entry of a log that was just made."""
-        digest = hashlib.sha256(log.content).hexdigest()
-        return cls(
-            log.name, digest, len(log.content), log.records, log.outcome.kind, log.outcome.failure_step
-        )  # fmt: skip
+
+def finished_log(name: str, content: bytes, records: int, outcome: str, failure_step: int | None) -> Finished:
+    """Entry of a log with this content."""
+    return Finished(name, hashlib.sha256(content).hexdigest(), len(content), records, outcome, failure_step)
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
         "backend": backend.name,
         "fitted": content_checksums(backend.fitted_files),
         "libraries": {name: version(name) for name in backend.libraries},
-        "plugins": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in plugins},
+        "plugins": {path.name: checksum(path) for path in plugins},
     }
 
 
@@ -227,9 +223,9 @@ def _finished(folder: Path, spec: Spec, listed: dict[str, Any] | None) -> Finish
         content = (folder / f"{spec.experiment_id}.jsonl").read_bytes()
     except FileNotFoundError:
         return None
-    digest = hashlib.sha256(content).hexdigest()
     if listed:
-        return Finished(spec.experiment_id, **listed) if listed["sha256"] == digest else None
+        intact = listed["sha256"] == hashlib.sha256(content).hexdigest()
+        return Finished(spec.experiment_id, **listed) if intact else None
     lines = content.splitlines()
     try:
         config, end = json.loads(lines[0])["config"], json.loads(lines[-1])
@@ -238,9 +234,13 @@ def _finished(folder: Path, spec: Spec, listed: dict[str, Any] | None) -> Finish
     if config.get("seed") != spec.seed or end.get("event") not in TERMINAL_EVENTS:
         return None
     failed = end["event"] == "EXPERIMENT_FAILURE"
-    records = sum(line.startswith(b'{"event":"METRICS"') for line in lines)
     outcome = "failed" if failed else end["outcome"]
-    return Finished(spec.experiment_id, digest, len(content), records, outcome, end["step"] if failed else None)
+    return finished_log(spec.experiment_id, content, records_in(content), outcome, end["step"] if failed else None)
+
+
+def records_in(content: bytes) -> int:
+    """Number of METRICS records of a log; its first line is none."""
+    return content.count(b'\n{"event":"METRICS"')
 
 
 def _write_manifest(

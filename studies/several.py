@@ -37,9 +37,3 @@ def pair_of(studies: Mapping[str, Evaluator]) -> tuple[Evaluator, Evaluator] | N
     """The simulated and the real study, if these are the two; ``None`` otherwise."""
     kinds = {backend_of(ev.study): ev for ev in studies.values()}
     return (kinds[SIMULATED], kinds[REAL]) if len(studies) == 2 and {*kinds} == {SIMULATED, REAL} else None
-
-
-def only_real(studies: Mapping[str, Evaluator]) -> Evaluator | None:
-    """The real study, if there is exactly one."""
-    real = [ev for ev in studies.values() if backend_of(ev.study) == REAL]
-    return real[0] if len(real) == 1 else None

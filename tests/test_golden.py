@@ -10,7 +10,6 @@ import pytest
 from tests.golden import FILE, NAMES, TRAINED, entry_of, kept_entries, problem
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_output_is_that_of_the_version(name: str) -> None:
     if name == TRAINED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,12 +86,6 @@ def of_set(path: str | Path, part: str = "") -> list[StoredRun]:
 def read_runs(path: str | Path, part: str = "") -> list[Run]:
     """The runs of one set, as :func:`of_set` chooses them."""
     return [stored.run() for stored in of_set(path, part)]
-
-
-def checksum(path: str | Path) -> str:
-    """SHA-256 of the file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _table(file: Path) -> pa.Table:

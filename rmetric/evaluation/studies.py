@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from tqdm import tqdm
 from rmetric.dataset.sources import find_logs, split_part
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.files import checksum
 from rmetric.log_reader import read_run
 from rmetric.log_writer import to_log_precision
 from rmetric.records import Observations, Run, held
@@ -91,16 +91,16 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
         return _load_data_set(Path(folder), *place)
     paths, note = find_logs(folder)
     runs, checksums, damage = [], [], {}
-    for run, checksum, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
+    for run, sha256, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
         runs.append(run)
-        checksums.append(checksum)
+        checksums.append(sha256)
         if problems:
             damage[run.name] = problems
     return Study(Path(folder), runs, note, checksums, damage)
 
 
 def _load_data_set(name: Path, file: Path, part: str) -> Study:
-    from rmetric.dataset.read import checksum, read_runs  # opening Parquet is of use here alone
+    from rmetric.dataset.read import read_runs  # opening Parquet is of use here alone
 
     runs = read_runs(file, part)
     for run in runs:
@@ -134,9 +134,7 @@ def _read(path: Path) -> tuple[Run, str, list[str]]:
     problems: list[str] = []
     run = read_run(path, lambda line, message: problems.append(f"line {line}: {message}"))
     run.observations = with_drift(run.observations)
-    with open(path, "rb") as file:
-        checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    return run, checksum, problems
+    return run, checksum(path), problems
 
 
 def with_drift(observations: Observations) -> Observations:

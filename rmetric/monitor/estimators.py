@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rmetric.log_writer import SIGNIFICANT_DIGITS
-from rmetric.measurements import MECHANISM, Observation
+from rmetric.measurements import MECHANISM, Observation, in_convention
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
 
@@ -89,7 +89,7 @@ class Estimators:
 
     def validation(self, loss: float) -> None:
         """Take in a new validation loss, nats."""
-        self._validation_loss = loss if math.isfinite(loss) else math.inf
+        self._validation_loss = in_convention(loss)
         self._drift.validation(loss)
 
     def observe(
@@ -132,18 +132,18 @@ class Estimators:
         measured_loss = "training_loss" in numbers.scalars
         norm, non_finite = self._gradient(numbers)
         values = {
-            "training_loss": (loss if math.isfinite(loss) else math.inf) if measured_loss else math.nan,
+            "training_loss": in_convention(numbers.scalars.get("training_loss")),
             "validation_loss": self._validation_loss,
             "learning_rate": learning_rate,
             "grad_norm": norm,
-            "update_rms": _measured(numbers.scalars, "update_rms"),
+            "update_rms": in_convention(numbers.scalars.get("update_rms")),
             "step_time_s": step_time_s,
             "lambda_": self._rate.value,
             "sigma_sq": self._sigma_sq(numbers, norm, dispersion_source),
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
-            "attention_logit_max": _measured({**mechanism, **numbers.scalars}, "attention_logit_max"),
+            "attention_logit_max": in_convention({**mechanism, **numbers.scalars}.get("attention_logit_max")),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
         }
@@ -179,9 +179,3 @@ class Estimators:
 def _at_log_precision(value: float) -> float:
     """Round one number to the log's precision; :func:`rmetric.log_writer.to_log_precision` serves long arrays."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
-
-
-def _measured(scalars: dict[str, float], name: str) -> float:
-    """A scalar in the in-memory convention: NaN if not measured, infinite if not finite."""
-    value = scalars.get(name)
-    return math.nan if value is None else value if math.isfinite(value) else math.inf

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,11 +190,9 @@ def record_fork(
     with resumed(run, snapshot, log, config, make_monitor) as monitor:
         if fault is not None:
             train_with_fault(schedule, run, monitor, truth, fault, details)
-        elif change is not None:
-            with change(run):
-                train_to_end(schedule, run, monitor, truth)
         else:
-            train_to_end(schedule, run, monitor, truth)
+            with nullcontext() if change is None else change(run):
+                train_to_end(schedule, run, monitor, truth)
     return truth
 
 

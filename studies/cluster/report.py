@@ -160,7 +160,7 @@ class Variant:
 
 
 def variants(found: MeasuredWarnings, repair: RepairEffect, job: Job) -> dict[str, Variant]:
-    """What is changed → the rest as it was."""
+    """Name of the changed assumption → model with that change, the rest as it was."""
     base = Variant(job=job, found=found, repair=repair)
 
     def with_job(**changes: float | tuple[float, float]) -> Variant:

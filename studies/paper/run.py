@@ -13,7 +13,7 @@ from rmetric.registry import load_plugin
 from rmetric.simulation import SIMULATION_VERSION, RunSpec, run_batch
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS
 from studies.paper.plan import StudyPlan
-from studies.runner import Backend, Finished, StudyResult, run_study
+from studies.runner import Backend, Finished, StudyResult, finished_log, run_study
 
 BATCH_RUNS = 60
 """Runs simulated together: enough to be fast, few enough to keep memory constant."""
@@ -59,4 +59,6 @@ def _run_batch_into(specs: Sequence[RunSpec], folder: Path, plugins: Sequence[Pa
     logs = run_batch(specs)
     for log in logs:
         write_atomically(folder / f"{log.name}.jsonl", log.content)
-    return [Finished.of(log) for log in logs]
+    return [
+        finished_log(log.name, log.content, log.records, log.outcome.kind, log.outcome.failure_step) for log in logs
+    ]

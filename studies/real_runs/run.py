@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
 from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.disturbances import DISTURBANCES, described
 from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan, groups_of
-from studies.runner import Backend, Finished
+from studies.runner import Backend, Finished, finished_log, records_in
 
 OPTIMIZERS: dict[str, tuple[Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], float]] = {
     "adamw": (torch.optim.AdamW, 1e-3),
@@ -92,9 +91,7 @@ def _config(plan: RealStudyPlan, run: LiveRun, spec: RealSpec, twin: str | None)
 def _finished(recorded: RecordedRun) -> Finished:
     """The entry of a run in the manifest."""
     content, outcome = recorded.log.read_bytes(), recorded.judgement.outcome
-    records = content.count(b'\n{"event":"METRICS"')
-    digest = hashlib.sha256(content).hexdigest()
-    return Finished(recorded.name, digest, len(content), records, outcome.kind, outcome.failure_step)
+    return finished_log(recorded.name, content, records_in(content), outcome.kind, outcome.failure_step)
 
 
 Task = tuple[RealStudyPlan, Sequence[RealSpec], Path, tuple[Path, ...], MakeMonitor]

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rmetric.measurements import in_convention
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
 
@@ -307,8 +308,8 @@ class StepContext:
             step=self.step,
             policy=type(policy).__name__,
             verdict=verdict,
-            loss_before=_plain(self.first.numbers.scalars["training_loss"]),
-            loss_after=_plain(self.loss),
+            loss_before=in_convention(self.first.numbers.scalars["training_loss"]),
+            loss_after=in_convention(self.loss),
             differing=tuple(differing),
             workers=tuple(workers),
             seconds=time.perf_counter() - self._began_s,
@@ -317,8 +318,3 @@ class StepContext:
         )
         self._run.record(repair)
         return repair
-
-
-def _plain(value: float) -> float:
-    """A loss in the in-memory convention: +∞ if it is not finite."""
-    return value if math.isfinite(value) else math.inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
@@ -12,12 +12,11 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.style import Drawing
 from studies.calibration import figure as simulated_vs_real
 from studies.calibration.comparison import compared
-from studies.catalogue import Inputs
+from studies.catalogue import Inputs, real_studies, simulated_and_real
 from studies.cluster import figure as overhead_ratio
 from studies.paper.figures import ablation, concept, curves, failing_run, lead_times, result
 from studies.risk.figures import draw_confusion, draw_reliability
 from studies.risk.tables import judge
-from studies.several import only_real, pair_of
 
 ANY, REAL, BOTH = "a study", "a real study", "a simulated and a real study"
 
@@ -29,24 +28,28 @@ class Request:
     inputs: Inputs
     run: str = ""
     """Name of a log; empty: the typical failing run."""
-    footnote: str = field(init=False)
-    """Line below a figure of the committed sample; empty for whole studies."""
 
-    def __post_init__(self) -> None:
-        notes = (sample_footnote(ev) for ev in self.inputs.studies.values())
-        object.__setattr__(self, "footnote", " ".join(filter(None, notes)))
+    @property
+    def footnote(self) -> str:
+        """Line below a figure of the committed sample; empty for whole studies."""
+        return " ".join(filter(None, (sample_footnote(ev) for ev in self.inputs.studies.values())))
 
     @property
     def real(self) -> Evaluator:
         """The real study, on whose kind of runs the risk model is fitted."""
-        found = only_real(self.inputs.studies)
-        assert found is not None, "checked before anything is drawn"
+        (found,) = real_studies(self.inputs).values()
+        return found
+
+    @property
+    def pair(self) -> tuple[Evaluator, Evaluator]:
+        """The simulated and the real study."""
+        (found,) = simulated_and_real(self.inputs).values()
         return found
 
     def has(self, needs: str) -> bool:
-        """Return whether the studies that a figure needs are there."""
-        studies = self.inputs.studies
-        return needs == ANY or (pair_of(studies) if needs == BOTH else only_real(studies)) is not None
+        """Return whether the studies that a figure needs are there; else :attr:`real` or :attr:`pair` raises."""
+        known = {ANY: 1, REAL: len(real_studies(self.inputs)), BOTH: len(simulated_and_real(self.inputs))}
+        return known[needs] == 1
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,6 @@ class Figure:
     needs: str = ANY
 
 
-def _simulated_vs_real(request: Request) -> Drawing:
-    pair = pair_of(request.inputs.studies)
-    assert pair is not None, "checked before anything is drawn"
-    return simulated_vs_real.draw(compared(*pair))
-
-
 FIGURES = (
     Figure("0", lambda request: result.draw(request.inputs.studies, request.footnote)),
     Figure("1", lambda request: concept.draw()),
@@ -73,7 +70,7 @@ FIGURES = (
     Figure("5", lambda request: ablation.draw(request.inputs.studies, request.footnote)),
     Figure("6", lambda request: draw_reliability(judge(request.real), sample_footnote(request.real)), REAL),
     Figure("7", lambda request: draw_confusion(judge(request.real), sample_footnote(request.real)), REAL),
-    Figure("8", _simulated_vs_real, BOTH),
+    Figure("8", lambda request: simulated_vs_real.draw(compared(*request.pair)), BOTH),
     Figure("9", lambda request: overhead_ratio.draw(request.real, request.inputs.live), REAL),
 )
 """In the order of their numbers. One study, or several side by side: every figure takes either."""

@@ -276,7 +276,7 @@ def _caption(found: Mapping[str, Chosen], studies: int) -> str:
         "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over "
         "their own history; R with the published weights and threshold, recomputed from the log. A value that is not "
         "finite is not drawn.",
-        captions.by_study({study if studies > 1 else "": _account(item) for study, item in found.items()}),
+        captions.by_study({study: _account(item) for study, item in found.items()}),
     ]
     return " ".join(parts)
 

@@ -115,7 +115,7 @@ def _compared_with(ev: Evaluator) -> str:
 
 
 def _bound(ev: Evaluator) -> str:
-    """Number of the failed runs of the score half could have been warned."""
+    """Say how many of the failed runs of the score half could have been warned."""
     counts = oracle(ev)
     chosen = counts.counted & ev.halves.score
     failed, warnable = int((counts.tp + counts.fn)[chosen].sum()), int(counts.tp[chosen].sum())
