@@ -52,18 +52,6 @@ TWIN_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 2.6, "alpha": 0
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column of panels: a run and its twin over a range of steps."""
-
-    title: str
-    watched: Watched
-    twin: Watched | None
-    truth: Truth
-    limits: tuple[float, float]
-    """First and last step."""
-
-
-@dataclass(frozen=True)
 class Chosen:
     """The run of one study, with what a caption says of it."""
 
@@ -82,6 +70,16 @@ class Chosen:
         run, truth, why = chosen
         twin, origin = twin_of(run, ev.study.runs)
         return cls(Watched.of(run), None if twin is None else Watched.of(twin), truth, f"{why} {origin}")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of panels: a run and its twin over a range of steps."""
+
+    title: str
+    chosen: Chosen
+    limits: tuple[float, float]
+    """First and last step."""
 
 
 def draw(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -> Drawing:
@@ -105,28 +103,25 @@ def draw(studies: Mapping[str, Evaluator], name: str = "", footnote: str = "") -
 
 def whole_and_close_up(chosen: Chosen) -> list[Column]:
     """The run from its first step to its last, and around its failure, if it failed after a known onset."""
-    watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
-    whole = (0.0, _last_step(watched, twin, truth))
-    columns = [Column("the whole run; loss: thin training, thick validation", watched, twin, truth, whole)]
-    around = _close_up(truth)
-    return [*columns, Column("around the failure", watched, twin, truth, around)] if around else columns
+    columns = [Column("the whole run; loss: thin training, thick validation", chosen, _whole(chosen))]
+    around = _close_up(chosen.truth)
+    return [*columns, Column("around the failure", chosen, around)] if around else columns
 
 
 def close_ups(found: Mapping[str, Chosen]) -> list[Column]:
     """Every study's run around its failure."""
     columns = []
-    for study, item in found.items():
-        run = item.watched.run
+    for study, chosen in found.items():
+        run = chosen.watched.run
         title = style.broken(f"{study}: {run.model_type}, {run.fault.replace('_', ' ').lower()}", 44)
-        limits = _close_up(item.truth) or (0.0, _last_step(item.watched, item.twin, item.truth))
-        columns.append(Column(title, item.watched, item.twin, item.truth, limits))
+        columns.append(Column(title, chosen, _close_up(chosen.truth) or _whole(chosen)))
     return columns
 
 
 @style.styled
 def figure(columns: Sequence[Column], footnote: str = "") -> Figure:
     """Losses, signals and R, one column of panels for each of the given ones."""
-    one_run = len({column.watched.run.name for column in columns}) == 1
+    one_run = len({column.chosen.watched.run.name for column in columns}) == 1
     made = style.new_figure(HEIGHT_IN if one_run else HEIGHT_IN + 0.35)
     axes = made.subplots(
         len(ROWS), len(columns), sharex="col", squeeze=False, height_ratios=HEIGHTS,
@@ -142,8 +137,8 @@ def figure(columns: Sequence[Column], footnote: str = "") -> Figure:
         if place or not one_run:
             axes[-1, place].xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     made.align_ylabels(axes)
-    shown = next((column for column in columns if column.twin is not None), columns[0])
-    marks = _mark_handles(_marks(shown.watched, shown.truth)) if one_run else _mark_handles()
+    shown = next((column.chosen for column in columns if column.chosen.twin is not None), columns[0].chosen)
+    marks = _mark_handles(_marks(shown)) if one_run else _mark_handles()
     made.legend(handles=[*_handles(shown), *marks], loc="outside upper left", ncols=4, columnspacing=1.2)
     style.footnote(made, footnote)
     return made
@@ -152,8 +147,8 @@ def figure(columns: Sequence[Column], footnote: str = "") -> Figure:
 def _column(axes: Sequence[Axes], column: Column) -> None:
     """All panels of a run over the same steps."""
     for row, ax in zip(ROWS, axes, strict=True):
-        _panel(ax, row, column.watched, column.twin, column.limits)
-        for mark, step in _marks(column.watched, column.truth).items():
+        _panel(ax, row, column.chosen, column.limits)
+        for mark, step in _marks(column.chosen).items():
             if step is not None:
                 ax.axvline(step, **MARKS[mark])
     style.steps_axis(axes[-1])
@@ -167,20 +162,22 @@ def _close_up(truth: Truth) -> tuple[float, float] | None:
     return max(truth.onset - margin, 0.0), truth.failure_step + margin
 
 
-def _last_step(watched: Watched, twin: Watched | None, truth: Truth) -> float:
-    return float(max(watched.step[-1], truth.horizon, 1, *([] if twin is None else [twin.step[-1]])))
+def _whole(chosen: Chosen) -> tuple[float, float]:
+    runs = [chosen.watched] if chosen.twin is None else [chosen.watched, chosen.twin]
+    return 0.0, float(max(chosen.truth.horizon, 1, *(item.step[-1] for item in runs)))
 
 
-def _marks(watched: Watched, truth: Truth) -> dict[str, int | None]:
+def _marks(chosen: Chosen) -> dict[str, int | None]:
     return {
-        "onset": truth.onset,
-        "failure": truth.failure_step,
-        "first alert": watched.first_alert,
-        "first warning": watched.first_warning,
+        "onset": chosen.truth.onset,
+        "failure": chosen.truth.failure_step,
+        "first alert": chosen.watched.first_alert,
+        "first warning": chosen.watched.first_warning,
     }
 
 
-def _panel(ax: Axes, row: str, watched: Watched, twin: Watched | None, limits: tuple[float, float]) -> None:
+def _panel(ax: Axes, row: str, chosen: Chosen, limits: tuple[float, float]) -> None:
+    watched, twin = chosen.watched, chosen.twin
     pairs = [(watched, RUN_LOOK), *([] if twin is None else [(twin, TWIN_LOOK)])]
     ax.set_xlim(*limits)
     if row == "losses":
@@ -241,11 +238,11 @@ def _loss_scale(ax: Axes) -> None:
         ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _handles(column: Column) -> list[Line2D]:
+def _handles(chosen: Chosen) -> list[Line2D]:
     """Run, twin, threshold and signals."""
     return [
         Line2D([], [], label="run", **RUN_LOOK),
-        Line2D([], [], label="its twin" if column.twin else "no twin at hand", **TWIN_LOOK),
+        Line2D([], [], label="its twin" if chosen.twin else "no twin at hand", **TWIN_LOOK),
         Line2D([], [], color=style.GREY, linewidth=1.0, linestyle=(0, (6, 2)), label="threshold of R"),
         *(
             Line2D([], [], color=color, linestyle=line, label=f"{sign}′ of the run")  # type: ignore[arg-type]
