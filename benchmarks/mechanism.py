@@ -22,7 +22,7 @@ from training_report import add_machine, on_this_machine, publish
 from rmetric.cli import Parser, script, whole_number
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismWatch
 from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
@@ -62,7 +62,7 @@ def _measure(name: str, args: Any) -> dict[str, Any]:
     model = tiny_model(name, seed=0).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     config = LiveRunConfig(rows=args.rows, length=args.length, workers=args.workers)
-    run = LiveRun(model, optimizer, standard_library(), config)
+    run = LanguageModelRun(model, optimizer, standard_library(), config)
     everything = MechanismWatch(model, optimizer).names
     kinds: dict[str, tuple[dict[str, Any], int]] = {
         **{kind: ({"monitors": (kind,), "stride": 1}, args.steps) for kind in MONITORS if kind in everything},
@@ -104,7 +104,7 @@ def _share(name: str, ratios: np.ndarray) -> dict[str, Any]:
     return {name: round(float(np.median(ratios)), 3), f"{name}_95": [round(float(low), 3), round(float(high), 3)]}
 
 
-def _block(run: LiveRun, options: dict[str, Any] | None, steps: int) -> tuple[float, float]:
+def _block(run: LanguageModelRun, options: dict[str, Any] | None, steps: int) -> tuple[float, float]:
     """Mean seconds and CPU seconds (of all threads) a step, under a monitor with these mechanism monitors or none."""
     watch = MechanismWatch(run.model, run.optimizer, **options) if options is not None else None
     with TrainingMonitor(run.model, run.optimizer, hardware=False, mechanism=watch) as monitor:
@@ -120,7 +120,7 @@ def _block(run: LiveRun, options: dict[str, Any] | None, steps: int) -> tuple[fl
     return seconds / steps, cpu_seconds / steps
 
 
-def _settle(run: LiveRun) -> None:
+def _settle(run: LanguageModelRun) -> None:
     if run.device.type == "cuda":
         torch.cuda.synchronize()
 

@@ -21,7 +21,7 @@ from training_report import add_machine, on_this_machine, publish
 from rmetric.cli import Parser, script, whole_number
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig, NoObserver
+from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.hardware import HardwareWatch
 
@@ -38,13 +38,13 @@ class Size:
     rows: int
     length: int
 
-    def run(self, device: str, workers: int) -> LiveRun:
+    def run(self, device: str, workers: int) -> LanguageModelRun:
         """A fresh run of this size."""
         shape = {"hidden": self.hidden, "layers": self.layers, "heads": self.heads, "feed_forward": 3 * self.hidden}
         model = tiny_model("tiny-llama", seed=0, key_value_heads=self.heads // 2, **shape).to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         config = LiveRunConfig(rows=self.rows, length=self.length, workers=workers)
-        return LiveRun(model, optimizer, standard_library(), config)
+        return LanguageModelRun(model, optimizer, standard_library(), config)
 
 
 SIZES = {
@@ -109,7 +109,7 @@ def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
     }
 
 
-def _block(run: LiveRun, steps: int, device: str) -> float:
+def _block(run: LanguageModelRun, steps: int, device: str) -> float:
     """Median seconds a step; on a GPU the mean, since single steps are not waited for."""
     for _ in range(2):  # the monitor finds out about micro-batches
         run.train_step()

@@ -24,13 +24,13 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.faults import make_fault
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig, NoObserver
+from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Policy, RecomputeStep, RestoreState
 from rmetric.monitor.repair.recompute_step import REHEARSAL_STEP
 from rmetric.monitor.tensors import differing
 
-WATCHERS: dict[str, Callable[[LiveRun], Any]] = {
+WATCHERS: dict[str, Callable[[LanguageModelRun], Any]] = {
     "plain": lambda run: NoObserver(),
     "monitor": lambda run: _monitor(run, None),
     "recompute": lambda run: _monitor(run, [RecomputeStep()]),
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     publish(report, args.out)
 
 
-def _monitor(run: LiveRun, policy: Sequence[Policy] | None) -> TrainingMonitor:
+def _monitor(run: LanguageModelRun, policy: Sequence[Policy] | None) -> TrainingMonitor:
     return TrainingMonitor(run.model, run.optimizer, hardware=False, scaler=run.scaler, policy=policy)
 
 
@@ -110,7 +110,7 @@ def _quartiles(values: list[float]) -> list[float]:
     return [round(cuts[0], 2), round(cuts[2], 2)]
 
 
-def _step(run: LiveRun, device: str) -> float:
+def _step(run: LanguageModelRun, device: str) -> float:
     """Seconds of a step: of the processor, which others on the machine change least; on a GPU of the clock."""
     clock = time.perf_counter if device.startswith("cuda") else time.process_time
     _wait(device)
@@ -146,10 +146,10 @@ def _healthy(args: Any) -> dict[str, Any]:
     }
 
 
-def _run(model: str, seed: int, args: Any) -> LiveRun:
+def _run(model: str, seed: int, args: Any) -> LanguageModelRun:
     module = tiny_model(model, seed=seed, **SMALL).to(args.device)
     config = LiveRunConfig(seed=seed, rows=args.rows, length=args.length, workers=1)
-    return LiveRun(module, torch.optim.AdamW(module.parameters(), lr=1e-3), standard_library(), config)
+    return LanguageModelRun(module, torch.optim.AdamW(module.parameters(), lr=1e-3), standard_library(), config)
 
 
 def _healthy_run(model: str, seed: int, steps: int, args: Any, bar: Any) -> dict[str, Any]:
@@ -195,19 +195,19 @@ def _repaired(model: str, target: str, args: Any) -> dict[str, Any]:
     }
 
 
-def _train(run: LiveRun, until: int) -> None:
+def _train(run: LanguageModelRun, until: int) -> None:
     while run.step < until:
         run.train_step()
 
 
-def _train_with_flip(run: LiveRun, target: str) -> None:
+def _train_with_flip(run: LanguageModelRun, target: str) -> None:
     stage = {"stage": "backward"} if target == "matmul" else {}
     _train(run, FLIP_STEP - 1)
     with make_fault("SILENT_DATA_CORRUPTION", "high", target=target, **stage).inject(run):
         _train(run, END_STEP)
 
 
-def _end(run: LiveRun) -> list[Tensor]:
+def _end(run: LanguageModelRun) -> list[Tensor]:
     """Weights and optimizer state."""
     state = [value for item in run.optimizer.state.values() for value in item.values() if isinstance(value, Tensor)]
     return [*run.model.state_dict().values(), *state]

@@ -1,8 +1,9 @@
-"""One live run: a model, its optimizer and its text, and the hooks through which a fault reaches in."""
+"""Live runs: a model, its optimizer and its data, and the hooks through which a fault reaches in."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -34,9 +35,9 @@ class LiveRunConfig:
     workers: int = 4
     """Equal parts of a batch, one backward pass each: what data-parallel workers would do, on one device."""
     learning_rate: float = 1e-3
-    """After the warm-up; constant."""
+    """Peak of the schedule."""
     warm_up_steps: int = 20
-    """Steps in which the learning rate rises linearly."""
+    """Steps in which the learning rate rises linearly; it is constant then, unless a run has a schedule of its own."""
     clip: float = 1.0
     """Largest global gradient norm; infinity: not clipped."""
     autocast: torch.dtype | None = None
@@ -47,16 +48,22 @@ class LiveRunConfig:
             raise ValueError(f"{self.rows} rows cannot be shared equally by {self.workers} workers")
 
 
+class Splittable(Protocol):
+    """A batch, of which workers get equal parts."""
+
+    def part(self, index: int, parts: int) -> Self: ...
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Input of a forward pass, each of shape (rows, tokens), on the model's device."""
+    """Input of a language model's forward pass, each of shape (rows, tokens), on the model's device."""
 
     input_ids: Tensor
     labels: Tensor
 
-    def part(self, index: int, parts: int) -> Batch:
+    def part(self, index: int, parts: int) -> Self:
         """One of equal parts."""
-        return Batch(self.input_ids.chunk(parts)[index], self.labels.chunk(parts)[index])
+        return type(self)(self.input_ids.chunk(parts)[index], self.labels.chunk(parts)[index])
 
 
 class Observer(Protocol):
@@ -80,8 +87,8 @@ class NoObserver:
         pass
 
 
-class LiveRun:
-    """Trains a causal language model of transformers, one step a call.
+class LiveRun(ABC):
+    """Trains a model, one step a call; a subclass says on what, and what the loss is.
 
     A step is: *batch* hooks; for each worker that is left *micro-batch* hooks, forward and backward; *gradients*
     hooks; the observer; clipping; the optimizer; *update* hooks. All it depends on is in :meth:`state_dict` and in the
@@ -90,17 +97,15 @@ class LiveRun:
     Parameters
     ----------
     model
-        Takes ``input_ids`` and ``labels``, returns something with a scalar ``loss``.
+        The module that is trained.
     optimizer
         Of the model's parameters; its learning rates are set here at every step.
-    corpus, config
-        The text, and how to train.
+    config
+        How to train.
     """
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, corpus: Corpus, config: LiveRunConfig
-    ) -> None:
-        self.model, self.optimizer, self.corpus, self.config = model, optimizer, corpus, config
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: LiveRunConfig) -> None:
+        self.model, self.optimizer, self.config = model, optimizer, config
         self.step = 0
         """The step that is being done, from 1; between steps, the last one done."""
         self.observer: Observer = NoObserver()
@@ -116,6 +121,24 @@ class LiveRun:
         """Scales the loss where the forward pass has too small a range."""
         self.hooks: dict[Moment, list[Callable[..., Any]]] = defaultdict(list)
         """Calls by moment, in their order; change them by :meth:`at`."""
+
+    # -- what is trained, for a subclass ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def batch(self) -> Splittable:
+        """The batch of the current step, before any hook changes it; a function of the seed and the step alone."""
+
+    @abstractmethod
+    def loss_of(self, batch: Any) -> Tensor:
+        """Loss of a batch or of a part of it, a scalar on the device; may run under autocast."""
+
+    @abstractmethod
+    def held_out_batch(self, purpose: str) -> Any:
+        """The fixed held-out batch of that purpose, the same for all runs of this kind."""
+
+    def scheduled_rate(self) -> float:
+        """Learning rate of the current step, before a fault multiplies it."""
+        return self.config.learning_rate * min(1.0, self.step / max(self.config.warm_up_steps, 1))
 
     # -- for faults ---------------------------------------------------------------------------------------------------
 
@@ -180,7 +203,7 @@ class LiveRun:
             self.non_finite_step = self.step
         return loss
 
-    def _gradients(self, batch: Batch) -> Tensor:
+    def _gradients(self, batch: Splittable) -> Tensor:
         """Do the forward and backward passes of a step and return the mean loss; hooks are called each time."""
         losses = [self._backward(batch.part(worker, self.config.workers), worker) for worker in self.active_workers]
         self.scaler.unscale_(self.optimizer)
@@ -189,35 +212,28 @@ class LiveRun:
         return torch.stack(losses).mean()
 
     def _set_learning_rate(self) -> None:
-        warm = min(1.0, self.step / max(self.config.warm_up_steps, 1))
+        rate = self.scheduled_rate() * self.learning_rate_factor
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * warm * self.learning_rate_factor
+            group["lr"] = rate
 
-    def batch(self) -> Batch:
-        """The batch of the current step, before any hook changes it."""
-        tokens = self.corpus.batch(self.config.seed, self.step, self.config.rows, self.config.length)
-        ids = torch.from_numpy(tokens).to(self.device, non_blocking=True)
-        return Batch(ids, ids.clone())
-
-    def _backward(self, batch: Batch, worker: int) -> Tensor:
+    def _backward(self, batch: Any, worker: int) -> Tensor:
         for call in self.hooks["micro_batch"]:
             call(worker)
         loss = self._loss(batch)
         self.scaler.scale(loss / len(self.active_workers)).backward()
         return loss.detach()
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: Any) -> Tensor:
         precision = self.config.autocast
         with torch.autocast(self.device.type, precision) if precision else nullcontext():
-            return self.model(input_ids=batch.input_ids, labels=batch.labels).loss
+            return self.loss_of(batch)
 
     @torch.no_grad()
     def held_out_loss(self, purpose: str) -> float:
         """Mean loss on the fixed held-out batch of that purpose, nats; NaN or infinity as it comes."""
-        tokens = self.corpus.held_out_batch(purpose, self.config.rows, self.config.length)
-        ids = torch.from_numpy(tokens).to(self.device)
+        batch = self.held_out_batch(purpose)
         self.model.eval()
-        return float(self._loss(Batch(ids, ids)))
+        return float(self._loss(batch))
 
     # -- forking ------------------------------------------------------------------------------------------------------
 
@@ -246,6 +262,40 @@ class LiveRun:
         if state["random_of_device"] is not None:
             torch.cuda.set_rng_state(state["random_of_device"], self.device)
         return self
+
+
+class LanguageModelRun(LiveRun):
+    """Trains a causal language model of transformers.
+
+    Parameters
+    ----------
+    model
+        Takes ``input_ids`` and ``labels``, returns something with a scalar ``loss``.
+    optimizer, config
+        As in :class:`LiveRun`.
+    corpus
+        The text.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, corpus: Corpus, config: LiveRunConfig
+    ) -> None:
+        super().__init__(model, optimizer, config)
+        self.corpus = corpus
+
+    def batch(self) -> Batch:
+        tokens = self.corpus.batch(self.config.seed, self.step, self.config.rows, self.config.length)
+        ids = torch.from_numpy(tokens).to(self.device, non_blocking=True)
+        return Batch(ids, ids.clone())
+
+    def loss_of(self, batch: Batch) -> Tensor:
+        loss: Tensor = self.model(input_ids=batch.input_ids, labels=batch.labels).loss
+        return loss
+
+    def held_out_batch(self, purpose: str) -> Batch:
+        tokens = self.corpus.held_out_batch(purpose, self.config.rows, self.config.length)
+        ids = torch.from_numpy(tokens).to(self.device)
+        return Batch(ids, ids)
 
 
 def _copied(value: Any) -> Any:

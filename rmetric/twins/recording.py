@@ -109,7 +109,7 @@ def _for_json(losses: Sequence[float]) -> list[float | None]:
 # The twin and its forks
 # ---------------------------------------------------------------------------------------------------------------------
 
-Change = Callable[[LiveRun], AbstractContextManager[None]]
+Change = Callable[[Any], AbstractContextManager[None]]
 """A benign change of a run, entered right before its first step, left at the end of the run."""
 
 
@@ -207,7 +207,7 @@ class Branch:
 
     name: str
     """Name of the run, and of its log without the ending."""
-    config: Callable[[LiveRun], dict[str, Any]]
+    config: Callable[[Any], dict[str, Any]]
     """Makes ``config`` of its log, from a run of this kind in any state; see :func:`log_config`."""
     onset: int | None = None
     """First disturbed step, from 2; ``None``: the twin."""

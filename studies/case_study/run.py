@@ -22,7 +22,7 @@ from rmetric.live.corpus import Corpus, standard_library
 from rmetric.live.datasets import load_text_corpus, tokenized
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.monitor.hardware import HardwareWatch
 from rmetric.registry import load_plugin
 from rmetric.twins.recording import append_events, fault_entry, judge_against, log_config, record_fork, record_healthy
@@ -37,7 +37,7 @@ Parts = tuple[torch.nn.Module, Corpus, dict[str, Any], torch.dtype | None]
 
 
 @lru_cache(maxsize=1)
-def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
+def live_run(plan: CaseStudyPlan) -> tuple[LanguageModelRun, dict[str, Any]]:
     """A fresh run as planned, one a process, and its description."""
     for plugin in plan.plugins:
         load_plugin(plugin)
@@ -64,7 +64,7 @@ def live_run(plan: CaseStudyPlan) -> tuple[LiveRun, dict[str, Any]]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    return LiveRun(model, optimizer, corpus, config), description
+    return LanguageModelRun(model, optimizer, corpus, config), description
 
 
 def _tiny(plan: CaseStudyPlan, device: torch.device) -> Parts:
@@ -103,7 +103,7 @@ def fault_of(spelling: str) -> Fault | None:
     return None if spelling in ("", NO_FAULT) else parse_fault(spelling)
 
 
-def train_prefix(plan: CaseStudyPlan, run: LiveRun, progress: OnProgress) -> Snapshot:
+def train_prefix(plan: CaseStudyPlan, run: LanguageModelRun, progress: OnProgress) -> Snapshot:
     """Train up to the step before the onset."""
     onset = plan.first_disturbed
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ def train_fork(plan: CaseStudyPlan, name: str, spelling: str, snapshot: Snapshot
     return record_fork(plan, run, snapshot, log, config, fault=fault, details=f"{spelling} begins")
 
 
-def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LiveRun) -> dict[str, Any]:
+def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LanguageModelRun) -> dict[str, Any]:
     severities = "+".join(re.findall(r"@(\w+)", spelling)) or "medium"
     own = {
         "experiment_id": name,
@@ -235,7 +235,7 @@ def run_case_study(
     )
 
 
-def _check(plan: CaseStudyPlan, run: LiveRun) -> None:
+def _check(plan: CaseStudyPlan, run: LanguageModelRun) -> None:
     """Enter and leave every fault once, so that one that does not fit is known before any training."""
     state = run.state_dict()
     for spelling in plan.faults:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rmetric.faults.node_failure import MEMORY
 from rmetric.live.corpus import BYTES, documentation
-from rmetric.live.run import Batch, LiveRun
+from rmetric.live.run import Batch, LanguageModelRun
 
 
 class Disturbance(Protocol):
@@ -26,7 +26,7 @@ class Disturbance(Protocol):
 
     name: ClassVar[str]
 
-    def disturb(self, training: LiveRun) -> AbstractContextManager[None]:
+    def disturb(self, training: LanguageModelRun) -> AbstractContextManager[None]:
         """Do it, as long as the context lasts."""
 
 
@@ -43,7 +43,7 @@ class DataMix:
     """Share of the rows of every batch, in [0, 1]."""
 
     @contextmanager
-    def disturb(self, training: LiveRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
         text = documentation()
 
         def mix(batch: Batch) -> Batch:
@@ -67,7 +67,7 @@ class LearningRateRestart:
     """Until it is back."""
 
     @contextmanager
-    def disturb(self, training: LiveRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
         first, before = training.step + 1, training.learning_rate_factor
 
         def come_back() -> None:
@@ -91,7 +91,7 @@ class BadBatch:
     """Share of the rows that are random bytes, in [0, 1]."""
 
     @contextmanager
-    def disturb(self, training: LiveRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
         first = training.step + 1
 
         def spoil(batch: Batch) -> Batch:
@@ -116,7 +116,7 @@ class StrayEvents:
     """Probability of an event in a step."""
 
     @contextmanager
-    def disturb(self, training: LiveRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
         first = training.step + 1
 
         def report(batch: Batch) -> Batch:

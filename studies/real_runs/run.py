@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.registry import load_plugin
 from rmetric.twins.recording import Branch, RecordedRun, fault_entry, log_config, record_group
 from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, tuple[Callable[[Iterable[nn.Parameter]], torch.optim.Optim
 """Name → optimizer and peak learning rate, with which a tiny Llama learns about as fast as under AdamW."""
 
 
-def fresh_run(plan: RealStudyPlan, spec: RealSpec) -> LiveRun:
+def fresh_run(plan: RealStudyPlan, spec: RealSpec) -> LanguageModelRun:
     """The run before its first step; it depends on model, optimizer and seed alone."""
     if spec.optimizer not in OPTIMIZERS:
         raise UserError(f"unknown optimizer {spec.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
@@ -41,7 +41,7 @@ def fresh_run(plan: RealStudyPlan, spec: RealSpec) -> LiveRun:
     config = LiveRunConfig(
         seed=spec.seed, rows=plan.rows, length=plan.length, workers=plan.workers, learning_rate=learning_rate
     )
-    return LiveRun(model, make(model.parameters()), standard_library(), config)
+    return LanguageModelRun(model, make(model.parameters()), standard_library(), config)
 
 
 def train_group(
@@ -66,7 +66,7 @@ def _branch(plan: RealStudyPlan, spec: RealSpec, twin: str | None) -> Branch:
     )
 
 
-def _config(plan: RealStudyPlan, run: LiveRun, spec: RealSpec, twin: str | None) -> dict[str, Any]:
+def _config(plan: RealStudyPlan, run: LanguageModelRun, spec: RealSpec, twin: str | None) -> dict[str, Any]:
     own = {
         "experiment_id": spec.experiment_id,
         "model_type": spec.model,

@@ -17,7 +17,7 @@ from rmetric.files import write_atomically
 from rmetric.live.corpus import standard_library
 from rmetric.live.injection.bits import FORMATS, FloatFormat, float_format
 from rmetric.live.models import tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.streams import stable_hash
 from studies.sdc.plan import Injection, Settings, Stage
 from studies.sdc.products import kernel_of, layer_of, products_of
@@ -25,7 +25,7 @@ from studies.sdc.products import kernel_of, layer_of, products_of
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def fresh_run(settings: Settings) -> LiveRun:
+def fresh_run(settings: Settings) -> LanguageModelRun:
     """Model, optimizer and text as planned, on the CPU."""
     model = tiny_model(settings.model, seed=settings.seed, context=max(settings.length, 64))
     model.set_attn_implementation("eager")  # a fused kernel hides its two products
@@ -38,11 +38,11 @@ def fresh_run(settings: Settings) -> LiveRun:
         learning_rate=settings.learning_rate,
         autocast=AUTOCAST[settings.dtype],
     )
-    return LiveRun(model, optimizer, standard_library(), config)
+    return LanguageModelRun(model, optimizer, standard_library(), config)
 
 
 @lru_cache(maxsize=1)
-def shared_run(settings: Settings) -> LiveRun:
+def shared_run(settings: Settings) -> LanguageModelRun:
     """One run a process, for snapshots to be loaded into; a single thread, so that sums come out the same in each."""
     torch.set_num_threads(1)
     return fresh_run(settings)
@@ -157,7 +157,7 @@ class _Site:
     dtype: torch.dtype
 
 
-def _sites(run: LiveRun) -> dict[Stage, dict[tuple[str, str], list[_Site]]]:
+def _sites(run: LanguageModelRun) -> dict[Stage, dict[tuple[str, str], list[_Site]]]:
     """Stage → (target, kernel) → what can be hit."""
     found: dict[Stage, dict[tuple[str, str], list[_Site]]] = {}
     for entry, elements, dtype in (*_in_passes(run), *_outside_passes(run)):
@@ -166,14 +166,14 @@ def _sites(run: LiveRun) -> dict[Stage, dict[tuple[str, str], list[_Site]]]:
     return found
 
 
-def _in_passes(run: LiveRun) -> Iterator[tuple[dict[str, Any], int, torch.dtype]]:
+def _in_passes(run: LanguageModelRun) -> Iterator[tuple[dict[str, Any], int, torch.dtype]]:
     names = ("stage", "target", "kernel", "tensor", "layer", "call")
     for product in products_of(run):
         if product.dtype in FORMATS:
             yield {name: getattr(product, name) for name in names}, product.elements, product.dtype
 
 
-def _outside_passes(run: LiveRun) -> Iterator[tuple[dict[str, Any], int, torch.dtype]]:
+def _outside_passes(run: LanguageModelRun) -> Iterator[tuple[dict[str, Any], int, torch.dtype]]:
     for name, parameter in run.model.named_parameters():
         where = {"kernel": kernel_of(name), "tensor": name, "layer": layer_of(name)}
         if parameter.dtype in FORMATS and parameter.requires_grad:

@@ -13,7 +13,7 @@ import torch
 
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import NAN_LOSS
-from rmetric.live.run import LiveRun
+from rmetric.live.run import LanguageModelRun
 from rmetric.log_reader import read_run
 from rmetric.log_writer import terminal_event
 from rmetric.monitor.repair.context import RepairRecord
@@ -97,7 +97,7 @@ class CampaignWorker:
     """Does injections of a campaign; one a process."""
 
     settings: Settings
-    run: LiveRun
+    run: LanguageModelRun
     twin: Twin
     records: Observations
     """Records of the twin."""

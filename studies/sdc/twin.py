@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmetric.live.run import LiveRun
+from rmetric.live.run import LanguageModelRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy
 from rmetric.twins.recording import log_config, record_healthy
@@ -90,7 +90,7 @@ class Twin:
 
 
 def train_twin(
-    campaign: Campaign, run: LiveRun, out: Path, policy: PolicyFactory | None, progress: Callable[[int], None]
+    campaign: Campaign, run: LanguageModelRun, out: Path, policy: PolicyFactory | None, progress: Callable[[int], None]
 ) -> Twin:
     """Train the healthy run to the end of the last window, with a snapshot before every step of an injection."""
     settings, log = campaign.settings, out / TWIN_LOG
@@ -120,20 +120,20 @@ def train_twin(
     return Twin(snapshots, ends, dict(truth.held_out), scores, repairs)
 
 
-def weights_of(run: LiveRun) -> Tensor:
+def weights_of(run: LanguageModelRun) -> Tensor:
     """All parameters in one row, a copy."""
     return torch.cat([parameter.detach().reshape(-1) for parameter in run.model.parameters()])
 
 
 def campaign_monitor(
-    run: LiveRun, log: Path, config: dict[str, Any], *, policy: PolicyFactory | None
+    run: LanguageModelRun, log: Path, config: dict[str, Any], *, policy: PolicyFactory | None
 ) -> TrainingMonitor:
     """The monitor of the twin or of a run with an injection: no hardware, and the policy that repairs."""
     made = policy() if policy is not None else None
     return monitor_of(run, log, config, detectors=("numerics",), hardware=False, policy=made)
 
 
-def config_of(run: LiveRun, settings: Settings, name: str, injection: dict[str, Any] | None) -> dict[str, Any]:
+def config_of(run: LanguageModelRun, settings: Settings, name: str, injection: dict[str, Any] | None) -> dict[str, Any]:
     """``config`` of EXPERIMENT_START; ``injection`` are its fields, ``None`` for a healthy run."""
     fault = {
         "type": "SILENT_DATA_CORRUPTION" if injection else "NONE",

@@ -10,26 +10,26 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.detectors import StreamingDetector
-from rmetric.live.run import Batch, LiveRun
+from rmetric.live.run import Batch, LanguageModelRun
 from rmetric.measurements import Observation
 from rmetric.monitor.step_measurer import StepMeasurer
 
 
-def batch_of(run: LiveRun) -> Batch:
+def batch_of(run: LanguageModelRun) -> Batch:
     """The batch of the run's current step."""
     tokens = run.corpus.batch(run.config.seed, run.step, run.config.rows, run.config.length)
     ids = torch.from_numpy(tokens).to(run.device)
     return Batch(ids, ids.clone())
 
 
-def backward(run: LiveRun, batch: Batch, workers: int = 1) -> Tensor:
+def backward(run: LanguageModelRun, batch: Batch, workers: int = 1) -> Tensor:
     """Forward and backward pass of one worker's part of a batch; returns its loss."""
     loss = run.model(input_ids=batch.input_ids, labels=batch.labels).loss
     (loss / workers).backward()
     return loss.detach()
 
 
-def measurer_of(run: LiveRun) -> StepMeasurer:
+def measurer_of(run: LanguageModelRun) -> StepMeasurer:
     """Measures the steps of a run as a monitor with the default settings does."""
     return StepMeasurer(
         run.model, run.optimizer, scaler=None, update_entries=None, attention_logits=False, mechanism=None

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.faults import make_fault
 from rmetric.live.corpus import BYTES, corpus_of
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.dispersion import collectives, dispersion_sources, workers
 from rmetric.monitor.measures import GradientNorms
@@ -247,11 +247,11 @@ class Bigrams(nn.Module):
         return SimpleNamespace(loss=nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()))
 
 
-def _live_run(seed: int = 0) -> LiveRun:
+def _live_run(seed: int = 0) -> LanguageModelRun:
     text = corpus_of("counting", (np.arange(4000) % 251).astype(np.uint8), BYTES)
     model = DistributedDataParallel(Bigrams(), bucket_cap_mb=0.02)
     config = LiveRunConfig(rows=2, length=16, workers=1, seed=seed)
-    return LiveRun(model, torch.optim.AdamW(model.parameters()), text, config)
+    return LanguageModelRun(model, torch.optim.AdamW(model.parameters()), text, config)
 
 
 def _slow_network(rank: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 
 from rmetric.live.corpus import BYTES, Corpus, corpus_of
 from rmetric.live.models import tiny_model
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 
 SMALL = {"rows": 4, "length": 16, "workers": 2, "warm_up_steps": 2}
 
@@ -24,24 +24,26 @@ def text() -> Corpus:
 
 
 @pytest.fixture
-def make_run(text: Corpus) -> Callable[..., LiveRun]:
+def make_run(text: Corpus) -> Callable[..., LanguageModelRun]:
     """``make_run("tiny-moe", seed=3, clip=math.inf)``: a fresh run; keywords are fields of :class:`LiveRunConfig`.
 
     Two runs made alike are equal in every bit.
     """
 
-    def make(model: str = "tiny-llama", **config: Any) -> LiveRun:
+    def make(model: str = "tiny-llama", **config: Any) -> LanguageModelRun:
         network = tiny_model(model, seed=0)
-        return LiveRun(network, torch.optim.AdamW(network.parameters()), text, LiveRunConfig(**{**SMALL, **config}))
+        return LanguageModelRun(
+            network, torch.optim.AdamW(network.parameters()), text, LiveRunConfig(**{**SMALL, **config})
+        )
 
     return make
 
 
 @pytest.fixture
-def twin_of(make_run: Callable[..., LiveRun]) -> Callable[..., LiveRun]:
+def twin_of(make_run: Callable[..., LanguageModelRun]) -> Callable[..., LanguageModelRun]:
     """``twin_of(run, "tiny-moe", seed=3)``: another run, made like this, that goes on from its state."""
 
-    def fork(run: LiveRun, model: str = "tiny-llama", **config: Any) -> LiveRun:
+    def fork(run: LanguageModelRun, model: str = "tiny-llama", **config: Any) -> LanguageModelRun:
         return make_run(model, **config).load_state_dict(run.state_dict())
 
     return fork

@@ -11,22 +11,22 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.faults import Fault
 from rmetric.live.corpus import Corpus
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from tests.live.architectures import model_of
 from tests.live.faults.common import same_bits, trained
 
-MakeRun = Callable[..., LiveRun]
+MakeRun = Callable[..., LanguageModelRun]
 """What the fixtures ``make_run`` and ``twin_of`` are."""
 
 
-def run_of(name: str, text: Corpus, **config: Any) -> LiveRun:
+def run_of(name: str, text: Corpus, **config: Any) -> LanguageModelRun:
     """A run of one of :mod:`tests.live.architectures`, which have experts and norms of other kinds too."""
     model = model_of(name)
     settings = {"rows": 4, "length": 16, "workers": 2, "warm_up_steps": 2, **config}
-    return LiveRun(model, torch.optim.AdamW(model.parameters()), text, LiveRunConfig(**settings))
+    return LanguageModelRun(model, torch.optim.AdamW(model.parameters()), text, LiveRunConfig(**settings))
 
 
-def logits_of(run: LiveRun) -> Tensor:
+def logits_of(run: LanguageModelRun) -> Tensor:
     """What the model says about some held-out tokens."""
     ids = torch.from_numpy(run.corpus.held_out_batch("test", 4, 16))
     with torch.no_grad():
@@ -48,7 +48,9 @@ def _plain(key: str, value: Any) -> bool:
     return key != "training" and isinstance(value, int | float | str | bool | None)
 
 
-def assert_leaves_no_trace(run: LiveRun, twin: LiveRun, other_twin: LiveRun, fault: Fault, steps: int = 3) -> None:
+def assert_leaves_no_trace(
+    run: LanguageModelRun, twin: LanguageModelRun, other_twin: LanguageModelRun, fault: Fault, steps: int = 3
+) -> None:
     """Bring a fault upon a run and compare it with two twins of the same state, one of them trained meanwhile."""
     assert same_bits(run.state_dict(), twin.state_dict())
     logits_of(run)  # transformers puts hooks of its own at the first pass
@@ -73,7 +75,7 @@ def assert_leaves_no_trace(run: LiveRun, twin: LiveRun, other_twin: LiveRun, fau
     assert same_bits(trained(run, 2).state_dict(), trained(twin, 2).state_dict())
 
 
-def assert_named(run: LiveRun, told: list[dict[str, Any]], fault: str) -> dict[str, Any]:
+def assert_named(run: LanguageModelRun, told: list[dict[str, Any]], fault: str) -> dict[str, Any]:
     """That the log says once where the fault is; returns what it says."""
     (note,) = told
     assert note["event"] == "CORRUPTION"

@@ -9,7 +9,7 @@ from rmetric.faults import make_fault
 from rmetric.live.corpus import Corpus
 from rmetric.live.models import TINY_MODELS, tiny_model
 from rmetric.live.models.structure import attentions
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from tests.live.architectures import model_of
 from tests.live.faults.common import Notes
 from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of
@@ -17,10 +17,10 @@ from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert
 EVERYWHERE = make_fault("GQA_MISMATCH", layer_share=1.0)
 
 
-def many_layers(text: Corpus, layers: int = 8, **shape: int) -> LiveRun:
+def many_layers(text: Corpus, layers: int = 8, **shape: int) -> LanguageModelRun:
     model = tiny_model("tiny-llama", seed=0, layers=layers, **shape)
     config = LiveRunConfig(rows=4, length=16, workers=2)
-    return LiveRun(model, torch.optim.AdamW(model.parameters()), text, config)
+    return LanguageModelRun(model, torch.optim.AdamW(model.parameters()), text, config)
 
 
 def roll_weights(model: nn.Module, by: int = 1) -> None:

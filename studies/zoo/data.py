@@ -1,0 +1,39 @@
+"""Data of the zoo that comes with installed packages: no download, the same everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from studies.zoo.training import Examples
+
+HELD_OUT_EVERY = 5
+"""Every fifth example is held out."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Examples with labels, of which a part is held out."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    def draw(self, rng: np.random.Generator, count: int, *, held_out: bool) -> Examples:
+        """Some of the examples, drawn with replacement."""
+        places = np.arange(len(self.labels))
+        mine = places[(places % HELD_OUT_EVERY == 0) == held_out]
+        chosen = torch.from_numpy(rng.choice(mine, count))
+        return Examples(self.inputs[chosen], self.labels[chosen])
+
+
+@cache
+def digits() -> Labelled:
+    """1,797 images of handwritten digits, (1, 8, 8), from 0 to 1 (scikit-learn; E. Alpaydin, C. Kaynak 1998)."""
+    found = load_digits()
+    images = torch.from_numpy(found.images.astype(np.float32) / 16.0).unsqueeze(1)
+    return Labelled(images, torch.from_numpy(found.target.astype(np.int64)))

@@ -1,0 +1,43 @@
+"""A small convolutional network on images, SGD with momentum and a cosine schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+
+@register_kind("cnn_sgd")
+@dataclass(frozen=True, kw_only=True)
+class CnnSgd(Kind):
+    """Batch normalisation, momentum, cosine: how image classifiers are trained."""
+
+    family = "vision"
+    optimizer = "SGD"
+    why = "batch normalisation, SGD with momentum, cosine"
+    config = LiveRunConfig(workers=1, rows=64, learning_rate=0.1, warm_up_steps=50, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(), nn.Linear(16, 10),
+        )  # fmt: skip
+        return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return digits().draw(rng, self.config.rows, held_out=step == 0)
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
+
+    def rate(self, step: int, steps: int) -> float:
+        return super().rate(step, steps) * 0.5 * (1.0 + math.cos(math.pi * min(step / steps, 1.0)))

@@ -1,0 +1,153 @@
+"""A kind of training: its data, model, optimizer, loss and schedule. One small file in ``kinds/`` each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.registry import Registry
+from rmetric.streams import stable_hash
+
+Family = Literal[
+    "vision", "speech", "language", "graphs", "generative", "reinforcement", "contrastive", "tabular", "fine-tuning"
+]
+KINDS: Registry[type[Kind]] = Registry("kind of training")
+K = TypeVar("K", bound="type[Kind]")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A batch: what goes in, and what is to come out of it; both with the examples as first dimension."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    def part(self, index: int, parts: int) -> Self:
+        """One of equal parts."""
+        return type(self)(self.inputs.chunk(parts)[index], self.labels.chunk(parts)[index])
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a kind trains."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    beside: dict[str, Any] = field(default_factory=dict)
+    """Further things with ``state_dict`` and ``load_state_dict`` that the steps to come depend on: a second optimizer,
+    a target network. Modules that are trained belong to ``model``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(ABC):
+    """One kind of training. Everything random in it is a function of the seed and the step.
+
+    A step should take at most some 6 ms on one thread, so that a zoo of hundreds of thousands of steps is recorded
+    within the hour.
+    """
+
+    name: ClassVar[str] = ""
+    """Registered name."""
+    family: ClassVar[Family]
+    optimizer: ClassVar[str]
+    """Name of the optimizer."""
+    why: ClassVar[str] = ""
+    """What is unlike other kinds, in some words."""
+    processes: ClassVar[int] = 1
+    """Processes of DistributedDataParallel."""
+    config: ClassVar[LiveRunConfig] = LiveRunConfig(workers=1)
+    """Peak learning rate, warm-up, clipping, precision; ``workers``: micro-batches whose gradients are accumulated."""
+
+    @abstractmethod
+    def make(self, seed: int) -> Parts:
+        """Model and optimizer before the first step; torch is seeded already."""
+
+    @abstractmethod
+    def batch(self, rng: np.random.Generator, step: int) -> Any:
+        """A batch to train on, with a method ``part``; :class:`Examples` serve most kinds. Step 0: a held-out one."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Loss of a batch, a scalar: what the training loop hands to the monitor."""
+
+    def rate(self, step: int, steps: int) -> float:
+        """Learning rate of a step over its peak: warm-up, then constant, unless a kind has another schedule."""
+        return min(1.0, step / max(self.config.warm_up_steps, 1))
+
+    def before_step(self, run: KindRun, batch: Any) -> None:  # noqa: B027 - most kinds have none
+        """Work of a step besides the loss: a discriminator's update, a target network that follows."""
+
+
+class KindRun(LiveRun):
+    """A live run of a kind of training."""
+
+    def __init__(self, kind: Kind, seed: int, steps: int) -> None:
+        torch.manual_seed(seed)
+        parts = kind.make(seed)
+        config = kind.config
+        super().__init__(parts.model, parts.optimizer, LiveRunConfig(**{**vars(config), "seed": seed}))
+        self.kind, self.steps, self.beside = kind, steps, parts.beside
+
+    def draw(self, name: str, step: int) -> np.random.Generator:
+        """Random numbers of a step: a function of the seed, the name and the step."""
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.config.seed, stable_hash(name), step))))
+
+    def batch(self) -> Any:
+        batch = self.kind.batch(self.draw(f"{self.kind.name}/batch", self.step), self.step)
+        self.kind.before_step(self, batch)
+        return batch
+
+    def loss_of(self, batch: Any) -> Tensor:
+        return self.kind.loss(self.model, batch)
+
+    def held_out_batch(self, purpose: str) -> Any:
+        return self.kind.batch(np.random.default_rng((stable_hash(self.kind.name), stable_hash(purpose))), 0)
+
+    def held_out_loss(self, purpose: str) -> float:
+        """As of :class:`LiveRun`; a loss that draws random numbers draws the same each time, and training's stay."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return super().held_out_loss(purpose)
+
+    def scheduled_rate(self) -> float:
+        return self.config.learning_rate * self.kind.rate(self.step, self.steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        beside = {name: thing.state_dict() for name, thing in self.beside.items()}
+        return {**super().state_dict(), "beside": _cloned(beside)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> Self:
+        super().load_state_dict(state)
+        for name, thing in self.beside.items():
+            thing.load_state_dict(_cloned(state["beside"][name]))
+        return self
+
+
+def _cloned(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _cloned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_cloned(item) for item in value)
+    return value
+
+
+def register_kind(name: str) -> Callable[[K], K]:
+    """Class decorator: make a kind of training known by name."""
+
+    def register(kind: K) -> K:
+        if kind.family not in get_args(Family):
+            raise ValueError(f"{name}: family {kind.family!r} is none of {', '.join(get_args(Family))}")
+        kind.name = name
+        KINDS.add(name, kind)
+        return kind
+
+    return register
