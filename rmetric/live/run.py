@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
@@ -136,6 +136,10 @@ class LiveRun(ABC):
     def held_out_batch(self, purpose: str) -> Any:
         """The fixed held-out batch of that purpose, the same for all runs of this kind."""
 
+    def held_out_loss_of(self, batch: Any) -> Tensor:
+        """What is to become small, on a held-out batch: the loss, unless a subclass has a better measure."""
+        return self.loss_of(batch)
+
     def scheduled_rate(self) -> float:
         """Learning rate of the current step, before a fault multiplies it."""
         return self.config.learning_rate * min(1.0, self.step / max(self.config.warm_up_steps, 1))
@@ -219,21 +223,22 @@ class LiveRun(ABC):
     def _backward(self, batch: Any, worker: int) -> Tensor:
         for call in self.hooks["micro_batch"]:
             call(worker)
-        loss = self._loss(batch)
+        with self._precision():
+            loss = self.loss_of(batch)
         self.scaler.scale(loss / len(self.active_workers)).backward()
         return loss.detach()
 
-    def _loss(self, batch: Any) -> Tensor:
+    def _precision(self) -> AbstractContextManager[Any]:
         precision = self.config.autocast
-        with torch.autocast(self.device.type, precision) if precision else nullcontext():
-            return self.loss_of(batch)
+        return torch.autocast(self.device.type, precision) if precision else nullcontext()
 
     @torch.no_grad()
     def held_out_loss(self, purpose: str) -> float:
         """Mean loss on the fixed held-out batch of that purpose, nats; NaN or infinity as it comes."""
         batch = self.held_out_batch(purpose)
         self.model.eval()
-        return float(self._loss(batch))
+        with self._precision():
+            return float(self.held_out_loss_of(batch))
 
     # -- forking ------------------------------------------------------------------------------------------------------
 

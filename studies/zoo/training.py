@@ -77,6 +77,17 @@ class Kind(ABC):
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Loss of a batch, a scalar: what the training loop hands to the monitor."""
 
+    def experience(self, run: KindRun, batch: Any) -> Any:
+        """What a step trains on where it depends on the model: episodes that it played, answers that it gave."""
+        return batch
+
+    def held_out_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """What is to become small, on a held-out batch; another measure where the training loss is none of success.
+
+        By it a run is judged against its twin, so it should be positive and have little noise.
+        """
+        return self.loss(model, batch)
+
     def rate(self, step: int, steps: int) -> float:
         """Learning rate of a step over its peak: warm-up, then constant, unless a kind has another schedule."""
         return min(1.0, step / max(self.config.warm_up_steps, 1))
@@ -102,10 +113,13 @@ class KindRun(LiveRun):
     def batch(self) -> Any:
         batch = self.kind.batch(self.draw(f"{self.kind.name}/batch", self.step), self.step)
         self.kind.before_step(self, batch)
-        return batch
+        return self.kind.experience(self, batch)
 
     def loss_of(self, batch: Any) -> Tensor:
         return self.kind.loss(self.model, batch)
+
+    def held_out_loss_of(self, batch: Any) -> Tensor:
+        return self.kind.held_out_loss(self.model, batch)
 
     def held_out_batch(self, purpose: str) -> Any:
         return self.kind.batch(np.random.default_rng((stable_hash(self.kind.name), stable_hash(purpose))), 0)

@@ -1,0 +1,42 @@
+"""Text for the zoo's language models: bytes that every machine has, and the loss of the next one."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.corpus import Corpus, standard_library
+from studies.zoo.training import Examples
+
+HELD_OUT_ROWS = 64
+"""Rows of a held-out batch; their number makes the judgement a quiet one."""
+
+
+def next_bytes(
+    rng: np.random.Generator, rows: int, length: int, *, held_out: bool, corpus: Corpus | None = None
+) -> Examples:
+    """Passages of a text, and as labels the same passages one byte later; each of shape (rows, length).
+
+    Parameters
+    ----------
+    rng
+        Where the passages begin.
+    rows, length
+        Of a batch to train on; a held-out one has :data:`HELD_OUT_ROWS` rows.
+    held_out
+        Whether they come from the end of the text, on which no step trains.
+    corpus
+        The text; by default the source of the standard library.
+    """
+    corpus = corpus or standard_library()
+    tokens = corpus.held_out if held_out else corpus.train
+    starts = rng.integers(0, len(tokens) - length - 1, size=HELD_OUT_ROWS if held_out else rows)
+    passages = torch.from_numpy(tokens[starts[:, None] + np.arange(length + 1)].astype(np.int64))
+    return Examples(passages[:, :-1], passages[:, 1:])
+
+
+def token_loss(model: nn.Module, batch: Examples) -> Tensor:
+    """Mean cross-entropy of the labels, nats a token; a label of -100 does not count."""
+    return functional.cross_entropy(model(batch.inputs).flatten(0, 1), batch.labels.flatten())
