@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def cosine(done: float, last: float = 0.0) -> float:
@@ -13,3 +14,39 @@ def cosine(done: float, last: float = 0.0) -> float:
 def linear(done: float, last: float = 0.0) -> float:
     """A line from 1 down to ``last``."""
     return last + (1.0 - last) * (1.0 - min(done, 1.0))
+
+
+def drops(done: float, at: Sequence[float] = (0.5, 0.75), factor: float = 0.1) -> float:
+    """A constant that is multiplied by ``factor`` at each place."""
+    return factor ** sum(done >= place for place in at)
+
+
+def warm_restarts(done: float, lengths: Sequence[int] = (1, 2, 4)) -> float:
+    """Cosines one after the other, of these relative lengths.
+
+    **Source:** Loshchilov, Hutter 2017, SGDR: Stochastic Gradient Descent with Warm Restarts.
+    """
+    place = min(done, 1.0) * sum(lengths)
+    for length in lengths[:-1]:
+        if place < length:
+            return cosine(place / length)
+        place -= length
+    return cosine(place / lengths[-1])
+
+
+def one_cycle(done: float, rise: float = 0.3, first: float = 0.04) -> float:
+    """Half a cosine up from ``first``, then one down to 0.
+
+    **Source:** Smith, Topin 2018, Super-Convergence. **Deviation:** momentum stays.
+    """
+    if done < rise:
+        return first + (1.0 - first) * (1.0 - cosine(done / rise))
+    return cosine((done - rise) / (1.0 - rise))
+
+
+def stable_then_decay(done: float, decay: float = 0.2) -> float:
+    """Constant, and at the end a line down to 0: what is called WSD, without its warm-up.
+
+    **Source:** Hu et al. 2024, MiniCPM, section 4.
+    """
+    return min(1.0, max(1.0 - done, 0.0) / decay)

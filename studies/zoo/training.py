@@ -20,6 +20,8 @@ Family = Literal[
 ]
 KINDS: Registry[type[Kind]] = Registry("kind of training")
 K = TypeVar("K", bound="type[Kind]")
+HELD_OUT_ROWS = 256
+"""Examples of a held-out batch: enough that its loss says more of the model than of the examples."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ class Kind(ABC):
         """
         return self.loss(model, batch)
 
+    def rows(self, step: int) -> int:
+        """Examples of a step's batch, for :meth:`batch`; more in a held-out one."""
+        return self.config.rows if step else HELD_OUT_ROWS
+
     def rate(self, step: int, steps: int) -> float:
         """Learning rate of a step over its peak: warm-up, then constant, unless a kind has another schedule."""
         return min(1.0, step / max(self.config.warm_up_steps, 1))
@@ -105,6 +111,7 @@ class KindRun(LiveRun):
         config = kind.config
         super().__init__(parts.model, parts.optimizer, LiveRunConfig(**{**vars(config), "seed": seed}))
         self.kind, self.steps, self.beside = kind, steps, parts.beside
+        self._held_out: dict[str, Any] = {}
 
     def draw(self, name: str, step: int) -> np.random.Generator:
         """Random numbers of a step: a function of the seed, the name and the step."""
@@ -122,7 +129,10 @@ class KindRun(LiveRun):
         return self.kind.held_out_loss(self.model, batch)
 
     def held_out_batch(self, purpose: str) -> Any:
-        return self.kind.batch(np.random.default_rng((stable_hash(self.kind.name), stable_hash(purpose))), 0)
+        if purpose not in self._held_out:
+            rng = np.random.default_rng((stable_hash(self.kind.name), stable_hash(purpose)))
+            self._held_out[purpose] = self.kind.batch(rng, 0)
+        return self._held_out[purpose]
 
     def held_out_loss(self, purpose: str) -> float:
         """As of :class:`LiveRun`; a loss that draws random numbers draws the same each time, and training's stay."""

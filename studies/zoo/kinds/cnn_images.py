@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
+from studies.zoo.schedules import cosine
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 
@@ -34,10 +35,10 @@ class CnnSgd(Kind):
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.config.rows, held_out=step == 0)
+        return digits().draw(rng, self.rows(step), held_out=step == 0)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * 0.5 * (1.0 + math.cos(math.pi * min(step / steps, 1.0)))
+        return super().rate(step, steps) * cosine(step / steps)

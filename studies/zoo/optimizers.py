@@ -1,0 +1,43 @@
+"""Optimizers that torch does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Lion(torch.optim.Optimizer):
+    """Steps by the sign of a momentum, all of the same size.
+
+    **Source:** Chen et al. 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            fast, slow = group["betas"]
+            for weights in group["params"]:
+                if weights.grad is None:
+                    continue
+                momentum = self.state[weights].setdefault("momentum", torch.zeros_like(weights))
+                direction = torch.lerp(weights.grad, momentum, fast).sign_()
+                weights.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
+                momentum.lerp_(weights.grad, 1.0 - slow)
+        return loss

@@ -1,0 +1,38 @@
+"""Learning-rate schedules and optimizers of the zoo."""
+
+from __future__ import annotations
+
+import pytest
+
+from studies.zoo import schedules
+
+torch = pytest.importorskip("torch")
+
+from studies.zoo.optimizers import Lion  # noqa: E402
+
+
+def test_schedules_pass_their_known_values() -> None:
+    assert [schedules.cosine(place) for place in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.5, 0.0])
+    assert [schedules.linear(place) for place in (0.0, 0.25, 1.0)] == [1.0, 0.75, 0.0]
+    assert [schedules.drops(place) for place in (0.0, 0.5, 0.75)] == pytest.approx([1.0, 0.1, 0.01])
+    assert [schedules.one_cycle(place) for place in (0.0, 0.3, 1.0)] == pytest.approx([0.04, 1.0, 0.0])
+    assert [schedules.stable_then_decay(place) for place in (0.0, 0.8, 0.9, 1.0)] == pytest.approx([1.0, 1.0, 0.5, 0.0])
+
+
+def test_warm_restarts_begin_anew_after_one_and_three_sevenths() -> None:
+    before, after = schedules.warm_restarts(1 / 7 - 1e-9), schedules.warm_restarts(1 / 7 + 1e-9)
+    assert (before, after) == pytest.approx((0.0, 1.0), abs=1e-6)
+    assert schedules.warm_restarts(3 / 7 + 1e-9) == pytest.approx(1.0)
+    assert schedules.warm_restarts(1.0) == pytest.approx(0.0)
+
+
+def test_lion_steps_by_the_sign_of_its_momentum() -> None:
+    weights = torch.nn.Parameter(torch.tensor([1.0, -1.0]))
+    optimizer = Lion([weights], lr=0.1, betas=(0.9, 0.99), weight_decay=0.5)
+    weights.grad = torch.tensor([3.0, 0.0])
+    optimizer.step()
+    assert weights.tolist() == pytest.approx([0.95 - 0.1, -0.95])
+    assert optimizer.state[weights]["momentum"].tolist() == pytest.approx([0.03, 0.0])
+    weights.grad = torch.tensor([-0.1, 0.0])  # 0.9 * 0.03 outweighs 0.1 * 0.1
+    optimizer.step()
+    assert weights[0].item() == pytest.approx(0.85 * 0.95 - 0.1)
