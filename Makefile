@@ -4,6 +4,7 @@
 # make mechanism    attention, routers and updates under faults     make test        all tests
 # make corruption   flipped bits, and their repair                  make bench       what it costs, as JSON
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
+# make zoo          forty kinds of training, healthy and with the bugs that people make (40 minutes on two cores)
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
@@ -11,10 +12,10 @@ PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 CODE   := $(shell find rmetric studies -name "*.py")
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke case-study real-study mechanism corruption test test-fast check bench clean FORCE
+.PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-fast check bench clean FORCE
 
 help:
-	@sed -n '1,6s/^# //p' Makefile
+	@sed -n '1,7s/^# //p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -80,6 +81,11 @@ real-study: $(VENV)/.live
 	$(RUN) -m studies.real_runs.publish --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH \
 	  logs_REAL_TRANSFER_2 logs_REAL_FRESH_2 logs_REAL_TRANSFER_3 logs_REAL_TRANSFER_4 logs_REAL_TRANSFER_5 \
 	  --out data/real_runs.parquet
+
+# A killed one goes on where it was.
+zoo: $(VENV)/.live
+	$(RUN) -m studies.zoo.record --out logs_ZOO --resume
+	$(RUN) -m studies.zoo.record --out logs_BUGS --bugs --resume
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .

@@ -170,6 +170,12 @@ class Run:
         return None if self.fault == NO_FAULT else step_of(self.first("FAULT_INJECTED"))
 
     @property
+    def disturbed_at(self) -> int | None:
+        """First step of a benign disturbance; ``None`` if there is none."""
+        disturbance = self.config.get("disturbance")
+        return whole_step(disturbance.get("step")) if isinstance(disturbance, dict) else None
+
+    @property
     def last_step(self) -> int:
         """Last step that the log speaks of; 0 for an empty one."""
         last_record = int(self.observations.step[-1]) if len(self.observations) else 0

@@ -9,7 +9,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,8 @@ from rmetric.records import TERMINAL_EVENTS
 from rmetric.versions import content_checksums
 
 MANIFEST = "manifest.json"
+Entries = dict[str, dict[str, Any] | None]
+"""Run → its entry in the manifest, :class:`Finished` without the name; ``None``: it has no log yet."""
 
 
 class Spec(Protocol):
@@ -37,7 +39,11 @@ class Spec(Protocol):
 
 
 class Plan(Protocol):
-    """Plan of a study, a frozen dataclass; simulated or trained."""
+    """Plan of a study, a frozen dataclass; simulated or trained.
+
+    A field with ``adds_runs`` in its metadata says which runs there are and nothing of what they do: a folder can be
+    resumed with another value of it, and keeps what it has.
+    """
 
     def specs(self) -> Sequence[Any]: ...
 
@@ -131,17 +137,17 @@ def run_study(
     if not specs:
         raise UserError("this study has no runs; give at least one repetition or control")
     identity = _identity(plan, backend, plugins)
-    kept = _prepare(folder, identity, specs, resume=resume, overwrite=overwrite)
+    kept, others = _prepare(folder, identity, specs, resume=resume, overwrite=overwrite)
     todo = [spec for spec in specs if spec.experiment_id not in kept]
     if todo:
-        _write_manifest(folder, identity, specs, {}, started)
+        _write_manifest(folder, identity, specs, {}, others, started)
     done = len(specs) - len(todo)
     with tqdm(total=len(specs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
         for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
             kept.update({item.name: item for item in made})
             bar.update(len(made))
     if todo:
-        _write_manifest(folder, identity, specs, kept, started)
+        _write_manifest(folder, identity, specs, kept, others, started)
     finished = [kept[spec.experiment_id] for spec in specs]
     return StudyResult(folder, len(specs), len(todo), finished, time.perf_counter() - started)
 
@@ -153,8 +159,10 @@ def run_study(
 
 def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str, Any]:
     """All that the bytes of the logs depend on."""
+    settings = json.loads(json.dumps(asdict(plan)))  # type: ignore[call-overload]
+    extending = {item.name for item in fields(plan) if item.metadata.get("adds_runs")}  # type: ignore[arg-type]
     return {
-        "plan": json.loads(json.dumps(asdict(plan))),  # type: ignore[call-overload]
+        "plan": {name: value for name, value in settings.items() if name not in extending},
         "package_version": __version__,
         "schema_version": SCHEMA_VERSION,
         "backend_version": backend.version,
@@ -167,17 +175,17 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
 
 def _prepare(
     folder: Path, identity: dict[str, Any], specs: Sequence[Spec], *, resume: bool, overwrite: bool
-) -> dict[str, Finished]:
-    """Clear or check the folder; returns the finished logs to keep."""
+) -> tuple[dict[str, Finished], Entries]:
+    """Clear or check the folder; returns the finished logs to keep, and the manifest's entries of further runs."""
     manifest = _read_manifest(folder)
     present = sorted(path.stem for path in folder.glob("run_*.jsonl"))
     if overwrite:
         for name in {*present} & ({*(manifest or {}).get("runs", {})} | {spec.experiment_id for spec in specs}):
             (folder / f"{name}.jsonl").unlink()
         (folder / MANIFEST).unlink(missing_ok=True)
-        return {}
+        return {}, {}
     if manifest is None and not present:
-        return {}
+        return {}, {}
     if not resume:
         raise UserError(f"{folder} already holds a study; --resume goes on with it, --overwrite replaces it")
     if manifest is None:
@@ -189,7 +197,8 @@ def _prepare(
         leftover.unlink(missing_ok=True)
     listed = manifest.get("runs", {})
     found = (_finished(folder, spec, listed.get(spec.experiment_id)) for spec in specs)
-    return {item.name: item for item in found if item is not None}
+    others = {name: entry for name, entry in listed.items() if name not in {spec.experiment_id for spec in specs}}
+    return {item.name: item for item in found if item is not None}, others
 
 
 def _read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -244,16 +253,21 @@ def records_in(content: bytes) -> int:
 
 
 def _write_manifest(
-    folder: Path, identity: dict[str, Any], specs: Sequence[Spec], finished: dict[str, Finished], started: float
+    folder: Path,
+    identity: dict[str, Any],
+    specs: Sequence[Spec],
+    finished: dict[str, Finished],
+    others: Entries,
+    started: float,
 ) -> None:
-    runs = {
+    runs: Entries = {
         spec.experiment_id: {key: value for key, value in asdict(item).items() if key != "name"} if item else None
         for spec in specs
         for item in [finished.get(spec.experiment_id)]
     }
     manifest = {
         "study": identity,
-        "complete": all(runs.values()),
+        "complete": all({**others, **runs}.values()),
         "provenance": {
             "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.perf_counter() - started, 2),
@@ -261,7 +275,7 @@ def _write_manifest(
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
             "commit": _commit(),
         },
-        "runs": runs,
+        "runs": {**others, **runs},
     }
     write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
 

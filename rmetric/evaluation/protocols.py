@@ -15,7 +15,8 @@ step − step of the first alert, wherever that lies.
 * Episodes that begin during a fault from which the run recovers are *absorbed*: counted apart.
 * An episode that begins at the failure or after it is ignored; a failed run without a warning is a false negative.
 * Healthy steps that forked runs share (same backend, model and seed) are counted once: in the control run of that
-  group, or, if it has none, in the run with the latest onset. The same holds for the false positives in them.
+  group, or, if it has none, in the run with the latest onset. A further control run that is disturbed has steps of its
+  own from the disturbance on. The same holds for the false positives in them.
 
 Under both, censored and incomplete runs are left out (and their number is reported), and a score of NaN never alerts.
 
@@ -119,12 +120,9 @@ class Timeline:
         lengths = [len(run.observations) for run in runs]
         bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         steps = [run.observations.step for run in runs]
-        carriers = _carriers(runs, truths)
-        zones = [_zones(*item) for item in zip(steps, truths, carriers, strict=True)]
-        healthy = [
-            _healthy_steps(run, truth) if carrier else 0
-            for run, truth, carrier in zip(runs, truths, carriers, strict=True)
-        ]
+        own = _own_steps(runs, truths)
+        zones = [_zones(*item) for item in zip(steps, truths, own, strict=True)]
+        healthy = [_healthy_steps(*item) for item in zip(runs, truths, own, strict=True)]
         return cls(
             truths=truths,
             step=np.concatenate([*steps, np.empty(0, np.int64)]),
@@ -252,22 +250,26 @@ def group_key(run: Run) -> tuple[str, str, str] | None:
     return None if seed is None else (str(run.config.get("backend")), run.model_type, str(seed))
 
 
-def _carriers(runs: Sequence[Run], truths: Sequence[Truth]) -> list[bool]:
-    """True for the run of each group in which the shared healthy steps are counted."""
-    best: dict[object, tuple[tuple[bool, int], int]] = {}
+def _own_steps(runs: Sequence[Run], truths: Sequence[Truth]) -> list[float]:
+    """First step from which each run's healthy steps are counted in it; infinity: all are counted in another one."""
+    best: dict[object, tuple[tuple[bool, bool, int], int]] = {}
     for index, (run, truth) in enumerate(zip(runs, truths, strict=True)):
         if not truth.counted or (truth.kind == "failed" and truth.onset is None):
             continue
-        control = truth.onset is None
-        rank = (control, run.last_step if truth.onset is None else truth.onset)
+        control, undisturbed = truth.onset is None, run.disturbed_at is None
+        rank = (control, control and undisturbed, run.last_step if truth.onset is None else truth.onset)
         key = group_key(run) or index
         if key not in best or rank > best[key][0]:
             best[key] = (rank, index)
-    chosen = {index for _, index in best.values()}
-    return [index in chosen for index in range(len(runs))]
+    carriers = {index for _, index in best.values()}
+    return [0 if index in carriers else _disturbed_from(runs[index], truths[index]) for index in range(len(runs))]
 
 
-def _zones(step: NDArray[np.int64], truth: Truth, carrier: bool) -> NDArray[np.int8]:
+def _disturbed_from(run: Run, truth: Truth) -> float:
+    return run.disturbed_at if truth.kind == "clean" and run.disturbed_at is not None else np.inf
+
+
+def _zones(step: NDArray[np.int64], truth: Truth, own_from: float) -> NDArray[np.int8]:
     zone = np.full(len(step), IGNORED, dtype=np.int8)
     if not truth.counted:
         return zone
@@ -279,14 +281,13 @@ def _zones(step: NDArray[np.int64], truth: Truth, carrier: bool) -> NDArray[np.i
         zone[(step >= onset) & (step < truth.failure_step)] = WARNING
     else:
         zone[step >= onset] = ABSORBED
-    if carrier:
-        zone[step < onset] = HEALTHY
+    zone[(step >= own_from) & (step < onset)] = HEALTHY
     return zone
 
 
-def _healthy_steps(run: Run, truth: Truth) -> int:
-    """Steps that the records before the onset tell of; a record tells of the steps since the record before it."""
-    step = run.observations.step
+def _healthy_steps(run: Run, truth: Truth, own_from: float) -> int:
+    """Steps of its own that the records before the onset tell of; a record tells of those since the one before it."""
+    step = run.observations.step[run.observations.step >= own_from]
     if not len(step):
         return 0
     cadence = run.config.get("log_every_n_steps")

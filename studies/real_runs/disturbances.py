@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rmetric.faults.node_failure import MEMORY
 from rmetric.live.corpus import BYTES, documentation
-from rmetric.live.run import Batch, LanguageModelRun
+from rmetric.live.run import Batch, LanguageModelRun, LiveRun
 
 
 class Disturbance(Protocol):
@@ -67,7 +67,7 @@ class LearningRateRestart:
     """Until it is back."""
 
     @contextmanager
-    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
+    def disturb(self, training: LiveRun) -> Iterator[None]:
         first, before = training.step + 1, training.learning_rate_factor
 
         def come_back() -> None:

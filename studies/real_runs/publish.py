@@ -30,7 +30,7 @@ from rmetric.evaluation.studies import in_parallel
 from rmetric.files import write_atomically
 from rmetric.log_reader import Chunk, assemble, chunks, read_events
 from rmetric.measurements import MEASUREMENTS
-from rmetric.records import Run, whole_step
+from rmetric.records import Run
 
 DICTIONARY = (
     *RUN_COLUMNS, *ONCE_COLUMNS, "validation_loss", "learning_rate", "lambda", "delta_l", "non_finite_count",
@@ -58,8 +58,7 @@ class Log:
     @property
     def forked_at(self) -> int | None:
         """First step that differs from the twin's: of the fault, or of the disturbance of a control run."""
-        disturbance = self.run.config.get("disturbance")
-        return self.run.onset or whole_step(disturbance.get("step") if isinstance(disturbance, dict) else None)
+        return self.run.onset or self.run.disturbed_at
 
 
 @dataclass(frozen=True)

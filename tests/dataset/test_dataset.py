@@ -307,7 +307,7 @@ def test_the_command_says_what_it_wrote(study: Path, tmp_path: Path, capsys) -> 
 def test_the_card_counts_what_the_file_holds(data_set: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     text = card.figures(data_set)
     healthy = STEPS + 3 * (ONSET - 1)  # the twin and, once each, the beginnings of the other seeds
-    # z_mixed shares its seed with the twin, so that its healthy steps are counted there
+    healthy += STEPS - ONSET + 1  # z_mixed shares what comes before its disturbance with the twin
     assert f"| matrix | 7 | 280 | 5 | 0 | 2 | 0 | 0 | {healthy} |" in text
     assert "| matrix | LR_SPIKE | high | 4 | 4 | 0 | 0 | 0 | 0 | 11 (11 to 11) |" in text
     assert "| matrix | NONE | data_mix | 1 | 0 | 0 | 1 | 0 | 0 | – |" in text

@@ -73,6 +73,18 @@ def test_censored_and_incomplete_runs_are_left_out_with_their_healthy_steps(make
         assert counts.tp.sum() + counts.fp.sum() + counts.fn.sum() + counts.healthy_steps.sum() == 0
 
 
+def test_a_disturbed_fork_of_a_healthy_twin_counts_its_own_steps_alone(make_run):
+    group = {"backend": "zoo", "model_type": "cnn", "seed": 1}
+    fork = make_run(TENS, disturbance={"type": "stall", "step": 205}, **group)
+    for runs in ([fork, make_run(TENS, **group)], [make_run(TENS, **group), fork]):
+        counts = strict(runs, *[scores_at(TENS, 100, 300)] * 2)
+        mine = runs.index(fork)
+        assert (counts.fp[mine], counts.fp[1 - mine]) == (1, 2)
+        assert counts.healthy_steps[mine] + counts.healthy_steps[1 - mine] == 500 + 300
+    alone = strict([fork], scores_at(TENS, 100, 300))
+    assert (alone.fp[0], alone.healthy_steps[0]) == (2, 500)
+
+
 def test_nan_never_alerts(make_run):
     silent = np.full(len(TENS), np.nan)
     for threshold in (-np.inf, -1.0, 0.5):

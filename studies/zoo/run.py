@@ -1,0 +1,92 @@
+"""Record the zoo: a healthy twin and its forks, each such group in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rmetric.registry import load_plugin
+from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
+from rmetric.twins.watching import close_hardware_watch
+from studies.processes import in_fresh_processes, training_device
+from studies.runner import Backend, Finished, finished_log, records_in
+from studies.zoo.disturbances import DISTURBANCES, described
+from studies.zoo.plan import RECORDING_VERSION, SEVERITY, ZooPlan, ZooSpec, groups_of
+from studies.zoo.training import KINDS, KindRun
+
+
+def record_all(
+    plan: ZooPlan, todo: Sequence[ZooSpec], folder: Path, jobs: int, plugins: Sequence[Path]
+) -> Iterator[list[Finished]]:
+    """Record the runs that are still to do; yields those of a group when it is done."""
+    tasks = [(plan, group, folder, tuple(plugins)) for group in groups_of(todo)]
+    for _, finished in in_fresh_processes(record_here, tasks, jobs):
+        yield finished
+
+
+def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: Sequence[Path]) -> list[Finished]:
+    """Record runs of one kind and seed in this process, in one thread."""
+    for plugin in plugins:
+        load_plugin(plugin)
+    training_device("cpu")
+    kind, seed = KINDS[group[0].kind](), group[0].seed
+    branches = [_branch(plan, spec) for spec in group]
+    try:
+        recorded = record_group(partial(KindRun, kind, seed, plan.steps), plan, branches, folder)
+        return [
+            finished_log(item.name, content, records_in(content), outcome.kind, outcome.failure_step)
+            for item in recorded
+            for content, outcome in [(item.log.read_bytes(), item.judgement.outcome)]
+        ]
+    finally:
+        close_hardware_watch()
+
+
+def _branch(plan: ZooPlan, spec: ZooSpec) -> Branch:
+    return Branch(
+        name=spec.experiment_id,
+        config=lambda run: log_config(run, own_config(plan, run, spec)),
+        onset=spec.onset,
+        fault=spec.make_fault(),
+        details=f"{spec.fault} begins",
+        change=DISTURBANCES[spec.disturbance].disturb if spec.disturbance else None,
+    )
+
+
+def own_config(plan: ZooPlan, run: KindRun, spec: ZooSpec) -> dict[str, Any]:
+    """What the log of a run of the zoo says beside what every log of a live run says."""
+    kind = run.kind
+    return {
+        "backend": "zoo",
+        "experiment_id": spec.experiment_id,
+        "model_type": spec.kind,
+        "architecture": spec.kind,
+        "optimizer": kind.optimizer,
+        "family": kind.family,
+        "kind": kind.why,
+        "processes": kind.processes,
+        "micro_batches": kind.config.workers,
+        "seed": spec.seed,
+        "repetition": spec.repetition,
+        "total_training_steps": plan.steps,
+        "log_every_n_steps": 1,
+        "eval_every_n_steps": plan.eval_every,
+        "batch_size": kind.config.rows,
+        "learning_rate": kind.config.learning_rate,
+        "fault_injection": fault_entry(spec.make_fault(), SEVERITY, spec.onset),
+        "disturbance": described(spec.disturbance, spec.onset) if spec.disturbance else None,
+        "twin": spec.twin,
+    }
+
+
+ZOO = Backend(
+    name="zoo",
+    verb="recording",
+    execute=record_all,
+    version=RECORDING_VERSION,
+    fitted_files=(),
+    libraries=("numpy", "torch", "transformers", "scikit-learn", "orjson"),
+)
+"""Recording of the zoo, for :func:`studies.runner.run_study`."""
