@@ -1,0 +1,98 @@
+"""Deep Q-learning in a grid: a replay buffer, and a target network that follows in jumps; RMSprop."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo import gridworld
+from studies.zoo.memory import Memory
+from studies.zoo.training import Kind, KindRun, Parts, register_kind
+
+EPISODES, CAPACITY = 16, 4096
+FOLLOW_EVERY = 100
+"""Steps between two copies of the network into the target."""
+DISCOUNT, EXPLORATION = 0.9, 0.2
+TEMPERATURE = 0.1
+"""Of the policy that is judged: nearly greedy, and smooth in the values."""
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """What was seen, done, and is thought to follow. As it is drawn, it holds uniform numbers instead."""
+
+    inputs: Tensor
+    """Observations, (rows, ...); as drawn, the luck of the episodes, (5, episodes)."""
+    labels: Tensor
+    """Moves made, (rows,); as drawn, places of the buffer, each a share of what is filled."""
+    targets: Tensor
+    """Values, (rows,)."""
+
+    def part(self, index: int, parts: int) -> Self:
+        """One of equal parts."""
+        return type(self)(*(each.chunk(parts)[index] for each in (self.inputs, self.labels, self.targets)))
+
+
+@register_kind("dqn_grid")
+@dataclass(frozen=True, kw_only=True)
+class DqnGrid(Kind):
+    """The agent moves one step in 16 episodes, then learns from old steps; its target jumps every 100 steps."""
+
+    family = "reinforcement"
+    optimizer = "RMSprop"
+    why = "bootstrapped targets: the loss jumps with the target network and rises as values grow"
+    config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=0, clip=10.0)
+
+    def make(self, seed: int) -> Parts:
+        model, none = gridworld.network(), torch.zeros(CAPACITY, 4, dtype=torch.long)
+        places = torch.zeros(2, EPISODES, dtype=torch.long)  # at the goal: all begin anew in the first step
+        memory = Memory(steps=none, filled=torch.tensor(0), now=places)
+        optimizer = torch.optim.RMSprop(model.parameters(), alpha=0.95)
+        return Parts(model, optimizer, {"target": copy.deepcopy(model).requires_grad_(False), "memory": memory})
+
+    def batch(self, rng: np.random.Generator, step: int) -> Transitions:
+        luck = torch.from_numpy(rng.random((5, EPISODES), dtype=np.float32))
+        return Transitions(luck, torch.from_numpy(rng.random(self.config.rows)), torch.empty(0))
+
+    def before_step(self, run: KindRun, batch: Transitions) -> None:
+        if run.step % FOLLOW_EVERY == 0:
+            run.beside["target"].load_state_dict(run.model.state_dict())
+
+    @torch.no_grad()
+    def experience(self, run: KindRun, batch: Transitions) -> Transitions:
+        memory = run.beside["memory"].tensors
+        self._act(run.model, memory, *batch.inputs)
+        filled = memory["filled"].clamp(max=CAPACITY)
+        places, goals, moves, after = memory["steps"][(batch.labels * filled).long()].T
+        best = run.beside["target"](gridworld.observation(after, goals)).amax(-1)
+        targets = torch.where(after == goals, 0.0, DISCOUNT * best) - 1.0
+        return Transitions(gridworld.observation(places, goals), moves, targets)
+
+    def _act(self, model: nn.Module, memory: dict[str, Tensor], *luck: Tensor) -> None:
+        """Move one step in each episode, and remember it; an episode that is at its goal begins anew."""
+        of_place, of_goal, of_policy, of_move, of_world = luck
+        places, goals = memory["now"]
+        at_goal, fresh = places == goals, (of_goal * gridworld.PLACES).long()
+        goals = torch.where(at_goal, fresh, goals)
+        away = 1 + (of_place * (gridworld.PLACES - 1)).long()
+        places = torch.where(at_goal, (fresh + away) % gridworld.PLACES, places)
+        greedy = model(gridworld.observation(places, goals)).argmax(-1)
+        moves = torch.where(of_policy < EXPLORATION, (of_move * gridworld.MOVES).long(), greedy)
+        after = gridworld.moved(places, moves, of_world)
+        at = (memory["filled"] + torch.arange(EPISODES)) % CAPACITY
+        memory["steps"][at] = torch.stack([places, goals, moves, after], dim=1)
+        memory["filled"], memory["now"] = memory["filled"] + EPISODES, torch.stack([after, goals])
+
+    def loss(self, model: nn.Module, batch: Transitions) -> Tensor:
+        values = model(batch.inputs).gather(1, batch.labels.unsqueeze(1)).squeeze(1)
+        return functional.smooth_l1_loss(values, batch.targets)
+
+    def held_out_loss(self, model: nn.Module, batch: Transitions) -> Tensor:
+        return gridworld.expected_steps((model(gridworld.all_observations()) / TEMPERATURE).softmax(-1))
