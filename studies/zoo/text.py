@@ -10,8 +10,8 @@ from torch.nn import functional
 from rmetric.live.corpus import Corpus, standard_library
 from studies.zoo.training import Examples
 
-HELD_OUT_ROWS = 64
-"""Rows of a held-out batch; their number makes the judgement a quiet one."""
+HELD_OUT_PASSAGES = 32
+"""Rows of a held-out batch, each of many tokens."""
 
 
 def next_bytes(
@@ -24,7 +24,7 @@ def next_bytes(
     rng
         Where the passages begin.
     rows, length
-        Of a batch to train on; a held-out one has :data:`HELD_OUT_ROWS` rows.
+        Of a batch to train on; a held-out one has :data:`HELD_OUT_PASSAGES` rows.
     held_out
         Whether they come from the end of the text, on which no step trains.
     corpus
@@ -32,7 +32,7 @@ def next_bytes(
     """
     corpus = corpus or standard_library()
     tokens = corpus.held_out if held_out else corpus.train
-    starts = rng.integers(0, len(tokens) - length - 1, size=HELD_OUT_ROWS if held_out else rows)
+    starts = rng.integers(0, len(tokens) - length - 1, size=HELD_OUT_PASSAGES if held_out else rows)
     passages = torch.from_numpy(tokens[starts[:, None] + np.arange(length + 1)].astype(np.int64))
     return Examples(passages[:, :-1], passages[:, 1:])
 

@@ -18,6 +18,8 @@ NODES, COMMUNITIES, FEATURES, WIDTH = 400, 4, 16, 16
 WITHIN, BETWEEN = 0.03, 0.01
 """Chance of an edge within a community and between two."""
 LABELLED_EVERY, IGNORED = 5, -100
+HELD_OUT_SHARE = 0.7
+"""Of the nodes without a label in training, those on which a purpose judges."""
 
 
 @cache
@@ -67,7 +69,8 @@ class GcnCommunities(Kind):
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         _, features, of_node = graph()
         labelled = torch.arange(NODES) % LABELLED_EVERY == 0
-        return Examples(features, of_node.where(labelled == (step > 0), torch.tensor(IGNORED)))
+        counted = labelled if step else ~labelled & torch.from_numpy(rng.random(NODES) < HELD_OUT_SHARE)
+        return Examples(features, of_node.where(counted, torch.tensor(IGNORED)))
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.text import HELD_OUT_ROWS, token_loss
+from studies.zoo.text import token_loss
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 SYMBOLS, SHORTEST, LONGEST, WIDTH = 12, 3, 8, 48
@@ -48,7 +48,7 @@ class GruReverse(Kind):
         return Parts(model, torch.optim.Adam(model.parameters()))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        rows = self.config.rows if step else HELD_OUT_ROWS * 4
+        rows = self.rows(step)
         ids = torch.from_numpy(rng.integers(1, SYMBOLS + 1, size=(rows, LONGEST)))
         free = torch.arange(LONGEST) < torch.from_numpy(LONGEST - rng.integers(SHORTEST, LONGEST + 1, size=(rows, 1)))
         ids = ids.masked_fill(free, PADDING)  # on the left, so that the last state is that of the last symbol

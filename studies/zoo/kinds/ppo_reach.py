@@ -18,7 +18,6 @@ from studies.zoo.training import Kind, KindRun, Parts, register_kind
 MOMENTS, EPOCHS = 16, 4
 DISCOUNT, RATIO_LIMIT, VALUE_WEIGHT, ENTROPY_WEIGHT = 0.9, 0.2, 0.5, 0.003
 INTERVAL_S = 0.2
-HELD_OUT_EPISODES = 256
 
 
 class ActorCritic(nn.Module):
@@ -106,7 +105,7 @@ class PpoReach(Kind):
         return Parts(model, torch.optim.Adam(model.parameters(), eps=1e-5), {"episodes": Memory()})
 
     def batch(self, rng: np.random.Generator, step: int) -> Episodes:
-        rows, none = self.config.rows if step else HELD_OUT_EPISODES, torch.empty(0)
+        rows, none = self.rows(step), torch.empty(0)
         first = rng.normal(size=(rows, 4)) * [1.0, 1.0, 0.3, 0.3]
         luck = rng.normal(size=(MOMENTS, rows, 2))
         return Episodes(torch.from_numpy(first).float(), torch.from_numpy(luck).float(), none, none, none)

@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from rmetric.live.corpus import documentation
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.text import HELD_OUT_ROWS
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 WORDS, BEFORE, WIDTH, RARE = 1000, 3, 48, 0
+HELD_OUT_WORDS = 512
 
 
 @cache
@@ -62,7 +62,7 @@ class WordTied(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         passages = _passages()[step == 0]
-        rows = self.config.rows if step else HELD_OUT_ROWS * 32
+        rows = self.config.rows if step else HELD_OUT_WORDS
         chosen = torch.from_numpy(passages[rng.integers(0, len(passages), size=rows)])
         return Examples(chosen[:, :-1], chosen[:, -1])
 
