@@ -48,7 +48,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     if args.list_faults:
-        print("\n".join(f"{name:24} {_first_line(fault)}" for name, fault in FAULTS.items()))
+        print("\n".join(f"{name:24} {_first_line(fault)}" for name, fault in FAULTS.items() if fault.simulated))
     if args.list_architectures:
         for name, profile in ARCHITECTURES.items():
             print(f"{name:24} {profile.parameters_b:g}e9 parameters, {profile.layers} layers ({profile.source})")

@@ -15,6 +15,7 @@ from rmetric.faults.base import (
     make_fault,
     register_fault,
 )
+from rmetric.faults.bugs import Bug
 from rmetric.faults.data_corruption import DataCorruption
 from rmetric.faults.expert_failure import ExpertFailure
 from rmetric.faults.gqa_mismatch import GqaMismatch
@@ -38,6 +39,7 @@ __all__ = [
     "NEVER",
     "NO_FAULT",
     "SEVERITIES",
+    "Bug",
     "CombinedFault",
     "DataCorruption",
     "ExpertFailure",

@@ -39,6 +39,8 @@ class Fault(ABC):
     """Publications that describe the fault and its effect."""
     severities: ClassVar[Mapping[str, Mapping[str, Any]]] = {severity: {} for severity in SEVERITIES}
     """Severity → parameters that differ from the defaults."""
+    simulated: ClassVar[bool] = True
+    """Whether the simulator knows it; where not, it is brought upon live runs alone."""
     needs_experts: ClassVar[bool] = False
     """Whether it makes sense for mixture-of-experts models only."""
     responds_as: ClassVar[str] = ""
@@ -168,8 +170,13 @@ def combined(*members: Fault) -> Fault:
 
 
 def check_fault_fits(name: str, architecture: Architecture) -> None:
-    """Raise :class:`UserError` if a fault needs experts and the architecture has none."""
+    """Raise :class:`UserError` if a fault is not simulated, or needs experts and the architecture has none."""
     for part in name.split("+"):
+        if part != NO_FAULT and not FAULTS[part.strip()].simulated:
+            raise UserError(
+                f"fault {part} is brought upon live runs alone and cannot be simulated; train a model with it: "
+                f"run_case_study.py --faults {part}"
+            )
         if part != NO_FAULT and FAULTS[part.strip()].needs_experts and not architecture.experts:
             raise UserError(
                 f"fault {part} needs a mixture-of-experts model and {architecture.name} is dense; "

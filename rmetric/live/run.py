@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from rmetric.live.corpus import Corpus
 from rmetric.streams import stable_hash
 
-Moment = Literal["batch", "gradients", "update", "micro_batch"]
+Moment = Literal["batch", "micro_batch", "loss", "gradients", "update"]
 """When a hook is called: ``batch``: the batch is there, nothing is computed; ``micro_batch``: before each forward pass;
-``gradients``: all gradients are there, nobody has seen or clipped them; ``update``: the optimizer has stepped."""
+``loss``: after it, before the backward pass; ``gradients``: all gradients are there, nobody has seen or clipped them;
+``update``: the optimizer has stepped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +91,9 @@ class NoObserver:
 class LiveRun(ABC):
     """Trains a model, one step a call; a subclass says on what, and what the loss is.
 
-    A step is: *batch* hooks; for each worker that is left *micro-batch* hooks, forward and backward; *gradients*
-    hooks; the observer; clipping; the optimizer; *update* hooks. All it depends on is in :meth:`state_dict` and in the
-    number of the step, so a run and its fork share every batch and every bit.
+    A step is: *batch* hooks; for each worker that is left *micro-batch* hooks, forward, *loss* hooks and backward;
+    *gradients* hooks; the observer; clipping; the optimizer; *update* hooks. All it depends on is in :meth:`state_dict`
+    and in the number of the step, so a run and its fork share every batch and every bit.
 
     Parameters
     ----------
@@ -111,6 +112,8 @@ class LiveRun(ABC):
         self.observer: Observer = NoObserver()
         self.learning_rate_factor = 1.0
         """Multiplies the scheduled learning rate. A fault may change it and must restore it."""
+        self.schedule_ahead_steps = 0
+        """Steps by which the schedule is ahead of the training. A fault may change it and must restore it."""
         self.active_workers = list(range(config.workers))
         """Workers that still compute; change it by :meth:`lose_worker`."""
         self.worker_lost_step: int | None = None
@@ -140,9 +143,9 @@ class LiveRun(ABC):
         """What is to become small, on a held-out batch: the loss, unless a subclass has a better measure."""
         return self.loss_of(batch)
 
-    def scheduled_rate(self) -> float:
-        """Learning rate of the current step, before a fault multiplies it."""
-        return self.config.learning_rate * min(1.0, self.step / max(self.config.warm_up_steps, 1))
+    def rate_at(self, step: int) -> float:
+        """Learning rate that the schedule has for a step, from 1."""
+        return self.config.learning_rate * min(1.0, step / max(self.config.warm_up_steps, 1))
 
     # -- for faults ---------------------------------------------------------------------------------------------------
 
@@ -151,7 +154,8 @@ class LiveRun(ABC):
         """Call something at a moment of every step, as long as the context lasts.
 
         ``batch`` calls get a :class:`Batch` and return the one to use; ``micro_batch`` calls get the worker's number;
-        ``gradients`` and ``update`` calls get nothing. Several are called in the order in which they came.
+        ``loss`` calls get the loss of a micro-batch, a scalar, and return the one to use; ``gradients`` and ``update``
+        calls get nothing. Several are called in the order in which they came.
         """
         self.hooks[moment].append(call)
         try:
@@ -216,7 +220,7 @@ class LiveRun(ABC):
         return torch.stack(losses).mean()
 
     def _set_learning_rate(self) -> None:
-        rate = self.scheduled_rate() * self.learning_rate_factor
+        rate = self.rate_at(self.step + self.schedule_ahead_steps) * self.learning_rate_factor
         for group in self.optimizer.param_groups:
             group["lr"] = rate
 
@@ -225,6 +229,8 @@ class LiveRun(ABC):
             call(worker)
         with self._precision():
             loss = self.loss_of(batch)
+        for call in self.hooks["loss"]:
+            loss = call(loss)
         self.scaler.scale(loss / len(self.active_workers)).backward()
         return loss.detach()
 
@@ -257,7 +263,7 @@ class LiveRun(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> Self:
         """Go on from a state; returns this run."""
         self.step, self.worker_lost_step, self.non_finite_step = state["step"], None, None
-        self.learning_rate_factor, self.observer = 1.0, NoObserver()
+        self.learning_rate_factor, self.schedule_ahead_steps, self.observer = 1.0, 0, NoObserver()
         self.active_workers = list(state["active_workers"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(_copied(state["optimizer"]))

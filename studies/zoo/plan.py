@@ -11,7 +11,7 @@ import numpy as np
 
 import studies.zoo.kinds  # noqa: F401 - registers them
 from rmetric.errors import UserError
-from rmetric.faults import NO_FAULT, Fault, file_name_part, make_fault
+from rmetric.faults import NO_FAULT, Fault, file_name_part, parse_fault
 from rmetric.streams import stable_hash
 from studies.zoo.disturbances import DISTURBANCES
 from studies.zoo.training import KINDS, KindRun
@@ -53,7 +53,7 @@ class ZooSpec:
 
     def make_fault(self) -> Fault | None:
         """The bug; ``None`` for a control run."""
-        return None if self.fault == NO_FAULT else make_fault(self.fault, SEVERITY)
+        return None if self.fault == NO_FAULT else parse_fault(self.fault, SEVERITY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class ZooPlan:
     @classmethod
     def with_bugs(cls, **changes: object) -> ZooPlan:
         """Plan of the bugs: each of them on each of :data:`BUGGED_KINDS`, with a horizon of 1,000 steps."""
-        from rmetric.faults.bugs import BUGS  # type: ignore[import-not-found]
+        from rmetric.faults.bugs import BUGS
 
         settings = {"kinds": BUGGED_KINDS, "bugs": tuple(BUGS), "seeds": (0,), "steps": 1000, "earliest": 0.3,
                     "latest": 0.8}  # fmt: skip
@@ -154,7 +154,7 @@ def can_have(kind: str, bug: str) -> bool:
     run.train_step()
     run.train_step()
     try:
-        with make_fault(bug, SEVERITY).inject(run):
+        with parse_fault(bug, SEVERITY).inject(run):
             run.train_step()
             run.train_step()
     except UserError:

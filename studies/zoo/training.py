@@ -140,8 +140,8 @@ class KindRun(LiveRun):
             torch.manual_seed(0)
             return super().held_out_loss(purpose)
 
-    def scheduled_rate(self) -> float:
-        return self.config.learning_rate * self.kind.rate(self.step, self.steps)
+    def rate_at(self, step: int) -> float:
+        return self.config.learning_rate * self.kind.rate(step, self.steps)
 
     def state_dict(self) -> dict[str, Any]:
         beside = {name: thing.state_dict() for name, thing in self.beside.items()}

@@ -18,7 +18,10 @@ from rmetric.simulation.healthy import healthy_processes
 from rmetric.streams import RunStreams
 
 MOE = "gpt-4-moe"
-NAMES = list(FAULTS)
+ALL = list(FAULTS)
+NAMES = [name for name, fault in FAULTS.items() if fault.simulated]
+"""Those that the simulator knows."""
+BUGS = [name for name in ALL if name not in NAMES]
 
 
 def undisturbed(runs: int = 5, steps: int = 800, architecture: str = MOE) -> Processes:

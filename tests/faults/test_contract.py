@@ -15,6 +15,7 @@ from rmetric.faults import (
     FAULTS,
     NEVER,
     SEVERITIES,
+    Bug,
     Fault,
     Processes,
     check_fault_fits,
@@ -24,7 +25,7 @@ from rmetric.faults import (
 )
 from rmetric.simulation import RunSpec, SimulationParameters, TrainingSimulator, run_batch
 from rmetric.streams import RunStreams
-from tests.faults.common import MOE, NAMES, between, disturbed, pair, response, snapshot, undisturbed
+from tests.faults.common import ALL, BUGS, MOE, NAMES, between, disturbed, pair, response, snapshot, undisturbed
 from tests.helpers import records_of
 
 READ_ONLY = ("learning_rate_rel", "healthy_loss")
@@ -41,7 +42,7 @@ def _arrays(processes: Processes) -> dict[str, np.ndarray]:
 # --- declaration -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_fault_says_what_happens_and_where_that_is_described(name: str) -> None:
     fault = FAULTS[name]
     assert fault.name == name
@@ -58,7 +59,7 @@ def test_a_fault_has_three_severities_that_differ(name: str) -> None:
     assert make_fault(name) == made[1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_fault_cannot_be_changed_once_made(name: str) -> None:
     fault = make_fault(name)
     with pytest.raises(FrozenInstanceError):
@@ -66,7 +67,7 @@ def test_a_fault_cannot_be_changed_once_made(name: str) -> None:
     assert hash(fault) == hash(make_fault(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_the_parameters_are_keyword_only_and_each_is_described(name: str) -> None:
     with pytest.raises(TypeError):
         FAULTS[name](3)  # type: ignore[call-arg, misc]
@@ -75,7 +76,8 @@ def test_the_parameters_are_keyword_only_and_each_is_described(name: str) -> Non
     assert source.count('    """') >= len(own)
 
 
-@pytest.mark.parametrize(("name", "severity"), EVERY)
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("severity", SEVERITIES)
 def test_the_parameters_survive_json(name: str, severity: str) -> None:
     fault = make_fault(name, severity)
     parameters = json.loads(json.dumps(fault.parameters, allow_nan=False))
@@ -222,6 +224,24 @@ def test_a_fault_finds_its_way_into_the_log(name: str) -> None:
     }  # fmt: skip
     injected = [event for event in events if event["event"] == "FAULT_INJECTED"]
     assert [(event["step"], event["fault"]) for event in injected] == [(200, name)]
+
+
+# --- bugs, which are not simulated -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_cannot_be_simulated_and_says_so_in_a_line(name: str) -> None:
+    for fault in (name, f"LR_SPIKE+{name}"):
+        with pytest.raises(UserError, match=f"fault {name} is brought upon live runs alone") as caught:
+            RunSpec(architecture=MOE, fault=fault)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=f"{name} is a bug"):
+        make_fault(name).simulate(undisturbed(), between(5, 800, 201), RunStreams(tuple(range(5)), 800))
+
+
+def test_exactly_the_bugs_are_not_simulated() -> None:
+    assert {name for name, fault in FAULTS.items() if issubclass(fault, Bug)} == {*BUGS}
+    assert {name for name, fault in FAULTS.items() if not fault.simulated} == {*BUGS}
 
 
 # --- making faults ---------------------------------------------------------------------------------------------------

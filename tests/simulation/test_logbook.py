@@ -61,7 +61,7 @@ class Made:
 
 def _batch(architecture: str) -> list[RunSpec]:
     dense = not ARCHITECTURES[architecture].experts
-    faults = [name for name, fault in FAULTS.items() if not (fault.needs_experts and dense)]
+    faults = [name for name, fault in FAULTS.items() if fault.simulated and not (fault.needs_experts and dense)]
     shape = {"architecture": architecture, "steps": STEPS, "log_every": LOG_EVERY, "eval_every": EVAL_EVERY}
     specs = [
         RunSpec(fault=fault, severity=severity, seed=100 * number + 7, **shape)  # type: ignore[arg-type]

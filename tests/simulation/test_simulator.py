@@ -14,6 +14,7 @@ from rmetric.streams import RunStreams
 from tests.helpers import bits, lines_of
 
 pytestmark = pytest.mark.usefixtures("made_up_parameters")
+SIMULATED = [name for name, fault in FAULTS.items() if fault.simulated]
 STEPS = 600
 SHARED = {"steps": STEPS, "log_every": 10, "eval_every": 50}
 PER_STEP = [
@@ -25,7 +26,7 @@ PER_STEP = [
 def _specs(architecture: str) -> list[RunSpec]:
     """Each fault that fits, at two severities, and controls."""
     dense = not ARCHITECTURES[architecture].experts
-    faults = [name for name, fault in FAULTS.items() if not (fault.needs_experts and dense)]
+    faults = [name for name, fault in FAULTS.items() if fault.simulated and not (fault.needs_experts and dense)]
     plain = [
         RunSpec(architecture=architecture, fault=fault, severity=severity, seed=10 * number + 1, **SHARED)
         for number, fault in enumerate([*faults, "LR_SPIKE+NODE_FAILURE"])
@@ -181,7 +182,7 @@ def test_onsets_lie_on_no_grid(onsets: np.ndarray, grid: int) -> None:
 
 
 def test_an_onset_depends_on_the_seed_and_not_on_the_fault() -> None:
-    batch = [RunSpec(architecture="gpt-4-moe", fault=fault, seed=4, steps=400) for fault in FAULTS]
+    batch = [RunSpec(architecture="gpt-4-moe", fault=fault, seed=4, steps=400) for fault in SIMULATED]
     assert len(set(TrainingSimulator().simulate(batch).onset)) == 1
 
 
@@ -202,7 +203,8 @@ def test_a_control_has_no_onset_even_if_one_is_given() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 3, 9, 11])
 def test_the_shortest_runs_can_be_simulated(steps: int) -> None:
     batch = [
-        RunSpec(architecture="gpt-4-moe", fault=fault, seed=1, steps=steps, log_every=1) for fault in (*FAULTS, "NONE")
+        RunSpec(architecture="gpt-4-moe", fault=fault, seed=1, steps=steps, log_every=1)
+        for fault in (*SIMULATED, "NONE")
     ]
     for log in run_batch(batch):
         assert lines_of(log.content)[-1]["event"] in ("EXPERIMENT_SUCCESS", "EXPERIMENT_FAILURE")
@@ -274,7 +276,7 @@ def test_a_fault_that_throws_the_parameters_off_raises_the_gradient_norm() -> No
 
 def test_the_same_seed_shows_the_same_run_to_every_fault() -> None:
     batch = [
-        RunSpec(architecture="gpt-4-moe", fault=fault, seed=4, steps=400, onset=300) for fault in (*FAULTS, "NONE")
+        RunSpec(architecture="gpt-4-moe", fault=fault, seed=4, steps=400, onset=300) for fault in (*SIMULATED, "NONE")
     ]
     traces = TrainingSimulator().simulate(batch)
     assert {tuple(bits(row)) for row in traces.training_loss[:, :299]} == {tuple(bits(traces.training_loss[0, :299]))}

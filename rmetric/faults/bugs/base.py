@@ -1,0 +1,71 @@
+"""The contract of a bug: a fault of the training script, brought upon live runs alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmetric.errors import UserError
+from rmetric.faults.base import Fault
+from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.streams import RunStreams
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from rmetric.live.run import LiveRun
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bug(Fault):
+    """A mistake in the script, its settings or its data: it begins at the onset and lasts until the run ends.
+
+    How training responds to it depends on model, optimizer and data, so nobody could say how to simulate it.
+    """
+
+    simulated = False
+
+    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+        raise UserError(f"{self.name} is a bug and is brought upon live runs alone; it cannot be simulated")
+
+
+def trained_parameters(training: LiveRun) -> list[tuple[str, Parameter]]:
+    """Parameters that require a gradient, with their names, in the order of the model."""
+    return [(name, item) for name, item in training.model.named_parameters() if item.requires_grad]
+
+
+def number_of(share: float, of: int) -> int:
+    """A share of some things as a number of them: at least one."""
+    return max(1, min(of, math.floor(share * of + 0.5)))
+
+
+def check_share(bug: Bug, share: float) -> None:
+    """Raise :class:`UserError` for a share that is not above 0 and up to 1."""
+    if not 0.0 < share <= 1.0:
+        raise UserError(f"{bug.name} has share={share}; choose one above 0 and up to 1")
+
+
+def is_distributed(training: LiveRun) -> bool:
+    """Whether the model is replicated by DistributedDataParallel."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return isinstance(training.model, DistributedDataParallel)
+
+
+@contextmanager
+def replaced(target: object, name: str, value: Any) -> Iterator[None]:
+    """Give an object another value of an attribute, as long as the context lasts."""
+    before = vars(target).get(name, _ABSENT)
+    setattr(target, name, value)
+    try:
+        yield
+    finally:
+        if before is _ABSENT:
+            delattr(target, name)
+        else:
+            setattr(target, name, before)
