@@ -17,7 +17,7 @@ from rmetric.faults.bugs.optimizer import (
 )
 
 BUGS = (
-    "MISSING_ZERO_GRAD:clear_every=0",
+    "MISSING_ZERO_GRAD",
     "OPTIMIZER_STATE_LOST",
     "PARAMETERS_NOT_IN_OPTIMIZER",
     "WEIGHT_DECAY_TOO_LARGE",

@@ -28,7 +28,7 @@ class MissingZeroGrad(Bug):
     """
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (stackoverflow-60335387)"
-    severities = {"low": {"clear_every": 4}, "medium": {"clear_every": 20}, "high": {}}  # noqa: RUF012
+    severities = {"low": {"clear_every": 20}, "medium": {}, "high": {}}  # noqa: RUF012
 
     clear_every: int = 0
     """Steps after which the gradients are cleared all the same (once an epoch, say); 0: never."""
