@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_sample_image
 from torch import Tensor
 
 from studies.zoo.training import Examples
@@ -37,3 +37,18 @@ def digits() -> Labelled:
     found = load_digits()
     images = torch.from_numpy(found.images.astype(np.float32) / 16.0).unsqueeze(1)
     return Labelled(images, torch.from_numpy(found.target.astype(np.int64)))
+
+
+@cache
+def photographs(size: int = 16) -> Labelled:
+    """Square patches of two photographs, (1, size, size), from 0 to 1; the label is 0 for a temple, 1 for a flower.
+
+    **Source:** scikit-learn's ``load_sample_images`` (images under CC BY, by I. Lopez and K. Taylor).
+    """
+    patches = []
+    for name in ("china.jpg", "flower.jpg"):
+        grey = torch.from_numpy(load_sample_image(name).astype(np.float32)).mean(dim=2) / 255.0
+        found = grey.unfold(0, size, size).unfold(1, size, size)
+        patches.append(found.reshape(-1, 1, size, size).contiguous())
+    labels = torch.cat([torch.full((len(found),), label) for label, found in enumerate(patches)])
+    return Labelled(torch.cat(patches), labels)

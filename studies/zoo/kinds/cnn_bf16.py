@@ -1,0 +1,46 @@
+"""Depthwise convolutions whose forward pass runs in bfloat16."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import photographs
+from studies.zoo.schedules import stable_then_decay
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+
+@register_kind("cnn_bf16")
+@dataclass(frozen=True, kw_only=True)
+class CnnBf16(Kind):
+    """Two classes that overlap, under autocast: losses of few significant digits, which end far from 0."""
+
+    family = "vision"
+    optimizer = "RMSprop"
+    why = "bfloat16 autocast; depthwise convolutions; RMSprop with momentum; stable, then decay"
+    config = LiveRunConfig(
+        workers=1, rows=32, learning_rate=1e-3, warm_up_steps=20, clip=math.inf, autocast=torch.bfloat16
+    )
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 16, 4, stride=4), nn.Hardswish(),
+            nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Hardswish(), nn.Conv2d(16, 32, 1), nn.Hardswish(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 2),
+        )  # fmt: skip
+        return Parts(model, torch.optim.RMSprop(model.parameters(), alpha=0.9, momentum=0.9, eps=1e-3))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return photographs().draw(rng, self.rows(step), held_out=step == 0)
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
+
+    def rate(self, step: int, steps: int) -> float:
+        return super().rate(step, steps) * stable_then_decay(step / steps)

@@ -1,0 +1,45 @@
+"""A convolutional network whose learning rate restarts twice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.schedules import warm_restarts
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+
+@register_kind("cnn_restarts")
+@dataclass(frozen=True, kw_only=True)
+class CnnRestarts(Kind):
+    """Noisy images, three cosines: the loss jumps up where the rate does."""
+
+    family = "vision"
+    optimizer = "SGD"
+    why = "warm restarts of the learning rate, where the loss rises by design; no normalisation"
+    config = LiveRunConfig(workers=1, rows=32, learning_rate=0.1, warm_up_steps=0, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 10),
+        )  # fmt: skip
+        return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        noise = torch.from_numpy(rng.normal(0.0, 0.5, drawn.inputs.shape).astype(np.float32))
+        return Examples(drawn.inputs + noise, drawn.labels)
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
+
+    def rate(self, step: int, steps: int) -> float:
+        return super().rate(step, steps) * warm_restarts(step / steps)
