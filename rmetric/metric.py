@@ -116,6 +116,7 @@ class RValue(NamedTuple):
     """R and the three normalised signals it is made of (floats, or arrays of shape (n,))."""
 
     r: float | NDArray[np.float64]
+    """NaN where none of the three was measured."""
     lambda_norm: float | NDArray[np.float64]
     sigma_sq_norm: float | NDArray[np.float64]
     delta_l_norm: float | NDArray[np.float64]
@@ -146,7 +147,8 @@ class RMetric:
 
     **Source:** M. Fatima 2025; weights 0.10 / 0.45 / 0.70, threshold 0.57, history of up to 1,000 values.
 
-    **Deviation:** non-finite signals saturate at 1 and stay out of the history (see :class:`SlidingRange`).
+    **Deviation:** non-finite signals saturate at 1 and stay out of the history (see :class:`SlidingRange`). One that
+    was not measured counts for nothing, and where none of the three was measured R is NaN.
 
     >>> metric = RMetric.paper()
     >>> signals = ((0.0, 1.0, 0.0), (0.0, 2.0, 0.5), (0.0, 1.5, math.inf))
@@ -209,14 +211,16 @@ class RMetric:
     def update(self, lambda_: float, sigma_sq: float, delta_l: float) -> RValue:
         """R of the next record. NaN: not measured; infinity: measured and not finite."""
         norms = self._lambda.update(lambda_), self._sigma_sq.update(sigma_sq), self._delta_l.update(delta_l)
-        return RValue(self.weights.weigh(*norms), *norms)
+        unmeasured = math.isnan(lambda_) and math.isnan(sigma_sq) and math.isnan(delta_l)
+        return RValue(math.nan if unmeasured else self.weights.weigh(*norms), *norms)
 
     def extend(
         self, lambda_: NDArray[np.float64], sigma_sq: NDArray[np.float64], delta_l: NDArray[np.float64]
     ) -> RValue:
         """R of the next ``n`` records, each argument of shape (n,); the same bits as ``n`` times :meth:`update`."""
         norms = self._lambda.extend(lambda_), self._sigma_sq.extend(sigma_sq), self._delta_l.extend(delta_l)
-        return RValue(self.weights.weigh(*norms), *norms)
+        unmeasured = np.isnan(lambda_) & np.isnan(sigma_sq) & np.isnan(delta_l)
+        return RValue(np.where(unmeasured, np.nan, self.weights.weigh(*norms)), *norms)
 
 
 PRESETS = {"paper": RMetric.paper, "paper-case-study": RMetric.paper_case_study}

@@ -65,14 +65,20 @@ def interval(ev: Evaluator) -> str:
 
 
 def unmeasured(ev: Evaluator) -> list[str]:
-    """A note for each detector that reads what no log has, and one for all that read nothing else."""
+    """A note for each detector that reads what some logs do not have, and one for all that read nothing else."""
     notes = []
-    for detector in ev.detectors.values():
-        missing = [
-            signal for signal in detector.reads if not any(run.observations.has(signal) for run in ev.study.runs)
+    for name, detector in ev.detectors.items():
+        lacking = ev.lacking(name)
+        nowhere = [signal for signal, runs in lacking.items() if runs == len(ev.study.runs)]
+        somewhere = [
+            f"{signal}, which {runs:,} of {len(ev.study.runs):,} logs do not have"
+            for signal, runs in lacking.items()
+            if signal not in nowhere
         ]
-        if missing:
-            notes.append(f"{detector.title} reads {', '.join(missing)}, which no log has.")
+        if nowhere:
+            notes.append(f"{detector.title} reads {', '.join(nowhere)}, which no log has.")
+        if somewhere:
+            notes.append(f"{detector.title} reads {'; '.join(somewhere)}.")
     if ev.skipped:
         titles = ", ".join(DETECTORS[name].title for name in ev.skipped)
         notes.append(f"Left out, for no log has anything that they read: {titles}.")

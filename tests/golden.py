@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, make_detector
+from rmetric.detectors.drift import with_drift
 from rmetric.evaluation.scoring import SCORING_VERSION
-from rmetric.evaluation.studies import with_drift
 from rmetric.log_reader import read_run
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.measurements import OBSERVABLE

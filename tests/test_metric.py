@@ -164,7 +164,9 @@ def test_r_by_hand() -> None:
 @given(signals)
 def test_r_lies_between_0_and_1_25(values: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     r = np.asarray(RMetric.paper().extend(*values).r)
-    assert ((r >= 0.0) & (r <= 1.25)).all()
+    unmeasured = np.isnan(values).all(axis=0)
+    assert np.array_equal(np.isnan(r), unmeasured)
+    assert ((r[~unmeasured] >= 0.0) & (r[~unmeasured] <= 1.25)).all()
 
 
 def test_r_reaches_both_ends() -> None:
@@ -202,6 +204,13 @@ def test_a_signal_that_was_not_measured_counts_for_nothing() -> None:
     metric = RMetric.paper()
     metric.update(math.nan, 0.0, 0.0)
     assert metric.update(math.nan, 1.0, 1.0) == (0.45 + 0.70, 0.0, 1.0, 1.0)
+
+
+def test_r_is_not_known_where_no_signal_was_measured() -> None:
+    metric = RMetric.paper()
+    metric.update(0.0, 0.0, 0.0)
+    assert math.isnan(metric.update(math.nan, math.nan, math.nan).r)
+    assert metric.update(1.0, math.nan, math.nan).r == 0.10
 
 
 def test_fresh_forgets_the_history_and_keeps_the_settings() -> None:

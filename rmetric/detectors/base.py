@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,9 @@ from rmetric.registry import Registry, load_entry_points
 DETECTORS: Registry[type[Detector]] = Registry("detector")
 LARGEST = 1e150
 """Values enter sums and squares clipped to ± this: a larger one would overflow them, for good."""
+STANDS_IN = {"delta_l": "validation_loss", "step_time_max_s": "step_time_s", "event_worker": "hardware_events"}
+"""Measurement → one whose presence makes up for its absence: ΔL is worked out from validation losses, a record of one
+step has no longer one, and without hardware events nobody reported any."""
 D = TypeVar("D", bound="type[Detector]")
 
 
@@ -38,6 +41,8 @@ class Detector(ABC):
     """Name in tables and figures."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Measurements it reads, by log name."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Those of them without which it cannot judge; none: any one of them is enough."""
     causal: ClassVar[bool] = True
     """Whether the score of a record depends on that record and earlier ones only."""
     online: ClassVar[bool] = False
@@ -65,6 +70,27 @@ class Detector(ABC):
     @abstractmethod
     def score_run(self, observations: Observations) -> NDArray[np.float64]:
         """Scores of a whole run from a fresh state, shape (n,). Leaves this detector as it is."""
+
+    def missing(self, measured: Observations | Container[str]) -> tuple[str, ...]:
+        """Those of :attr:`reads` that a run never measured, nor what stands in for them (:data:`STANDS_IN`).
+
+        Parameters
+        ----------
+        measured
+            The run's observations, or the log names of what it measured.
+        """
+        has = measured.has if isinstance(measured, Observations) else measured.__contains__
+        return tuple(name for name in self.reads if not has(name) and not has(STANDS_IN.get(name, name)))
+
+    def lack(self, measured: Observations | Container[str]) -> str:
+        """One sentence on :meth:`missing` and what it means for the scores; empty if nothing is missing."""
+        missing = self.missing(measured)
+        if not missing:
+            return ""
+        left = [name for name in self.reads if name not in missing]
+        judges = left and not set(missing) & set(self.needs)
+        what = f"rests on {', '.join(left)} alone" if judges else "no score"
+        return f"{what}, for the run has no {', '.join(missing)}"
 
 
 @dataclass(kw_only=True)

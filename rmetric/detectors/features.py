@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import StreamingDetector, clipped
+from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.records import Observations
 
@@ -24,15 +25,17 @@ class RunFeatures:
     """Three features of a record, all free of the run's trend.
 
     Relative change of the training loss from the record before, ΔL relative to the loss, and log of σ². ΔL and σ² that
-    were not measured count as the latest known.
+    were not measured count as the latest known; a log without ΔL gets it from its validation losses.
     """
 
     def __init__(self) -> None:
         self._loss, self._delta_l, self._sigma_sq = math.nan, 0.0, 0.0
+        self._drift = Drift()
 
     def update(self, observation: Observation) -> list[float]:
         """Features of the next record: NaN among them if they cannot be known, ``[inf]`` if an input is not finite."""
-        loss, sigma_sq, delta_l = (observation[name] for name in READS)
+        loss, sigma_sq = observation["training_loss"], observation["sigma_sq"]
+        delta_l = self._drift.update(observation)
         previous = self._loss
         if not math.isnan(loss):
             self._loss = loss
@@ -96,6 +99,7 @@ class FittedToStart(StreamingDetector):
     """
 
     reads = READS
+    needs = ("training_loss",)
     highest: ClassVar[float] = math.inf
     """Score of a record with an input that is not finite."""
 

@@ -226,6 +226,7 @@ class HalfSpaceTreesDetector(StreamingDetector):
 
     title = "half-space trees"
     reads = READS
+    needs = ("training_loss",)
     source = "Tan, Ting, Liu 2011; river; threshold: this project, on healthy simulated runs"
 
     threshold: float = 0.995

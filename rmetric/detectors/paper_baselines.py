@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from river.stats import EWMean, EWVar
 
 from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, clipped, register_detector
+from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
 from rmetric.records import Observations
@@ -88,13 +89,14 @@ class LossSpike(OneMeasurementDetector):
 
 @dataclass(kw_only=True)
 class SingleSignal(StreamingDetector):
-    """The score is one normalised signal, in [0, 1].
+    """The score is one normalised signal, in [0, 1]; NaN where it was not measured.
 
     **Deviation:** the paper does not print a threshold for its single-signal baselines; the R-Metric's 0.57 is used.
     """
 
     source = "Fatima 2025 (baseline)"
     group = "single_signal"
+    version = 2
 
     threshold: float = PAPER_THRESHOLD
     window: int = 1000
@@ -105,10 +107,17 @@ class SingleSignal(StreamingDetector):
         self._range = SlidingRange(self.window)
 
     def update(self, observation: Observation) -> float:
-        return self._range.update(observation[self.reads[0]])
+        return self._next(observation[self.reads[0]])
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return self._range.extend(observations[self.reads[0]])
+        return self._next_values(observations[self.reads[0]])
+
+    def _next(self, value: float) -> float:
+        normalised = self._range.update(value)
+        return math.nan if math.isnan(value) else normalised
+
+    def _next_values(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(np.isnan(values), np.nan, self._range.extend(values))
 
 
 @register_detector("lambda_only")
@@ -128,11 +137,20 @@ class SigmaSqOnly(SingleSignal):
 
 
 @register_detector("delta_l_only")
+@dataclass(kw_only=True)
 class DeltaLOnly(SingleSignal):
-    """Validation-loss drift alone."""
+    """Validation-loss drift alone; a log without ΔL gets it from its validation losses."""
 
     title = "ΔL only"
     reads = ("delta_l",)
+
+    _drift: Drift = field(init=False, repr=False, default_factory=Drift)
+
+    def update(self, observation: Observation) -> float:
+        return self._next(self._drift.update(observation))
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        return self._next_values(self._drift.extend(observations))
 
 
 @register_detector("validation_slope")

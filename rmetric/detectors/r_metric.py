@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.metric import RMetric, RValue
 from rmetric.records import Observations
@@ -23,6 +24,9 @@ class RMetricDetector(StreamingDetector):
 
     A non-finite signal counts with its whole weight and no more: ΔL alone (0.70) raises an alert, σ² (0.45) or λ (0.10)
     alone does not.
+
+    A log without ΔL gets it from its validation losses (:class:`~rmetric.detectors.drift.Drift`). A signal that was not
+    measured counts for nothing, and where none of the three was the score is NaN; :meth:`lack` says what is missing.
     """
 
     title = "R-Metric (paper)"
@@ -36,6 +40,7 @@ class RMetricDetector(StreamingDetector):
     window: int = 1000
     """Length of each normalisation history, in records."""
     _metric: RMetric = field(init=False, repr=False)
+    _drift: Drift = field(init=False, repr=False, default_factory=Drift)
 
     def __post_init__(self) -> None:
         self._metric = RMetric(weights=self.weights, threshold=self.threshold, window=self.window)
@@ -45,14 +50,14 @@ class RMetricDetector(StreamingDetector):
 
     def update_explained(self, observation: Observation) -> RValue:
         """R and the three normalised signals of the next record."""
-        return self._metric.update(observation["lambda"], observation["sigma_sq"], observation["delta_l"])
+        return self._metric.update(observation["lambda"], observation["sigma_sq"], self._drift.update(observation))
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         return np.asarray(self.extend_explained(observations).r)
 
     def extend_explained(self, observations: Observations) -> RValue:
         """R and the three normalised signals of the next n records, each of shape (n,)."""
-        return self._metric.extend(observations["lambda"], observations["sigma_sq"], observations["delta_l"])
+        return self._metric.extend(observations["lambda"], observations["sigma_sq"], self._drift.extend(observations))
 
 
 def _threshold() -> float:

@@ -120,7 +120,8 @@ class Evaluator:
         window = RMetric.paper().window
         alone = {kind.name: kind(window=window) for kind in (LambdaOnly, SigmaSqOnly, DeltaLOnly)}
         scores = score_study(study, {**detectors, **alone}, cache=cache, jobs=jobs, plugins=plugins)
-        signals_3N = np.stack([scores[name] for name in alone])
+        # A signal that was not measured counts for nothing in R.
+        signals_3N = np.nan_to_num(np.stack([scores[name] for name in alone]), nan=0.0)
         return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed, jobs=jobs, skipped=skipped)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
@@ -181,6 +182,11 @@ class Evaluator:
             else:
                 self._counts[key] = self.timeline.count(protocol, self.scores[name], limit)
         return self._counts[key]
+
+    def lacking(self, name: str) -> dict[str, int]:
+        """Measurement that a detector reads → number of runs that lack it (:meth:`Detector.missing`), if any does."""
+        missing = self.detectors[name].missing
+        return dict(Counter(signal for run in self.study.runs for signal in missing(run.observations)))
 
     def summary(
         self,

@@ -22,7 +22,7 @@ from rmetric.registry import load_plugin
 from rmetric.versions import content_checksums, foreign_code
 
 SCORING_VERSION = 1
-"""Raise it when detectors are shown other records of the same log (:func:`rmetric.evaluation.studies.with_drift`)."""
+"""Raise it when detectors are shown other records of the same log (:func:`rmetric.detectors.drift.with_drift`)."""
 Recipe = tuple[str, dict[str, Any]]
 """Registered name and settings of a detector: what a process needs to make one of a plugin that it has yet to load."""
 

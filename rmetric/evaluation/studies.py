@@ -10,18 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from rmetric.dataset.sources import find_logs, split_part
+from rmetric.detectors.drift import with_drift
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.files import checksum
 from rmetric.log_reader import read_run
-from rmetric.log_writer import to_log_precision
-from rmetric.records import Observations, Run, held
-from rmetric.signals import ValidationDrift
+from rmetric.records import Run
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -135,22 +133,6 @@ def _read(path: Path) -> tuple[Run, str, list[str]]:
     run = read_run(path, lambda line, message: problems.append(f"line {line}: {message}"))
     run.observations = with_drift(run.observations)
     return run, checksum(path), problems
-
-
-def with_drift(observations: Observations) -> Observations:
-    """The same observations with ΔL, worked out from the validation losses if the log does not state it.
-
-    Real runs and the author's logs have validation losses and no ΔL; without it every detector that reads ΔL would be
-    judged on a signal that it was never given. Replay does the same, chunk by chunk (:mod:`rmetric.replay.signals`).
-    """
-    if observations.has("delta_l") or not observations.has("validation_loss"):
-        return observations
-    assert observations.evaluated is not None
-    estimator = ValidationDrift()
-    at = np.flatnonzero(observations.evaluated)
-    drift = np.full(len(observations), np.nan)
-    drift[at] = to_log_precision([estimator.update(loss) for loss in observations["validation_loss"][at].tolist()])
-    return Observations(observations.step, {**observations.columns, "delta_l": held(drift)}, observations.evaluated)
 
 
 SIMULATED, REAL = "simulated", "real"

@@ -137,7 +137,7 @@ def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
     if everything:
         _scale_losses(ax, np.concatenate(everything))
     else:
-        ax.text(0.5, 0.5, "no loss in the log", transform=ax.transAxes, ha="center", va="center", fontsize=8)
+        _say(ax, "no loss in the log")
         ax.set_yticks([])
     broken = replay.trace.non_finite_steps
     if broken:
@@ -146,6 +146,11 @@ def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
     ax.yaxis.set_label_coords(LOSS_LABEL_X, 0.5)
     ax.yaxis.get_offset_text().set_fontsize(7)
     return handles
+
+
+def _say(ax: Axes, text: str, height: float = 0.5) -> None:
+    """Write into a panel why there is no curve."""
+    ax.text(0.5, height, text, transform=ax.transAxes, ha="center", va="center", fontsize=8)
 
 
 def _scale_losses(ax: Axes, values: NDArray[np.float64]) -> None:
@@ -165,19 +170,25 @@ def _signal(ax: Axes, replay: Replay, signal: str, color: str) -> None:
     ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 1])
     _name_panel(ax, f"{SIGNALS[signal]}′")
-    ax.set_title(f"{SIGNALS[signal]}: {replay.signals.get(signal, '')}", fontsize=7, loc="right", pad=3.5)
+    rests_on = f"{SIGNALS[signal]}: {replay.signals.get(signal, '')}"
+    if signal in replay.missing:
+        _say(ax, rests_on)
+    else:
+        ax.set_title(rests_on, fontsize=7, loc="right", pad=3.5)
 
 
 def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
     handles = _curve(ax, replay.trace.series.get("r_metric", Series()), color=BLACK, linewidth=1.0, label="R")
+    if len(replay.missing) == len(SIGNALS):
+        _say(ax, replay.r_in_words, height=0.75)  # above the threshold
+        handles = []
     shown = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (6, 2, 1, 2))}
     handles.append(ax.axhline(replay.threshold, label=f"threshold {replay.threshold:g}", **shown))  # type: ignore[arg-type]
     highest = max(sum(replay.weights), replay.threshold)
     ax.set_ylim(-0.04 * highest, 1.06 * highest)
     weights = ", ".join(f"{weight:g}" for weight in replay.weights)
-    ax.set_title(
-        f"R: weights of λ, σ², ΔL {weights}; alert episodes: {replay.episodes:,}", fontsize=7, loc="right", pad=2
-    )
+    title = f"R: weights of λ, σ², ΔL {weights}; alert episodes: {replay.episodes:,}"
+    ax.set_title(title, fontsize=7, loc="right", pad=2)
     _name_panel(ax, "R")
     return handles
 

@@ -26,7 +26,7 @@ from rmetric.records import Observations
 from rmetric.replay.events import EventFilter, is_finite_number, plain_text
 from rmetric.replay.result import AlertEpisodes, FirstAlerts, LogAgreement, PlotCurves, Replay
 from rmetric.replay.settings import ReplaySettings
-from rmetric.replay.signals import Evaluations, LiveSignals, Recovered, SignalRecovery
+from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
 
 Columns = dict[str, NDArray[Any]]
 
@@ -63,6 +63,7 @@ class Replayer:
         self._first_alerts = FirstAlerts()
         self._episodes = AlertEpisodes()
         self._agreement: dict[str, LogAgreement] = {}
+        self._measured: set[str] = set()
         self._records = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -72,7 +73,8 @@ class Replayer:
 
         The names are ``step``, the losses, ``grad_norm``, ``lambda``, ``sigma_sq``, ``delta_l`` as the detectors saw
         them (NaN: not measured, infinity: not finite), ``lambda_norm``, ``sigma_sq_norm``, ``delta_l_norm``,
-        ``r_metric``, ``r_metric_logged`` and ``alert_<detector>``.
+        ``r_metric``, ``r_metric_logged`` and ``alert_<detector>``. A normalised signal is NaN where
+        the signal was not measured, ``r_metric`` where none of the three was.
         """
         for chunk in chunks(self._filter.admit(events, on_damage), on_damage, self._chunk_records):
             if len(chunk.step):
@@ -103,10 +105,12 @@ class Replayer:
         columns["lambda"] = np.where(signals["lambda"].known, signals["lambda"].values, np.nan)
         columns |= {**verdicts, "r_metric_logged": logged["r_metric"]}
         self._compare(columns, logged, signals)
+        self._note_measured(chunk.columns, signals)
 
         measured = {name: values for name, values in chunk.columns.items() if name not in VERDICTS}
         measured |= {"validation_loss": validation, **{name: signal.values for name, signal in signals.items()}}
         columns |= self._alert(Observations(chunk.step, measured, evaluated), verdicts["r_metric"])
+        columns |= _as_measured(verdicts, signals)
         if self._trace is not None:
             self._trace.extend(columns, evaluated)
         return columns
@@ -116,6 +120,10 @@ class Replayer:
         self._last_step = int(steps[-1])
         if self._first_step is None:
             self._first_step = int(steps[0])
+
+    def _note_measured(self, logged: Columns, signals: Mapping[str, Recovered]) -> None:
+        self._measured |= {name for name, signal in signals.items() if signal.measured.any()}
+        self._measured |= {name for name in logged if name not in signals and not np.isnan(logged[name]).all()}
 
     def _verdicts(self, signals: Mapping[str, Recovered]) -> Columns:
         """The :data:`VERDICTS`: the normalised signals, the log's own where no raw value is known, and R.
@@ -163,6 +171,9 @@ class Replayer:
         replay.episodes = self._episodes.count
         replay.notes += self._notes
         replay.signals = self._recovery().rests_on
+        replay.missing = tuple(name for name in SIGNALS if name not in self._measured)
+        lacks = {name: detector.lack(self._measured) for name, detector in self._detectors.items()}
+        replay.lacks = {name: lack for name, lack in lacks.items() if lack}
         if self._filter.metadata.is_live:
             replay.consulted = frozenset(self._filter.metadata.config.get("alert_thresholds", {}))
         self._judge(replay)
@@ -182,6 +193,13 @@ class Replayer:
         warning = self._episodes.warning
         if replay.onset is not None and replay.failure_step is not None and warning is not None:
             replay.warning_step = warning if warning < replay.failure_step else None
+
+
+def _as_measured(verdicts: Columns, signals: Mapping[str, Recovered]) -> Columns:
+    """The verdicts, NaN in place of the 0 with which a signal counts that the log does not have."""
+    measured = {f"{name}_norm": signal.measured for name, signal in signals.items()}
+    measured["r_metric"] = np.logical_or.reduce([*measured.values()])
+    return {name: np.where(measured[name], values, np.nan) for name, values in verdicts.items()}
 
 
 def _detectors_of(thresholds: Mapping[str, Any]) -> dict[str, StreamingDetector]:

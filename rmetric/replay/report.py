@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
-from rmetric.replay import SIGNALS, Columns, LogAgreement, Replay, plain_text, replay_log
+from rmetric.replay import Columns, LogAgreement, Replay, plain_text, replay_log
 
 SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""
@@ -258,8 +258,9 @@ def _statements(replays: Sequence[Replay]) -> list[str]:
         if replay.unusable:
             said.setdefault(f"unusable: {replay.unusable}", []).append(replay.name)
             continue
-        signals = "; ".join(f"{SIGNALS[signal]} {rests_on}" for signal, rests_on in replay.signals.items())
-        for statement in (signals, *replay.notes):
+        rests_on = "; ".join(filter(None, (replay.signals_in_words, replay.r_in_words)))
+        lacks = [f"{name}: {lack}" for name, lack in replay.lacks.items()]
+        for statement in (rests_on, *lacks, *replay.notes):
             said.setdefault(statement, []).append(replay.name)
         if replay.outcome == "incomplete":
             said.setdefault("incomplete: no last line says how the run ended; not a success", []).append(replay.name)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmetric.episodes import Rearm
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import VERDICTS
-from rmetric.replay.signals import SIGNALS
+from rmetric.replay.signals import NOT_IN_LOG, SIGNALS
 
 LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
@@ -198,6 +198,10 @@ class Replay:
     failure_step: int | None = None
     signals: dict[str, str] = field(default_factory=dict)
     """Log name of a signal → what its normalised value rests on."""
+    missing: tuple[str, ...] = ()
+    """Log names of the signals of the R-Metric that no record has."""
+    lacks: dict[str, str] = field(default_factory=dict)
+    """Detector → what it reads that is not in the log, and what that means for its scores; the R-Metric apart."""
     alerts: dict[str, int] = field(default_factory=dict)
     """Detector → first alert step, of those that alerted."""
     detectors: tuple[str, ...] = ()
@@ -219,6 +223,22 @@ class Replay:
     def complete(self) -> bool:
         """True if the log says how the run ended."""
         return self.outcome not in ("incomplete", "not stated")
+
+    @property
+    def signals_in_words(self) -> str:
+        """What each signal rests on; those that are not in the log first, and together."""
+        absent = [SIGNALS[name] for name, text in self.signals.items() if text == NOT_IN_LOG]
+        parts = [f"{NOT_IN_LOG}: {', '.join(absent)}"] if absent else []
+        parts += [f"{SIGNALS[name]} {text}" for name, text in self.signals.items() if text != NOT_IN_LOG]
+        return "; ".join(parts)
+
+    @property
+    def r_in_words(self) -> str:
+        """Which signals R is the sum of, where some of them are missing; empty otherwise."""
+        if not self.missing:
+            return ""
+        left = [letter for name, letter in SIGNALS.items() if name not in self.missing]
+        return f"R rests on {' and '.join(left)} alone" if left else "R is not known: none of its signals was measured"
 
     @property
     def first_alert(self) -> int | None:
@@ -279,6 +299,8 @@ class Replay:
                 "window_records": self.window,
             },
             "signals": self.signals,
+            "not_measured": list(self.missing),
+            "detectors_that_lack": self.lacks,
             "alerts": alerts,
             "alert_episodes": self.episodes,
             "first_alert_step": self.first_alert,

@@ -18,6 +18,8 @@ Bools = NDArray[np.bool_]
 Logged = Mapping[str, Floats]
 """Every measurement and verdict by log name, each of shape (n,), as the log has it; NaN: it does not say."""
 
+NOT_IN_LOG = "not in the log"
+"""What a signal rests on of which the log says nothing."""
 SIGNALS = {"lambda": "λ", "sigma_sq": "σ²", "delta_l": "ΔL"}
 """Log name → the field's own letter."""
 
@@ -34,6 +36,11 @@ class Recovered:
     """True where ``values`` are recomputed."""
     logged_norm: Floats
     """The normalised value that the log states, where no raw one is known; NaN elsewhere."""
+
+    @property
+    def measured(self) -> Bools:
+        """True where there is a raw value or, as logged, a normalised one."""
+        return (self.known & ~np.isnan(self.values)) | ~np.isnan(self.logged_norm)
 
 
 class Ever:
@@ -92,7 +99,7 @@ class _Signal:
             return self._recomputed_from
         if self._ever_logged.so_far:
             return "as logged"
-        return "normalised value as logged" if self._any_norm else "not in the log (counts as 0)"
+        return "normalised value as logged" if self._any_norm else NOT_IN_LOG
 
     @property
     def _recomputed_from(self) -> str:
@@ -185,15 +192,15 @@ class _DeltaL(_Signal):
 
     @property
     def _recomputed_from(self) -> str:
-        few = " (fewer than two evaluations: counts as 0)" if self._evaluations < 2 else ""
-        return f"recomputed from validation_loss{few}"
+        return "recomputed from validation_loss" if self._evaluations > 1 else "not known after a single evaluation"
 
 
 class LiveSignals:
     """The three signals of a log of a live run, chunk after chunk: as logged.
 
     What a live run made them of is not all in its log: λ also counts from the begin of the run, ΔL rests on a smoothed
-    training loss until there are validation losses (SIGNAL_SOURCE says so).
+    training loss until there are validation losses (SIGNAL_SOURCE says so). A normalised value without a raw one is
+    none: the run wrote 0 for what it did not measure.
     """
 
     def __init__(self) -> None:
@@ -203,7 +210,9 @@ class LiveSignals:
         self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools
     ) -> dict[str, Recovered]:
         """Return the same as :meth:`SignalRecovery.extend`."""
-        return {name: signal.extend(logged) for name, signal in self._signals.items()}
+        nothing = np.full(len(validation), np.nan)
+        raw = {**logged, **{f"{name}_norm": nothing for name in SIGNALS}}
+        return {name: signal.extend(raw) for name, signal in self._signals.items()}
 
     def extend_without_records(self, events: list[tuple[int, Event]]) -> None:
         """Do nothing: λ is as logged."""

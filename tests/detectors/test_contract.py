@@ -21,6 +21,7 @@ from rmetric.detectors import (
     online_detectors,
     register_detector,
 )
+from rmetric.detectors.base import STANDS_IN
 from rmetric.errors import UserError
 from rmetric.measurements import OBSERVABLE
 from rmetric.records import Observations
@@ -199,13 +200,33 @@ def test_a_bounded_score_keeps_its_bounds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_without_measurements_never_alerts(name: str) -> None:
+def test_a_run_without_measurements_has_no_score_and_the_detector_says_why(name: str) -> None:
     detector = make_detector(name)
     for observations in (
         Observations(np.arange(10, 4000, 10)),
         Observations(np.arange(10, 4000, 10), {column: np.full(399, np.nan) for column in OBSERVABLE}),
     ):
-        assert first_alert(observations.step, detector.score_run(observations), detector.threshold) is None
+        scores = detector.score_run(observations)
+        assert np.isnan(scores).all()
+        assert first_alert(observations.step, scores, detector.threshold) is None
+        assert set(detector.missing(observations)) == set(detector.reads)
+        assert detector.lack(observations) == f"no score, for the run has no {', '.join(detector.reads)}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_detector_names_what_it_needs_and_lacks(name: str) -> None:
+    observations = _disturbed(400, seed=6)
+    detector = make_detector(name)
+    everything = observations.columns | dict.fromkeys(detector.reads, observations["training_loss"])
+    assert detector.missing(everything) == ()
+    assert detector.lack(everything) == ""
+    for column in detector.reads:
+        stand_in = STANDS_IN.get(column)
+        without = {key: values for key, values in everything.items() if key not in (column, stand_in)}
+        lacking = Observations(observations.step, without)
+        assert column in detector.missing(lacking)
+        silent = np.isnan(detector.score_run(lacking)).all()
+        assert silent == detector.lack(lacking).startswith("no score"), column
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
-from rmetric.detectors import RMetricDetector, first_alert
+from rmetric.detectors import DeltaLOnly, RMetricDetector, first_alert
+from rmetric.detectors.drift import Drift, with_drift
 from rmetric.log_reader import read_run
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.metric import RMetric
 from rmetric.records import Observations
-from tests.helpers import bits, healthy_observations
+from tests.helpers import any_observations, bits, healthy_observations, part
 
 
 def test_the_published_settings() -> None:
@@ -55,6 +59,40 @@ def test_a_non_finite_drift_alone_alerts() -> None:
     detector = RMetricDetector()
     observations = Observations(np.arange(1, 6), columns)
     assert first_alert(observations.step, detector.score_run(observations), detector.threshold) == 3
+
+
+def _without_delta_l(*, losses: Sequence[float] = (3.0, 3.0, 2.5, 2.5, 2.7, 2.7)) -> Observations:
+    return Observations(np.arange(1, len(losses) + 1), {"validation_loss": np.array(losses)})
+
+
+def test_a_log_without_delta_l_gets_it_from_its_validation_losses() -> None:
+    observations = _without_delta_l()
+    detector = RMetricDetector()
+    scores = detector.score_run(observations)
+    assert bits(scores) == bits([math.nan, math.nan, 0.0, 0.0, 0.7, 0.7])
+    assert bits(scores) == bits(detector.score_run(with_drift(observations)))
+    streaming = RMetricDetector()
+    assert bits(scores) == bits([streaming.update(observation) for observation in observations])
+    assert detector.lack(observations) == "rests on delta_l alone, for the run has no lambda, sigma_sq"
+    assert detector.missing(observations) == ("lambda", "sigma_sq")
+    assert bits(DeltaLOnly().score_run(observations)) == bits(scores / 0.7)
+
+
+def test_delta_l_is_as_stated_from_the_first_record_that_states_it() -> None:
+    observations = _without_delta_l()
+    stated = np.array([math.nan, math.nan, math.nan, 5.0, math.nan, 7.0])
+    log = Observations(observations.step, {**observations.columns, "delta_l": stated})
+    assert bits(Drift().extend(log)) == bits([math.nan, math.nan, -0.5, 5.0, math.nan, 7.0])
+
+
+@given(any_observations(("delta_l", "validation_loss", "step_time_s")), st.integers(0, 40))
+def test_delta_l_streams_to_the_same_bits(observations: Observations, cut: int) -> None:
+    one_by_one, mixed = Drift(), Drift()
+    expected = bits(Drift().extend(observations))
+    assert bits([one_by_one.update(row) for row in observations]) == expected
+    head = mixed.extend(part(observations, slice(0, cut)))
+    tail = [mixed.update(row) for row in part(observations, slice(cut, None))]
+    assert bits([*head, *tail]) == expected
 
 
 def test_negative_weights_are_refused() -> None:

@@ -13,7 +13,10 @@ import pytest
 
 from rmetric.log_reader import read_run
 from rmetric.log_writer import encode_event, to_log_precision
+from rmetric.measurements import VERDICTS
 from rmetric.replay import replay_log
+from rmetric.replay.plot import replay_figure
+from rmetric.replay.report import overview_text
 from rmetric.signals import ValidationDrift
 from tests.replay.logs import REAL, needs_real_runs, replayed
 
@@ -84,6 +87,56 @@ def test_many_hardware_events_between_two_records_are_all_counted(tmp_path: Path
 def test_real_runs_say_that_no_hardware_event_is_in_them() -> None:
     replays = [replay_log(path) for path in REAL]
     assert len(replays) == 16
-    assert {replay.signals["lambda"] for replay in replays} == {"not in the log (counts as 0)"}
+    assert {replay.signals["lambda"] for replay in replays} == {"not in the log"}
     assert {replay.outcome for replay in replays} == {"clean", "failed", "recovered", "censored"}
     assert all(replay.damaged == 0 for replay in replays)
+
+
+def _written(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("\n".join(json.dumps({"step": step, **record}) for step, record in enumerate(records, start=1)))
+    return path
+
+
+def test_r_of_a_log_without_its_signals_is_not_known(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run.jsonl", *({"loss": loss} for loss in (3.0, 2.5, 31.0, 31.0)))
+    replay, columns = replayed(path)
+    assert replay.missing == ("lambda", "sigma_sq", "delta_l")
+    assert all(np.isnan(columns[name]).all() for name in VERDICTS)
+    assert replay.lacks == {"grad_norm": "no score, for the run has no grad_norm"}
+    text = overview_text([replay])
+    assert "not in the log: λ, σ², ΔL; R is not known: none of its signals was measured" in text
+    assert "grad_norm: no score, for the run has no grad_norm" in text
+
+
+def test_a_signal_that_is_not_in_the_log_is_named_and_not_drawn(tmp_path: Path) -> None:
+    losses = ({"eval_loss": loss} if loss else {"loss": 1.0} for loss in (0.0, 3.0, 0.0, 2.5, 0.0, 2.7))
+    replay = replay_log(_written(tmp_path / "run.jsonl", *losses), trace=True)
+    assert "not in the log: λ, σ²; ΔL recomputed from validation_loss; R rests on ΔL alone" in overview_text([replay])
+    assert {name: replay.trace.series[name].steps.tolist() for name in VERDICTS} == {
+        "lambda_norm": [], "sigma_sq_norm": [], "delta_l_norm": [4, 5, 6], "r_metric": [4, 5, 6],
+    }  # fmt: skip
+    panels = [[text.get_text() for text in ax.texts] for ax in replay_figure(replay).axes]
+    assert panels == [[], ["λ: not in the log"], ["σ²: not in the log"], [], []]
+
+
+def test_a_single_evaluation_is_no_drift(tmp_path: Path) -> None:
+    replay, columns = replayed(_written(tmp_path / "run.jsonl", {"loss": 1.0}, {"eval_loss": 2.0}, {"loss": 1.0}))
+    assert replay.signals["delta_l"] == "not known after a single evaluation"
+    assert replay.missing == ("lambda", "sigma_sq", "delta_l")
+    assert np.isnan(columns["r_metric"]).all()
+
+
+def test_what_a_live_run_did_not_measure_is_not_as_logged(tmp_path: Path) -> None:
+    events = [
+        {"event": "EXPERIMENT_START", "config": {"signals_measured_live": True}},
+        *(
+            {"event": "METRICS", "step": step, "sigma_sq": sigma_sq, "lambda_norm": 0.0, "sigma_sq_norm": norm}
+            for step, sigma_sq, norm in ((1, 1.0, 0.0), (2, 3.0, 1.0))
+        ),
+    ]
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(map(encode_event, events)))
+    replay, columns = replayed(path)
+    assert replay.signals["lambda"] == "not in the log"
+    assert np.isnan(columns["lambda_norm"]).all()
+    assert columns["sigma_sq_norm"].tolist() == [0.0, 1.0]
