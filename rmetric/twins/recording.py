@@ -256,7 +256,7 @@ def record_group(
     run, forks = make_run(), [branch for branch in branches if branch.onset is not None]
     twin = next((branch for branch in branches if branch.onset is None), None)
     name = twin.name if twin else f"run_twin_of_{branches[0].name}"
-    with _work_file(folder, name) as work:
+    with work_file(folder, name) as work:
         config, onsets = twin.config(run) if twin else {}, {branch.onset for branch in forks if branch.onset}
         # Nobody reads the records of a twin without a log after the last snapshot.
         watched = schedule.steps if twin else max(onsets) - 1
@@ -266,10 +266,10 @@ def record_group(
                 monitor.detach()
                 train_to_end(schedule, run, monitor, truth)
         if twin is not None:
-            yield _finished(schedule, twin, work, truth, truth)
+            yield finished(schedule, twin, work, truth, truth)
     for branch in forks:
         assert branch.onset is not None
-        with _work_file(folder, branch.name) as work:
+        with work_file(folder, branch.name) as work:
             own = record_fork(
                 schedule,
                 run,
@@ -281,12 +281,12 @@ def record_group(
                 change=branch.change,
                 make_monitor=make_monitor,
             )
-            yield _finished(schedule, branch, work, own, truth)
+            yield finished(schedule, branch, work, own, truth)
 
 
 @contextmanager
-def _work_file(folder: Path, name: str) -> Iterator[Path]:
-    """The log while it is written; whoever resumes the study finds no half of a log under its name."""
+def work_file(folder: Path, name: str) -> Iterator[Path]:
+    """Path of a log while it is written; whoever resumes the study finds no half of a log under its name."""
     path = folder / f".{name}.part"
     path.unlink(missing_ok=True)
     try:
@@ -296,7 +296,7 @@ def _work_file(folder: Path, name: str) -> Iterator[Path]:
             path.unlink(missing_ok=True)
 
 
-def _finished(schedule: Schedule, branch: Branch, work: Path, own: TruthRecord, twin: TruthRecord) -> RecordedRun:
+def finished(schedule: Schedule, branch: Branch, work: Path, own: TruthRecord, twin: TruthRecord) -> RecordedRun:
     """Judge the run, end its log, and give it its name."""
     judgement, log = judge_against(twin, own, faulty=branch.fault is not None), work.parent / f"{branch.name}.jsonl"
     append_events(work, judgement.losses_event(own.last_step), judgement.last_event(schedule.steps))

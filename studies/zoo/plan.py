@@ -69,7 +69,7 @@ class ZooPlan:
     steps: int = 1400
     """The horizon."""
     disturbed: int = 2
-    """Disturbed forks of each twin; of a plan with bugs, none."""
+    """Disturbed forks of each twin; none of one of several processes, or in a plan with bugs."""
     earliest: float = 3 / 14
     latest: float = 9 / 14
     """Shares of the steps between which the forks begin."""
@@ -95,12 +95,7 @@ class ZooPlan:
 
     def specs(self) -> list[ZooSpec]:
         """All runs in order: seed, kind, the twin first."""
-        return [
-            spec
-            for seed in self.seeds
-            for kind in self.kinds or _single_process_kinds()
-            for spec in self._group(kind, seed)
-        ]
+        return [spec for seed in self.seeds for kind in self.kinds or KINDS for spec in self._group(kind, seed)]
 
     def _group(self, kind: str, seed: int) -> list[ZooSpec]:
         forks = [
@@ -108,7 +103,7 @@ class ZooPlan:
             for bug in self.bugs
             if can_have(kind, bug)
         ]
-        if not self.bugs:
+        if not self.bugs and KINDS[kind].processes == 1:
             fitting = fitting_disturbances(kind)
             chosen = _rng(kind, seed, "disturbances").choice(fitting, size=self.disturbed, replace=False)
             forks = [
@@ -124,10 +119,6 @@ class ZooPlan:
 
 BUGGED_KINDS = ("cnn_sgd",)
 """Kinds that get every bug that they can have."""
-
-
-def _single_process_kinds() -> list[str]:
-    return [name for name, kind in KINDS.items() if kind.processes == 1]
 
 
 def groups_of(specs: Sequence[ZooSpec]) -> list[list[ZooSpec]]:

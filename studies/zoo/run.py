@@ -12,6 +12,7 @@ from rmetric.twins.recording import Branch, fault_entry, log_config, record_grou
 from rmetric.twins.watching import close_hardware_watch
 from studies.processes import in_fresh_processes, training_device
 from studies.runner import Backend, Finished, finished_log, records_in
+from studies.zoo.distributed import record_processes
 from studies.zoo.disturbances import DISTURBANCES, described
 from studies.zoo.plan import RECORDING_VERSION, SEVERITY, ZooPlan, ZooSpec, groups_of
 from studies.zoo.training import KINDS, KindRun
@@ -22,8 +23,12 @@ def record_all(
 ) -> Iterator[list[Finished]]:
     """Record the runs that are still to do; yields those of a group when it is done."""
     tasks = [(plan, group, folder, tuple(plugins)) for group in groups_of(todo)]
-    for _, finished in in_fresh_processes(record_here, tasks, jobs):
-        yield finished
+    alone = [task for task in tasks if KINDS[task[1][0].kind].processes == 1]
+    together = [task for task in tasks if task not in alone]  # one at a time: each takes several cores itself
+    for some, processes in (alone, jobs), (together, 1):
+        if some:
+            for _, finished in in_fresh_processes(record_here, some, processes):
+                yield finished
 
 
 def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: Sequence[Path]) -> list[Finished]:
@@ -34,7 +39,10 @@ def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: 
     kind, seed = KINDS[group[0].kind](), group[0].seed
     branches = [_branch(plan, spec) for spec in group]
     try:
-        recorded = record_group(partial(KindRun, kind, seed, plan.steps), plan, branches, folder)
+        if kind.processes > 1:
+            recorded = record_processes(kind, seed, plan, branches, folder)
+        else:
+            recorded = record_group(partial(KindRun, kind, seed, plan.steps), plan, branches, folder)
         return [
             finished_log(item.name, content, records_in(content), outcome.kind, outcome.failure_step)
             for item in recorded
@@ -47,12 +55,17 @@ def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: 
 def _branch(plan: ZooPlan, spec: ZooSpec) -> Branch:
     return Branch(
         name=spec.experiment_id,
-        config=lambda run: log_config(run, own_config(plan, run, spec)),
+        config=partial(config_of, plan, spec),
         onset=spec.onset,
         fault=spec.make_fault(),
         details=f"{spec.fault} begins",
         change=DISTURBANCES[spec.disturbance].disturb if spec.disturbance else None,
     )
+
+
+def config_of(plan: ZooPlan, spec: ZooSpec, run: KindRun) -> dict[str, Any]:
+    """``config`` of the log of a run."""
+    return log_config(run, own_config(plan, run, spec))
 
 
 def own_config(plan: ZooPlan, run: KindRun, spec: ZooSpec) -> dict[str, Any]:
@@ -67,6 +80,7 @@ def own_config(plan: ZooPlan, run: KindRun, spec: ZooSpec) -> dict[str, Any]:
         "family": kind.family,
         "kind": kind.why,
         "processes": kind.processes,
+        "num_workers": kind.processes if kind.processes > 1 else kind.config.workers,
         "micro_batches": kind.config.workers,
         "seed": spec.seed,
         "repetition": spec.repetition,

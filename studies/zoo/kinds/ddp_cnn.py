@@ -1,0 +1,40 @@
+"""A convolutional network in four processes, whose batch statistics each process takes from eight images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+
+@register_kind("ddp_cnn")
+@dataclass(frozen=True, kw_only=True)
+class DdpCnn(Kind):
+    """Four workers with few images each: their gradients differ much, and the loss of the first one is noisy."""
+
+    family = "vision"
+    optimizer = "Adam"
+    why = "four processes of DDP with eight images each, batch normalisation"
+    processes = 4
+    config = LiveRunConfig(workers=1, rows=32, learning_rate=2e-3, warm_up_steps=50, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AvgPool2d(2),
+            nn.Flatten(), nn.Dropout(0.3), nn.Linear(8 * 16, 10),
+        )  # fmt: skip
+        return Parts(model, torch.optim.Adam(model.parameters()))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return digits().draw(rng, self.rows(step), held_out=step == 0)
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
