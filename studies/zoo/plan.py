@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class ZooSpec:
     seed: int
     """Seed of the weights, the batches and what befalls the run."""
     fault: str = NO_FAULT
+    """As :func:`rmetric.faults.parse_fault` reads it."""
     disturbance: str | None = None
     """One of :data:`DISTURBANCES`."""
     onset: int | None = None
@@ -65,7 +67,9 @@ class ZooPlan:
     """Names in :data:`KINDS`; empty: all of them."""
     seeds: tuple[int, ...] = field(default=(0, 1, 2), metadata={"adds_runs": True})
     bugs: tuple[str, ...] = field(default=(), metadata={"adds_runs": True})
-    """Names of faults: each is brought upon every kind that can have it, in place of the disturbances."""
+    """Faults as they are spelled: each is brought upon the first kinds that can have it, in place of disturbances."""
+    kinds_a_bug: int = field(default=10, metadata={"adds_runs": True})
+    """Largest number of kinds that get a bug."""
     steps: int = 1400
     """The horizon."""
     disturbed: int = 2
@@ -86,7 +90,7 @@ class ZooPlan:
 
     @classmethod
     def with_bugs(cls, **changes: object) -> ZooPlan:
-        """Plan of the bugs: each of them on each of :data:`BUGGED_KINDS`, with a horizon of 1,000 steps."""
+        """Plan of the bugs: each of them on ten of :data:`BUGGED_KINDS`, with a horizon of 1,000 steps."""
         from rmetric.faults.bugs import BUGS
 
         settings = {"kinds": BUGGED_KINDS, "bugs": tuple(BUGS), "seeds": (0,), "steps": 1000, "earliest": 0.3,
@@ -95,30 +99,50 @@ class ZooPlan:
 
     def specs(self) -> list[ZooSpec]:
         """All runs in order: seed, kind, the twin first."""
-        return [spec for seed in self.seeds for kind in self.kinds or KINDS for spec in self._group(kind, seed)]
-
-    def _group(self, kind: str, seed: int) -> list[ZooSpec]:
-        forks = [
-            ZooSpec(kind=kind, seed=seed, fault=bug, onset=self._onset(kind, seed, bug))
-            for bug in self.bugs
-            if can_have(kind, bug)
+        bugs = self._bugs_of_kinds()
+        return [
+            spec
+            for seed in self.seeds
+            for kind in self.chosen_kinds
+            if bugs[kind] or not self.bugs
+            for forks in [self._bugged(kind, seed, bugs[kind]) if self.bugs else self._disturbed(kind, seed)]
+            for spec in (ZooSpec(kind=kind, seed=seed), *forks)
         ]
-        if not self.bugs and KINDS[kind].processes == 1:
-            fitting = fitting_disturbances(kind)
-            chosen = _rng(kind, seed, "disturbances").choice(fitting, size=self.disturbed, replace=False)
-            forks = [
-                ZooSpec(kind=kind, seed=seed, disturbance=name, onset=self._onset(kind, seed, name))
-                for name in chosen.tolist()
-            ]
-        return [ZooSpec(kind=kind, seed=seed), *forks]
+
+    @property
+    def chosen_kinds(self) -> tuple[str, ...]:
+        """Kinds that are recorded."""
+        return self.kinds or tuple(KINDS)
+
+    def _bugs_of_kinds(self) -> dict[str, list[str]]:
+        """Kind → bugs that it gets."""
+        found: dict[str, list[str]] = {kind: [] for kind in self.chosen_kinds}
+        for bug in self.bugs:
+            for kind in islice((kind for kind in found if can_have(kind, bug)), self.kinds_a_bug):
+                found[kind].append(bug)
+        return found
+
+    def _bugged(self, kind: str, seed: int, bugs: Sequence[str]) -> list[ZooSpec]:
+        return [ZooSpec(kind=kind, seed=seed, fault=bug, onset=self._onset(kind, seed, bug)) for bug in bugs]
+
+    def _disturbed(self, kind: str, seed: int) -> list[ZooSpec]:
+        if KINDS[kind].processes > 1:
+            return []
+        fitting = fitting_disturbances(kind)
+        chosen = _rng(kind, seed, "disturbances").choice(fitting, size=self.disturbed, replace=False).tolist()
+        return [ZooSpec(kind=kind, seed=seed, disturbance=name, onset=self._onset(kind, seed, name)) for name in chosen]
 
     def _onset(self, kind: str, seed: int, what: str) -> int:
         first, last = round(self.earliest * self.steps), round(self.latest * self.steps)
         return int(_rng(kind, seed, f"onset/{what}").integers(first, last, endpoint=True))
 
 
-BUGGED_KINDS = ("cnn_sgd",)
-"""Kinds that get every bug that they can have."""
+BUGGED_KINDS = (
+    "cnn_sgd", "gpt_dropout", "lstm_sgd", "vit_mixup", "bert_masked", "unet_segmentation", "gcn_communities",
+    "word_tied", "resnet_label_smoothing", "image_denoising", "cnn_bf16", "gru_reverse", "cnn_restarts", "length_ramp",
+    "cnn_batch_ramp", "molecules_pooled",
+)  # fmt: skip
+"""Kinds that get bugs, in the order in which they are asked; all have a held-out loss that a bug can be told by."""
 
 
 def groups_of(specs: Sequence[ZooSpec]) -> list[list[ZooSpec]]:

@@ -54,6 +54,20 @@ def test_a_bug_is_left_out_where_a_kind_cannot_have_it() -> None:
     assert not can_have("cnn_sgd", "ROUTER_IMBALANCE")
     specs = ZooPlan(kinds=("cnn_sgd",), seeds=(0,), bugs=("LARGE_LR", "ROUTER_IMBALANCE")).specs()
     assert [spec.fault for spec in specs] == ["NONE", "LARGE_LR"]
+    assert not ZooPlan(kinds=("cnn_sgd",), bugs=("ROUTER_IMBALANCE",)).specs()
+
+
+def test_every_bug_is_on_eight_kinds_at_least() -> None:
+    plan = ZooPlan.with_bugs()
+    taken = Counter(spec.fault for spec in plan.specs() if spec.fault != "NONE")
+    assert {*taken} == {*plan.bugs}
+    assert 8 <= min(taken.values()) <= max(taken.values()) <= plan.kinds_a_bug
+
+
+def test_bugs_of_one_name_have_logs_of_their_own() -> None:
+    one, two = (ZooSpec(kind="cnn_sgd", seed=0, fault=f"LARGE_LR:factor={factor}", onset=9) for factor in (10, 100))
+    assert one.experiment_id != two.experiment_id
+    assert one.make_fault().parameters["factor"] == 10.0  # type: ignore[union-attr]
 
 
 def test_what_cannot_be_recorded_is_refused() -> None:
