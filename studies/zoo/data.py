@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits, load_sample_image
+from sklearn.datasets import load_breast_cancer, load_digits, load_sample_image
 from torch import Tensor
 
 from studies.zoo.training import Examples
@@ -52,3 +52,11 @@ def photographs(size: int = 16) -> Labelled:
         patches.append(found.reshape(-1, 1, size, size).contiguous())
     labels = torch.cat([torch.full((len(found),), label) for label, found in enumerate(patches)])
     return Labelled(torch.cat(patches), labels)
+
+
+@cache
+def breast_cancer() -> Labelled:
+    """569 tumours by 30 measurements with mean 0 and spread 1; 1 is benign (scikit-learn; W. Wolberg et al. 1995)."""
+    found = load_breast_cancer()
+    scaled = (found.data - found.data.mean(axis=0)) / found.data.std(axis=0)
+    return Labelled(torch.from_numpy(scaled.astype(np.float32)), torch.from_numpy(found.target.astype(np.int64)))

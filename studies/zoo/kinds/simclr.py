@@ -1,0 +1,65 @@
+"""Contrastive learning: two views of an image are to be each other's nearest in the batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.schedules import cosine
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+
+def view(rng: np.random.Generator, images: Tensor) -> Tensor:
+    """Images that are moved, dimmed and noisy, each in its own way."""
+    rows = len(images)
+    shifts = rng.integers(0, 3, rows)[:, None], rng.integers(0, 3, rows)[:, None]
+    down, right = (shift + np.arange(8) for shift in shifts)
+    padded = functional.pad(images, (1, 1, 1, 1))
+    moved = padded[np.arange(rows)[:, None, None], 0, down[:, :, None], right[:, None, :]].unsqueeze(1)
+    bright = torch.from_numpy(rng.uniform(0.6, 1.4, (rows, 1, 1, 1)).astype(np.float32))
+    return bright * moved + 0.1 * torch.from_numpy(rng.standard_normal(images.shape, dtype=np.float32))
+
+
+@register_kind("simclr")
+@dataclass(frozen=True, kw_only=True)
+class SimClr(Kind):
+    """Cross entropy over the other images of the batch, at a temperature of 0.2.
+
+    **Source:** Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations.
+    """
+
+    family = "contrastive"
+    optimizer = "SGD"
+    why = "InfoNCE: the loss begins at the logarithm of the batch's size, and examples are each other's classes"
+    config = LiveRunConfig(workers=1, rows=48, learning_rate=0.1, warm_up_steps=100, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 12, 3, stride=2, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
+            nn.Conv2d(12, 24, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(96, 64), nn.ReLU(),
+            nn.Linear(64, 32),
+        )  # fmt: skip
+        return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4))
+
+    def rows(self, step: int) -> int:
+        return self.config.rows if step else 128
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        images = digits().draw(rng, self.rows(step), held_out=step == 0).inputs
+        return Examples(view(rng, images), view(rng, images))
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        first, second = functional.normalize(model(torch.cat([batch.inputs, batch.labels]))).chunk(2)
+        alike = first @ second.T / 0.2
+        partner = torch.arange(len(alike))
+        return 0.5 * (functional.cross_entropy(alike, partner) + functional.cross_entropy(alike.T, partner))
+
+    def rate(self, step: int, steps: int) -> float:
+        return super().rate(step, steps) * cosine(step / steps)
