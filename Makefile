@@ -68,7 +68,7 @@ mechanism: $(VENV)/.live
 corruption: $(VENV)/.live
 	$(RUN) run_case_study.py --suite sdc
 
-# A killed one goes on where it was. The data set in data/ is replaced when all runs are there.
+# A killed one goes on where it was. The data sets in data/ are replaced when all runs are there.
 real-study: $(VENV)/.live
 	$(RUN) run_modern_experiments.py --backend torch --out logs_REAL --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --out logs_REAL_TRANSFER --resume
@@ -78,14 +78,17 @@ real-study: $(VENV)/.live
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 3 --out logs_REAL_TRANSFER_3 --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 4 --out logs_REAL_TRANSFER_4 --resume
 	$(RUN) run_modern_experiments.py --backend torch --transfer --seed 5 --out logs_REAL_TRANSFER_5 --resume
-	$(RUN) -m studies.real_runs.publish --from logs_REAL logs_REAL_TRANSFER logs_REAL_FRESH \
-	  logs_REAL_TRANSFER_2 logs_REAL_FRESH_2 logs_REAL_TRANSFER_3 logs_REAL_TRANSFER_4 logs_REAL_TRANSFER_5 \
-	  --out data/real_runs.parquet
+	for set in "" _TRANSFER _FRESH _TRANSFER_2 _FRESH_2 _TRANSFER_3 _TRANSFER_4 _TRANSFER_5; do \
+	  file=data/real_runs$$(echo $$set | tr A-Z a-z).parquet; \
+	  $(RUN) -m studies.real_runs.publish --from logs_REAL$$set --out $$file || exit 1; \
+	done
 
 # A killed one goes on where it was.
 zoo: $(VENV)/.live
 	$(RUN) -m studies.zoo.record --out logs_ZOO --resume
 	$(RUN) -m studies.zoo.record --out logs_BUGS --bugs --resume
+	$(RUN) -m studies.real_runs.publish --from logs_ZOO --out data/zoo.parquet
+	$(RUN) -m studies.real_runs.publish --from logs_BUGS --out data/bugs.parquet
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rmetric.dataset.layout import FORMAT, FORMAT_KEY, MATRIX, ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, STEP
+from rmetric.dataset.layout import EXACT_KEY, FORMAT, FORMAT_KEY, ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, STEP
+from rmetric.dataset.precision import widened
+from rmetric.dataset.stored import StoredRun
 from rmetric.errors import UserError
-from rmetric.log_reader import Chunk, assemble
+from rmetric.log_reader import Chunk
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Event, Run
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """One run of the file."""
-
-    labels: dict[str, Any]
-    """Values of :data:`~rmetric.dataset.layout.RUN_COLUMNS`, by name; ``None`` where the file has none."""
-    chunk: Chunk
-    """Its records, those it shares with its twin included, and all events but METRICS."""
-
-    @property
-    def name(self) -> str:
-        """Name of the log."""
-        return str(self.labels["run"])
-
-    def run(self) -> Run:
-        """The run as it is read from its log, without the results of its own detectors (``verdicts``, ``alerts``)."""
-        return assemble(self.name, [self.chunk])
-
-
-def sets_of(path: str | Path) -> list[str]:
-    """Names of the sets, in the order in which the file has them; errors as of :func:`read_stored`."""
-    return list(dict.fromkeys(_table(Path(path)).column("set").to_pylist()))
-
-
 def read_stored(path: str | Path) -> list[StoredRun]:
-    """The runs of all sets, in the order in which the file has them.
+    """The runs of a data set, in the order in which the file has them.
 
     Raises
     ------
@@ -60,32 +37,9 @@ def read_stored(path: str | Path) -> list[StoredRun]:
         raise UserError(f"{file} is damaged: its runs cannot be put together; get it again") from error
 
 
-def of_set(path: str | Path, part: str = "") -> list[StoredRun]:
-    """The runs of one set.
-
-    Parameters
-    ----------
-    path
-        Of the data set.
-    part
-        One of :data:`rmetric.dataset.layout.SETS`; empty: ``matrix``, or the only set there is.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_stored`, or if the file has no such set.
-    """
-    stored = read_stored(path)
-    known = list(dict.fromkeys(run.labels["set"] for run in stored))
-    wanted = part or (MATRIX if MATRIX in known or not known else known[0])
-    if wanted not in known:
-        raise UserError(f"{path} has no set named {wanted!r}; it has {', '.join(known) or 'no run at all'}")
-    return [run for run in stored if run.labels["set"] == wanted]
-
-
-def read_runs(path: str | Path, part: str = "") -> list[Run]:
-    """The runs of one set, as :func:`of_set` chooses them."""
-    return [stored.run() for stored in of_set(path, part)]
+def read_runs(path: str | Path) -> list[Run]:
+    """The runs, as :func:`read_stored` finds them."""
+    return [stored.run() for stored in read_stored(path)]
 
 
 def _table(file: Path) -> pa.Table:
@@ -106,12 +60,19 @@ def _table(file: Path) -> pa.Table:
                 )
             table = opened.read(columns=[name for name in SCHEMA.names if name not in absent])
             for name in absent:  # a measurement that is younger than the file
-                table = table.append_column(name, pa.nulls(len(table), pa.float64()))
-            return table.select(SCHEMA.names).cast(SCHEMA)
+                table = table.append_column(name, pa.nulls(len(table), pa.float32()))
+            return table.select(SCHEMA.names).cast(_types_of(table))
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{file} is damaged or no Parquet file; get it again") from error
+
+
+def _types_of(table: pa.Table) -> pa.Schema:
+    """The schema of a data set, with doubles where this one has them in a measurement."""
+    doubles = {name for name in MEASUREMENTS if table.schema.field(name).type == pa.float64()}
+    types = [field.with_type(pa.float64()) if field.name in doubles else field for field in SCHEMA]
+    return pa.schema(types, table.schema.metadata)
 
 
 def _runs(table: pa.Table) -> list[StoredRun]:
@@ -121,16 +82,20 @@ def _runs(table: pa.Table) -> list[StoredRun]:
         raise ValueError("rows before the first run")
     labels = table.select([*RUN_COLUMNS, *ONCE_COLUMNS]).take(pa.array(first_R)).to_pylist()
     step_N = table.column(STEP).to_numpy()
-    values = {name: table.column(name).to_numpy() for name in MEASUREMENTS}
+    exact = json.loads((table.schema.metadata or {}).get(EXACT_KEY, b"{}"))
+    values = {
+        name: widened(table.column(name).to_numpy(), {int(row): value for row, value in exact.get(name, {}).items()})
+        for name in MEASUREMENTS
+    }
 
     def own(row: int) -> slice:
         return slice(int(first_R[row]), int(first_R[row + 1]) if row + 1 < len(first_R) else len(table))
 
-    place = {(row["set"], row["run"]): index for index, row in enumerate(labels)}
+    place = {row["run"]: index for index, row in enumerate(labels)}
 
     def columns(row: int) -> Iterator[tuple[str, NDArray[Any]]]:
         shared = labels[row]["shared_records"] or 0
-        before = own(place[labels[row]["set"], labels[row]["twin"]]) if shared else slice(0, 0)
+        before = own(place[labels[row]["twin"]]) if shared else slice(0, 0)
         if before.stop - before.start < shared:
             raise ValueError("a run shares more records than its twin has")
         for name, column in ((STEP, step_N), *values.items()):

@@ -1,4 +1,4 @@
-"""Places of a study's runs: a folder of logs, or one set of a data set."""
+"""Places of a study's runs: a folder of logs, or a data set, one file a set."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ SAMPLE = "sample"
 DATA_SET = ".parquet"
 
 
-def split_part(source: str | Path) -> tuple[Path, str] | None:
-    """File and set that ``FILE.parquet`` or ``FILE.parquet:SET`` names (the set is empty in the first case).
+def data_set_of(source: str | Path) -> Path | None:
+    """File that ``FILE.parquet`` names, or ``FILE.parquet:SET`` for a set beside it; ``None`` if it names none.
 
-    ``None`` if the name is not that of a data set.
-
-    >>> split_part("data/real_runs.parquet:transfer")
-    (PosixPath('data/real_runs.parquet'), 'transfer')
-    >>> split_part("logs_REAL") is None
+    >>> data_set_of("data/real_runs.parquet:transfer")
+    PosixPath('data/real_runs_transfer.parquet')
+    >>> data_set_of("logs_REAL") is None
     True
     """
     text = str(source)
     if text.casefold().endswith(DATA_SET):
-        return Path(text), ""
+        return Path(text)
     before, colon, part = text.rpartition(":")
-    return (Path(before), part) if colon and before.casefold().endswith(DATA_SET) else None
+    return companion(before, part) if colon and part and before.casefold().endswith(DATA_SET) else None
+
+
+def companion(file: str | Path, part: str) -> Path:
+    """File of a set that belongs to the study in ``file`` and lies beside it."""
+    path = Path(file)
+    return path.with_name(f"{path.stem}_{part}{path.suffix}")
 
 
 def find_logs(folder: str | Path) -> tuple[list[Path], str]:

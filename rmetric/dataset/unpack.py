@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmetric.cli import Parser, output_folder, script
-from rmetric.dataset.sources import split_part
+from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.log_writer import encode_event, encode_metrics
 from rmetric.measurements import MEASUREMENTS
 
 if TYPE_CHECKING:
-    from rmetric.dataset.read import StoredRun
+    from rmetric.dataset.stored import StoredRun
 
 
 def log_of(stored: StoredRun) -> bytes:
@@ -42,7 +42,7 @@ def _lines(records: Sequence[bytes], stored: StoredRun) -> Iterator[bytes]:
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Write the runs of a data set as logs again.")
-    p.add_argument("data_set", metavar="FILE[:SET]", help="data set; its matrix unless a set is named")
+    p.add_argument("data_set", metavar="FILE[:SET]", help="data set, or a set that lies beside it")
     p.add_argument("--runs", nargs="+", default=[], metavar="NAME", help="runs by name (default: all of the set)")
     p.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the logs")
     return p
@@ -52,14 +52,14 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, read, write."""
     args = parser().parse_args(argv)
-    place = split_part(args.data_set)
-    if place is None:
+    file = data_set_of(args.data_set)
+    if file is None:
         raise UserError(
             f"{args.data_set} is no .parquet file; give a data set made by python -m studies.real_runs.publish"
         )
-    from rmetric.dataset.read import of_set
+    from rmetric.dataset.read import read_stored
 
-    stored = {item.name: item for item in of_set(*place)}
+    stored = {item.name: item for item in read_stored(file)}
     for name in args.runs:
         if name not in stored:
             near = difflib.get_close_matches(name, stored, n=1, cutoff=0.3)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from rmetric.dataset.sources import find_logs, split_part
+from rmetric.dataset.sources import companion, data_set_of, find_logs
 from rmetric.detectors.drift import with_drift
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
@@ -29,10 +29,10 @@ BATCHES_A_JOB = 8
 
 @dataclass
 class Study:
-    """All logs of a folder, or all runs of one set of a data set."""
+    """All logs of a folder, or all runs of a data set."""
 
     folder: Path
-    """Folder of the logs, or file (and ``:SET``) of the data set."""
+    """Folder of the logs, or file of the data set."""
     runs: list[Run]
     note: str = ""
     """Note for the reader that the committed sample stands in for the study. Empty otherwise."""
@@ -74,8 +74,8 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     Parameters
     ----------
     folder
-        With the ``.jsonl`` logs; or ``FILE.parquet`` of :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for its
-        transfer set.
+        With the ``.jsonl`` logs; or ``FILE.parquet`` of :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for the
+        transfer set beside it, ``FILE_transfer.parquet``.
     jobs
         Processes; as many as there are cores if left out.
 
@@ -84,9 +84,9 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     UserError
         If there is no log, or the data set is damaged.
     """
-    place = split_part(folder)
-    if place is not None:
-        return _load_data_set(Path(folder), *place)
+    file = data_set_of(folder)
+    if file is not None:
+        return _load_data_set(file)
     paths, note = find_logs(folder)
     runs, checksums, damage = [], [], {}
     for run, sha256, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
@@ -97,13 +97,13 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     return Study(Path(folder), runs, note, checksums, damage)
 
 
-def _load_data_set(name: Path, file: Path, part: str) -> Study:
+def _load_data_set(file: Path) -> Study:
     from rmetric.dataset.read import read_runs  # opening Parquet is of use here alone
 
-    runs = read_runs(file, part)
+    runs = read_runs(file)
     for run in runs:
         run.observations = with_drift(run.observations)
-    return Study(name, runs, checksums=[f"{checksum(file)} {part}"])
+    return Study(file, runs, checksums=[checksum(file)])
 
 
 def in_parallel(
@@ -170,8 +170,8 @@ def load_extra_sets(part: str, sources: Mapping[str, str | Path], jobs: int | No
     Parameters
     ----------
     part
-        One of :data:`EXTRA_SETS`. Of ``FILE.parquet`` it is ``FILE.parquet:part``; of a folder the one of that
-        name with ``_PART``.
+        One of :data:`EXTRA_SETS`. Of ``FILE.parquet`` it is ``FILE_part.parquet``; of a folder the one of that name
+        with ``_PART``.
     sources
         Study → folder or file.
     """
@@ -180,11 +180,9 @@ def load_extra_sets(part: str, sources: Mapping[str, str | Path], jobs: int | No
 
 
 def _extra_set(part: str, source: str | Path, jobs: int | None) -> Study | None:
-    place = split_part(source)
-    if place is None:
-        folder = Path(f"{source}_{part.upper()}")
-        return load_study(folder, jobs) if any(folder.glob("*.jsonl")) else None
-    from rmetric.dataset.read import sets_of
-
-    file, own = place
-    return load_study(f"{file}:{part}", jobs) if not own and part in sets_of(file)[1:] else None
+    file = data_set_of(source)
+    if file is not None:
+        beside = companion(file, part)
+        return load_study(beside, jobs) if beside.is_file() else None
+    folder = Path(f"{source}_{part.upper()}")
+    return load_study(folder, jobs) if any(folder.glob("*.jsonl")) else None

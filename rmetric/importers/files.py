@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rmetric.cli import DEFAULT_LOGS
-from rmetric.dataset.sources import SAMPLE, find_logs, split_part
+from rmetric.dataset.sources import SAMPLE, data_set_of, find_logs
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of
@@ -35,7 +35,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):
-        if split_part(path) is not None and not path.is_dir():
+        if data_set_of(path) is not None and not path.is_dir():
             raise UserError(
                 f"{path} is a data set, no log; unpack it with python -m rmetric.dataset.unpack {path} --out FOLDER, "
                 "then replay FOLDER"

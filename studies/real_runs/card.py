@@ -1,7 +1,7 @@
-"""The figures of the data card, counted from the data set itself.
+"""The figures of the data card, counted from the data sets themselves.
 
-python -m studies.real_runs.card data/real_runs.parquet                           # print them
-python -m studies.real_runs.card data/real_runs.parquet --into data/README.md     # put them into the card
+python -m studies.real_runs.card data/real_runs*.parquet                           # print them
+python -m studies.real_runs.card data/real_runs*.parquet --into data/README.md     # put them into the card
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from rmetric.cli import Parser, script
-from rmetric.dataset.read import StoredRun, read_stored
+from rmetric.dataset.read import read_stored
+from rmetric.dataset.stored import StoredRun
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
@@ -30,13 +31,11 @@ SET_COLUMNS = (
 NO_FAULT = "NONE"
 
 
-def figures(path: str | Path) -> str:
-    """Markdown: runs, records and healthy steps by set, outcomes by fault, and what each column holds."""
-    stored = read_stored(path)
-    sets: dict[str, list[StoredRun]] = {}
-    for run in stored:
-        sets.setdefault(run.labels["set"], []).append(run)
-    rows = [_set_row(part, runs) for part, runs in sets.items()]
+def figures(paths: Sequence[str | Path]) -> str:
+    """Markdown: runs, records and healthy steps by data set, outcomes by fault, and what each column holds."""
+    sets = {Path(path).stem: read_stored(path) for path in paths}
+    stored = [run for runs in sets.values() for run in runs]
+    rows = [_set_row(name, runs) for name, runs in sets.items()]
     return "\n".join([*_table(rows), "", *_table(_fault_rows(stored)), "", *_table(_column_rows(stored))]) + "\n"
 
 
@@ -114,8 +113,8 @@ def put_into(card: str, found: str) -> str:
 
 def parser() -> Parser:
     """Command line of this module."""
-    p = Parser("Count the figures of the data card from the data set.")
-    p.add_argument("data_set", type=Path, metavar="FILE", help="data set")
+    p = Parser("Count the figures of the data card from the data sets.")
+    p.add_argument("data_sets", nargs="+", type=Path, metavar="FILE", help="data sets, in the order of the card")
     p.add_argument("--into", type=Path, metavar="CARD", help="Markdown file to put them into (default: the screen)")
     return p
 
@@ -124,7 +123,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, count, print or write."""
     args = parser().parse_args(argv)
-    found = figures(args.data_set)
+    found = figures(args.data_sets)
     if args.into is None:
         print(found, end="")
         return
@@ -133,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except UnicodeDecodeError:
         raise UserError(f"{args.into} is no text; give the card, such as data/README.md") from None
     write_atomically(args.into, put_into(card, found).encode())
-    print(f"figures of {args.data_set} put into {args.into}")
+    print(f"figures of {len(args.data_sets)} data sets put into {args.into}")
 
 
 if __name__ == "__main__":

@@ -13,21 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmetric.dataset import unpack
-from rmetric.dataset.layout import RUN_COLUMNS, SCHEMA
+from rmetric.dataset.layout import EXTRA_SETS, RUN_COLUMNS, SCHEMA
 from rmetric.dataset.read import read_runs, read_stored
-from rmetric.dataset.sources import split_part
+from rmetric.dataset.sources import companion, data_set_of
 from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scoring import score_study
-from rmetric.evaluation.studies import load_study
+from rmetric.evaluation.studies import load_extra_sets, load_study
 from rmetric.log_reader import read_run
 from rmetric.records import Run
 from rmetric.replay import replay_log
 from rmetric.signals import event_worker
 from studies.real_runs import card
 from studies.real_runs import publish as command
-from studies.real_runs.publish import write_data_set
+from studies.real_runs.publish import write_data_set, write_runs
 from tests.dataset.logs import ONSET, STEPS, write_log, write_study
 from tests.helpers import bits
 
@@ -35,7 +35,8 @@ SLOW_STEPS = ("straggler", "stall")
 """Components of events that λ counts and ``hardware_events`` does not."""
 ROOT = Path(__file__).resolve().parents[2]
 REAL_RUNS = ROOT / "tests" / "data" / "real_runs"
-PUBLISHED = ROOT / "data" / "real_runs.parquet"
+REAL = ROOT / "data" / "real_runs.parquet"
+PUBLISHED = [REAL, *(companion(REAL, part) for part in EXTRA_SETS)]
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data_set(study: Path, tmp_path: Path) -> Path:
-    return write_data_set([study], tmp_path / "runs.parquet", jobs=1).path
+    return write_data_set(study, tmp_path / "runs.parquet", jobs=1).path
 
 
 def assert_same(found: Run, wanted: Run) -> None:
@@ -73,7 +74,7 @@ def assert_gives_back(folder: Path, runs: list[Run]) -> None:
 
 @pytest.mark.parametrize("folder", [REAL_RUNS, ROOT / "logs_FULL_METRIC" / "sample"], ids=lambda path: path.name)
 def test_real_and_simulated_logs_come_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
-    written = write_data_set([folder], tmp_path / "runs.parquet", jobs=1)
+    written = write_data_set(folder, tmp_path / "runs.parquet", jobs=1)
     assert_gives_back(folder, read_runs(written.path))
 
 
@@ -90,7 +91,7 @@ def test_forks_store_what_is_their_own_and_come_back_whole(study: Path, data_set
 
 
 def test_a_run_that_differs_from_its_twin_before_its_onset_is_stored_in_full(study: Path, tmp_path: Path) -> None:
-    written = write_data_set([study], tmp_path / "runs.parquet", jobs=1)
+    written = write_data_set(study, tmp_path / "runs.parquet", jobs=1)
     assert written.whole == ["no_twin", "wrong_twin"]
     assert (written.runs, written.records) == (7, 7 * STEPS)
     assert written.rows == written.records - 3 * (ONSET - 1)
@@ -111,10 +112,10 @@ def test_every_column_of_a_run_stands_in_each_of_its_rows(data_set: Path) -> Non
 
 
 def test_the_same_logs_give_the_same_bytes(study: Path, data_set: Path, tmp_path: Path) -> None:
-    again = write_data_set([study], tmp_path / "again.parquet", jobs=2)
+    again = write_data_set(study, tmp_path / "again" / "runs.parquet", jobs=2)
     assert again.path.read_bytes() == data_set.read_bytes()
     assert again.index.read_bytes() == data_set.with_name("runs_index.csv").read_bytes()
-    assert len(list(tmp_path.iterdir())) == 5  # nothing is left beside them
+    assert len(list(again.path.parent.iterdir())) == 2  # nothing is left beside them
 
 
 def test_the_index_has_one_line_a_run(data_set: Path) -> None:
@@ -125,24 +126,24 @@ def test_the_index_has_one_line_a_run(data_set: Path) -> None:
 
 
 @pytest.mark.slow
-def test_published_runs_are_those_of_their_index() -> None:
-    if not PUBLISHED.is_file():
-        pytest.skip("the data set is not there yet")
-    lines = list(csv.DictReader(PUBLISHED.with_name("real_runs_index.csv").read_text(encoding="utf-8").splitlines()))
-    stored = read_stored(PUBLISHED)
+@pytest.mark.parametrize("file", PUBLISHED, ids=lambda path: path.stem)
+def test_published_runs_are_those_of_their_index(file: Path) -> None:
+    lines = list(csv.DictReader(file.with_name(f"{file.stem}_index.csv").read_text(encoding="utf-8").splitlines()))
+    stored = read_stored(file)
     assert [line["run"] for line in lines] == [run.name for run in stored]
     assert [line["outcome"] for line in lines] == [run.labels["outcome"] for run in stored]
     assert [int(line["records"]) for line in lines] == [len(run.chunk.step) for run in stored]
-    assert PUBLISHED.stat().st_size <= 40e6
+
+
+def test_all_data_sets_together_are_small() -> None:
+    assert sum(path.stat().st_size for path in REAL.parent.iterdir()) <= 45e6
 
 
 @pytest.mark.slow
 def test_published_records_name_the_worker_whose_event_was_reported() -> None:
     """Of two sets the column was made afterwards, from the events that stand in the logs; of one while it trained."""
-    if not PUBLISHED.is_file():
-        pytest.skip("the data set is not there yet")
     seen = 0
-    for stored in read_stored(PUBLISHED):
+    for stored in (run for file in PUBLISHED for run in read_stored(file)):
         workers: dict[int, list[int]] = defaultdict(list)
         for event in stored.run().events:
             if event["event"] == "HARDWARE_EVENT" and event["component"] not in SLOW_STEPS:
@@ -155,6 +156,18 @@ def test_published_records_name_the_worker_whose_event_was_reported() -> None:
         )
         seen += len(workers)
     assert seen > 1000
+
+
+def test_runs_in_memory_come_back_at_the_precision_of_a_log(study: Path, tmp_path: Path) -> None:
+    runs = [read_run(path) for path in sorted(study.glob("*.jsonl"))]
+    runs[0].observations.columns["grad_norm"][3] = 0.123456789
+    written = write_runs(runs, tmp_path / "strangers.parquet", [{"reason": run.name} for run in runs])
+    runs[0].observations.columns["grad_norm"][3] = 0.1234568
+    for mine, theirs in zip(read_runs(written.path), runs, strict=True):
+        assert_same(mine, theirs)
+    assert [stored.labels["reason"] for stored in read_stored(written.path)] == [run.name for run in runs]
+    with pytest.raises(ValueError, match="no column is named 'licence'"):
+        write_runs(runs, tmp_path / "strangers.parquet", [{"licence": "MIT"}] * len(runs))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -175,41 +188,36 @@ def test_a_study_is_the_same_from_logs_and_from_the_data_set(study: Path, data_s
     assert np.array_equal(mine.healthy_steps, theirs.healthy_steps)
 
 
-def test_the_transfer_set_is_apart(study: Path, tmp_path: Path) -> None:
+def test_a_set_lies_beside_the_study_and_leaves_it_as_it_is(study: Path, data_set: Path, tmp_path: Path) -> None:
+    before = data_set.read_bytes()
     (tmp_path / "transfer").mkdir()
     write_log(tmp_path / "transfer", "m_twin", seed=9, model_type="tiny-qwen")
     write_log(tmp_path / "transfer", "q_fork", seed=9, model_type="tiny-qwen", fault="LARGE_LR", twin="m_twin")
-    path = write_data_set([study, tmp_path / "transfer"], tmp_path / "both.parquet", jobs=1).path
-    assert len(load_study(path).runs) == 7
-    moved = load_study(f"{path}:transfer")
+    path = write_data_set(tmp_path / "transfer", companion(data_set, "transfer"), jobs=1).path
+    assert (path.name, data_set.read_bytes()) == ("runs_transfer.parquet", before)
+    moved = load_study(f"{data_set}:transfer")
     assert [run.name for run in moved.runs] == ["m_twin", "q_fork"]
-    assert_gives_back(tmp_path / "transfer", read_runs(path, "transfer"))
-    assert len(load_study(path).checksums + moved.checksums) == len({*load_study(path).checksums, *moved.checksums})
-    with pytest.raises(UserError, match="no set named 'test'; it has matrix, transfer"):
-        load_study(f"{path}:test")
-
-
-def test_a_data_set_has_eight_sets_at_most(study: Path, tmp_path: Path) -> None:
-    path = write_data_set([study] * 8, tmp_path / "eight.parquet", jobs=1).path
-    for part in ("fresh", "transfer_3", "transfer_5"):
-        assert len(load_study(f"{path}:{part}").runs) == 7
-    with pytest.raises(UserError, match="9 folders, and a data set has 8 sets: matrix, transfer, fresh, transfer_2"):
-        write_data_set([study] * 9, tmp_path / "nine.parquet", jobs=1)
+    assert [stored.labels["set"] for stored in read_stored(path)] == ["runs_transfer"] * 2
+    assert_gives_back(tmp_path / "transfer", read_runs(path))
+    assert load_study(data_set).checksums != moved.checksums
+    found = {part: load_extra_sets(part, {"real": data_set}) for part in EXTRA_SETS}
+    assert {part for part, sets in found.items() if sets} == {"transfer"}
+    with pytest.raises(UserError, match=r"runs_test\.parquet does not exist"):
+        load_study(f"{data_set}:test")
 
 
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ("a/b.parquet", ("a/b.parquet", "")),
-        ("a/b.parquet:transfer", ("a/b.parquet", "transfer")),
+        ("a/b.parquet", "a/b.parquet"),
+        ("a/b.parquet:transfer", "a/b_transfer.parquet"),
         ("logs", None),
         ("logs:transfer", None),
         ("a.parquet/logs", None),
     ],
 )
-def test_what_names_a_data_set(source: str, place: tuple[str, str] | None) -> None:
-    found = split_part(source)
-    assert (None if found is None else (str(found[0]), found[1])) == place
+def test_what_names_a_data_set(source: str, place: str | None) -> None:
+    assert data_set_of(source) == (None if place is None else Path(place))
 
 
 def test_unpacked_logs_are_replayed_as_the_logs_were(study: Path, data_set: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -247,7 +255,7 @@ def test_a_damaged_or_foreign_file_is_one_line(harm: str, data_set: Path, tmp_pa
     elif harm == "foreign":
         rewritten(path, pa.table({"step": [1, 2]}))
     elif harm == "newer":
-        rewritten(path, table.replace_schema_metadata({"rmetric_data_set": "4"}))
+        rewritten(path, table.replace_schema_metadata({"rmetric_data_set": "5"}))
     elif harm == "no_twin":
         rewritten(path, table.filter(pa.compute.not_equal(table["run"], "m_twin")))
     elif harm == "no_config":
@@ -277,16 +285,16 @@ def test_a_missing_file_or_a_folder_of_that_name(tmp_path: Path) -> None:
 
 def test_logs_that_cannot_be_written(study: Path, tmp_path: Path) -> None:
     (study / "zz_empty.jsonl").write_bytes(b"")
-    written = write_data_set([study], tmp_path / "runs.parquet", jobs=1)
+    written = write_data_set(study, tmp_path / "runs.parquet", jobs=1)
     assert (written.empty, written.runs) == (["zz_empty"], 7)
     with open(study / "a_fork.jsonl", "ab") as log:
         log.write(b"{broken\n")
     with pytest.raises(UserError, match=r"a_fork\.jsonl, line \d+: "):
-        write_data_set([study], tmp_path / "runs.parquet", jobs=1)
+        write_data_set(study, tmp_path / "runs.parquet", jobs=1)
     (tmp_path / "only_empty").mkdir()
     (tmp_path / "only_empty" / "one.jsonl").write_bytes(b"")
     with pytest.raises(UserError, match="nothing to write"):
-        write_data_set([tmp_path / "only_empty"], tmp_path / "runs.parquet", jobs=1)
+        write_data_set(tmp_path / "only_empty", tmp_path / "runs.parquet", jobs=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -305,12 +313,12 @@ def test_the_command_says_what_it_wrote(study: Path, tmp_path: Path, capsys) -> 
 
 
 def test_the_card_counts_what_the_file_holds(data_set: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    text = card.figures(data_set)
+    text = card.figures([data_set])
     healthy = STEPS + 3 * (ONSET - 1)  # the twin and, once each, the beginnings of the other seeds
     healthy += STEPS - ONSET + 1  # z_mixed shares what comes before its disturbance with the twin
-    assert f"| matrix | 7 | 280 | 5 | 0 | 2 | 0 | 0 | {healthy} |" in text
-    assert "| matrix | LR_SPIKE | high | 4 | 4 | 0 | 0 | 0 | 0 | 11 (11 to 11) |" in text
-    assert "| matrix | NONE | data_mix | 1 | 0 | 0 | 1 | 0 | 0 | – |" in text
+    assert f"| runs | 7 | 280 | 5 | 0 | 2 | 0 | 0 | {healthy} |" in text
+    assert "| runs | LR_SPIKE | high | 4 | 4 | 0 | 0 | 0 | 0 | 11 (11 to 11) |" in text
+    assert "| runs | NONE | data_mix | 1 | 0 | 0 | 1 | 0 | 0 | – |" in text
     assert "| `grad_norm` | 100.0 % | 45 |" in text
     path = tmp_path / "README.md"
     path.write_text(f"before\n{card.BEGIN}\nold\n{card.END}\nafter\n", encoding="utf-8")
@@ -328,5 +336,4 @@ def test_the_published_card_names_every_column_and_has_the_figures_of_the_file()
     assert 0 < text.find(card.BEGIN) < text.find(card.END)
     for name in SCHEMA.names:
         assert f"`{name}`" in text, name
-    if PUBLISHED.is_file():
-        assert card.figures(PUBLISHED) in text
+    assert card.figures(PUBLISHED) in text

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from rmetric.dataset.layout import EXTRA_SETS, FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
+from rmetric.dataset.sources import companion
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
@@ -47,8 +48,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         build_logs(folder / f"logs_REAL_TRANSFER_{number}", seed=100 * number, **{**REAL, "optimizer": "sgd"})
         for number in (4, 5)
     ]
-    sets = [real, transfer, fresh, again, later, more, *rest]
-    return [simulated, write_data_set(sets, folder / "real.parquet", jobs=1).path]
+    file = folder / "real.parquet"
+    for logs, part in zip([transfer, fresh, again, later, more, *rest], EXTRA_SETS, strict=True):
+        write_data_set(logs, companion(file, part), jobs=1)
+    return [simulated, write_data_set(real, file, jobs=1).path]
 
 
 @pytest.fixture(scope="module")
