@@ -76,7 +76,7 @@ def _chunk_of(run: Run) -> Chunk:
     """The records of a run, and its events where their steps belong."""
     seen = run.observations
     columns = {name: to_log_precision(values) for name, values in seen.columns.items()}
-    if "validation_loss" in columns:
+    if "validation_loss" in columns and seen.evaluated is not None:
         columns["validation_loss"] = np.where(seen.evaluated, columns["validation_loss"], np.nan)
     start: Event = {"event": "EXPERIMENT_START", "config": run.config}
     places = [_place(run, event) for event in run.events]
@@ -86,8 +86,9 @@ def _chunk_of(run: Run) -> Chunk:
 def _place(run: Run, event: Event) -> int:
     """Index of the record that an event stands before; the last line of a log follows all records."""
     step = step_of(event)
-    last = step is None or event is run.terminal
-    return len(run.observations) if last else int(np.searchsorted(run.observations.step, step))
+    if step is None or event is run.terminal:
+        return len(run.observations)
+    return int(np.searchsorted(run.observations.step, step))
 
 
 def _read(path: Path) -> StoredRun:
