@@ -1,0 +1,53 @@
+"""What bugs of the data need to know of a batch: any dataclass with tensors, examples first."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rmetric.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from rmetric.faults.bugs.base import Bug
+
+IGNORED_LABELS = -1
+"""Labels up to this one do not count (padding)."""
+
+
+def tensors_of(batch: Any, bug: Bug) -> dict[str, Tensor]:
+    """Fields of a batch that hold an example a row, by name; raises :class:`UserError` for a batch without any."""
+    from torch import Tensor
+
+    held = {item.name: getattr(batch, item.name) for item in fields(batch)} if is_dataclass(batch) else {}
+    tensors = {name: value for name, value in held.items() if isinstance(value, Tensor) and value.ndim}
+    rows = min(map(len, tensors.values()), default=0)
+    if not tensors or any(len(value) != rows for value in tensors.values()):
+        raise UserError(f"{bug.name} needs batches of examples: a dataclass whose tensors have an example a row")
+    return tensors
+
+
+def labels_of(batch: Any, bug: Bug) -> Tensor:
+    """The field ``labels`` of a batch, whole numbers; raises :class:`UserError` where there is none."""
+    labels = tensors_of(batch, bug).get("labels")
+    if labels is None or labels.is_floating_point():
+        raise UserError(f"{bug.name} needs batches with a field labels that holds whole numbers")
+    return labels
+
+
+def measurements_of(batch: Any, bug: Bug) -> dict[str, Tensor]:
+    """Fields that are inputs and floating-point numbers; raises :class:`UserError` where there is none."""
+    found = {
+        name: value for name, value in tensors_of(batch, bug).items() if name != "labels" and value.is_floating_point()
+    }
+    if not found:
+        raise UserError(f"{bug.name} needs batches with inputs that are floating-point numbers")
+    return found
+
+
+def in_each_field(batch: Any, bug: Bug, change: Callable[[Tensor], Tensor]) -> Any:
+    """The batch with every field of examples changed in the same way."""
+    return replace(batch, **{name: change(value) for name, value in tensors_of(batch, bug).items()})

@@ -1,0 +1,180 @@
+"""Bugs of the data: batches with NaN, the same ones again, badly scaled, or in a bad order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmetric.errors import UserError
+from rmetric.faults.base import register_fault
+from rmetric.faults.bugs.base import Bug
+from rmetric.faults.bugs.batches import in_each_field, labels_of, measurements_of, tensors_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rmetric.live.run import LiveRun
+
+
+@register_fault("NAN_BATCH")
+@dataclass(frozen=True, kw_only=True)
+class NanBatch(Bug):
+    """An example of a batch holds NaN (0 / 0 in the preparation, a missing value). An event of one step.
+
+    Where inputs are floating-point numbers an input is NaN, and batch norm keeps it in its statistics; where they are
+    token ids the loss is. Unless such a step is skipped, all weights are NaN after it.
+    """
+
+    source = "Humbatova et al. 2020, arXiv 1910.11015 (quality of the training data)"
+
+    duration_steps: int = 1
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        try:
+            measurements_of(training.held_out_batch("validation"), self)
+        except UserError:
+            with training.at("loss", lambda loss: loss * float("nan")):
+                yield
+        else:
+            with training.at("batch", self._spoilt):
+                yield
+
+    def _spoilt(self, batch: Any) -> Any:
+        changed = {name: value.clone() for name, value in measurements_of(batch, self).items()}
+        for value in changed.values():
+            value[0] = float("nan")
+        return replace(batch, **changed)
+
+
+@register_fault("SAME_BATCH_FOR_EVER")
+@dataclass(frozen=True, kw_only=True)
+class SameBatchForEver(Bug):
+    """The loader returns the same batch in every step: its iterator is made anew, or a test on one batch was left in.
+
+    The training loss falls as nothing else does, and the held-out loss rises.
+    """
+
+    source = "Karpathy 2019, A Recipe for Training Neural Networks (overfit one batch: as a test, that is)"
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        kept: list[Any] = []
+
+        def again(batch: Any) -> Any:
+            kept.append(batch)
+            del kept[1:]
+            return kept[0]
+
+        with training.at("batch", again):
+            yield
+
+
+@register_fault("WORKERS_SHARE_SEED")
+@dataclass(frozen=True, kw_only=True)
+class WorkersShareSeed(Bug):
+    """The workers of the loader have the same random seed, so that each returns the same examples.
+
+    A batch holds some examples several times: gradients are noisier than its size says, and parts of it are equal.
+    """
+
+    source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (stackoverflow-67180955); Pärnamaa 2021 (PyTorch and NumPy)"  # noqa: E501
+    severities = {"low": {"workers": 2}, "medium": {"workers": 4}, "high": {"workers": 16}}  # noqa: RUF012
+
+    workers: int = 4
+    """Times that each example is there, at least 2, as far as a batch has examples."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 2:
+            raise UserError(f"{self.name} has workers={self.workers}; choose at least 2")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        tensors_of(training.held_out_batch("validation"), self)
+
+        def repeated(rows: Tensor) -> Tensor:
+            own = rows[: max(1, len(rows) // self.workers)]
+            copies = -(-len(rows) // len(own))
+            return own.repeat(copies, *(1 for _ in rows.shape[1:]))[: len(rows)]
+
+        with training.at("batch", lambda batch: in_each_field(batch, self, repeated)):
+            yield
+
+
+@register_fault("WRONG_NORMALISATION")
+@dataclass(frozen=True, kw_only=True)
+class WrongNormalisation(Bug):
+    """Inputs are not divided by 255, or divided twice: training sees them at another scale than evaluation."""
+
+    source = "Humbatova et al. 2020, arXiv 1910.11015 (missing preprocessing: normalisation)"
+    severities = {"low": {"factor": 1 / 255}, "medium": {"factor": 255.0}, "high": {"factor": 255.0}}  # noqa: RUF012
+
+    factor: float = 255.0
+    """Multiple of the right inputs, above 0."""
+
+    def __post_init__(self) -> None:
+        if not self.factor > 0.0:
+            raise UserError(f"{self.name} has factor={self.factor}; choose one above 0")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        measurements_of(training.held_out_batch("validation"), self)
+
+        def scaled(batch: Any) -> Any:
+            inputs = measurements_of(batch, self)
+            return replace(batch, **{name: value * self.factor for name, value in inputs.items()})
+
+        with training.at("batch", scaled):
+            yield
+
+
+@register_fault("SHUFFLING_OFF")
+@dataclass(frozen=True, kw_only=True)
+class ShufflingOff(Bug):
+    """The data come sorted by class: for some steps all examples are of one class, then of the next.
+
+    The model learns to answer with the class of the hour: the training loss has teeth, and the held-out loss is high.
+    """
+
+    source = "Bengio 2012, arXiv 1206.5533 (order of the examples: shuffle)"
+    severities = {  # noqa: RUF012
+        "low": {"steps_a_class": 2},
+        "medium": {"steps_a_class": 20},
+        "high": {"steps_a_class": 100},
+    }
+
+    steps_a_class: int = 20
+    """Steps until the next class comes, at least 1."""
+
+    def __post_init__(self) -> None:
+        if self.steps_a_class < 1:
+            raise UserError(f"{self.name} has steps_a_class={self.steps_a_class}; choose at least 1")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        classes = self._classes(training.held_out_batch("validation"))
+        onset = training.step
+
+        def sorted_by_class(batch: Any) -> Any:
+            # The batch's own examples of the class, repeated; of the nearest class above where it has none of it.
+            labels = labels_of(batch, self)
+            turn = classes[(training.step - onset) // self.steps_a_class % len(classes)]
+            there = np.unique(labels.cpu().numpy())
+            chosen = there[np.searchsorted(there, turn) % len(there)]
+            places = (labels == int(chosen)).nonzero().flatten()
+            drawn = training.rng(self.name).integers(len(places), size=len(labels)).tolist()
+            return in_each_field(batch, self, lambda rows: rows[places[drawn]])
+
+        with training.at("batch", sorted_by_class):
+            yield
+
+    def _classes(self, batch: Any) -> list[int]:
+        labels = labels_of(batch, self)
+        if labels.ndim != 1:
+            raise UserError(f"{self.name} needs batches with a class an example")
+        classes: list[int] = labels.unique().tolist()
+        return classes

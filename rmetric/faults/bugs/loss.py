@@ -1,0 +1,53 @@
+"""A bug of the loss: its mean counts what should not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmetric.errors import UserError
+from rmetric.faults.base import register_fault
+from rmetric.faults.bugs.base import Bug
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rmetric.live.run import LiveRun
+
+
+@register_fault("LOSS_OVER_PADDING")
+@dataclass(frozen=True, kw_only=True)
+class LossOverPadding(Bug):
+    """The sum of the loss is divided by all positions, padding included, and the share of padding varies by batch.
+
+    Loss and gradient shrink by the share of the positions that count, another one in every micro-batch, so that short
+    examples weigh less. Evaluation is right.
+    """
+
+    source = "Hugging Face 2024, Fixing Gradient Accumulation (the denominator must be the tokens that count)"
+    severities = {"low": {"padding": 0.2}, "medium": {"padding": 0.5}, "high": {"padding": 0.9}}  # noqa: RUF012
+
+    padding: float = 0.5
+    """Mean share of padding, in (0, 1); that of a micro-batch is drawn uniformly as far around it as 0 and 1 allow."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.padding < 1.0:
+            raise UserError(f"{self.name} has padding={self.padding}; choose a share between 0 and 1")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        reach = min(self.padding, 1.0 - self.padding)
+        micro_batch = 0
+
+        def begin(worker: int) -> None:
+            nonlocal micro_batch
+            micro_batch = worker
+
+        def diluted(loss: Tensor) -> Tensor:
+            padding = self.padding + reach * training.rng(f"{self.name}/{micro_batch}").uniform(-1.0, 1.0)
+            return loss * (1.0 - padding)
+
+        with training.at("micro_batch", begin), training.at("loss", diluted):
+            yield

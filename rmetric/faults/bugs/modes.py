@@ -1,0 +1,133 @@
+"""Bugs of the mode: dropout and batch norm act as in evaluation while they train, or the reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from rmetric.errors import UserError
+from rmetric.faults.base import register_fault
+from rmetric.faults.bugs.base import Bug, replaced
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rmetric.live.run import LiveRun
+
+Dropout = Literal["off", "on"]
+Statistics = Literal["used", "stale"]
+
+
+@register_fault("DROPOUT_STATE")
+@dataclass(frozen=True, kw_only=True)
+class DropoutState(Bug):
+    """Dropout is always off, in training too, or always on, in evaluation too.
+
+    Off: the training loss falls at once, and the model may overfit. On: training is as it should be, and the held-out
+    loss is that of a crippled model.
+    """
+
+    source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (transformers-33844: on in evaluation)"
+    severities = {"low": {"dropout": "on"}, "medium": {}, "high": {}}  # noqa: RUF012
+
+    dropout: Dropout = "off"
+    """State in which it stays."""
+
+    def __post_init__(self) -> None:
+        if self.dropout not in get_args(Dropout):
+            raise UserError(f"{self.name} has no dropout={self.dropout}; choose one of {', '.join(get_args(Dropout))}")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        if not (modules := _dropouts(training.model)):
+            raise UserError(f"{self.name} needs a model with dropout, and this one has none")
+        with _held_in_mode(modules, training=self.dropout == "on"):
+            yield
+
+
+@register_fault("EVAL_MODE_IN_TRAINING")
+@dataclass(frozen=True, kw_only=True)
+class EvalModeInTraining(Bug):
+    """``model.train()`` is not called again after an evaluation: no dropout, and batch norm with frozen statistics."""
+
+    source = "Karpathy 2018, most common neural net mistakes (to toggle train and eval mode is forgotten)"
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        if not _dropouts(training.model) and not _batch_norms(training.model):
+            raise UserError(f"{self.name} changes nothing: this model has neither dropout nor batch norm")
+
+        def evaluate(batch: Any) -> Any:
+            training.model.eval()
+            return batch
+
+        with training.at("batch", evaluate):
+            yield
+
+
+@register_fault("NORM_STATISTICS_FROZEN")
+@dataclass(frozen=True, kw_only=True)
+class NormStatisticsFrozen(Bug):
+    """The running statistics of batch norm stay as they are while the activations change.
+
+    ``used``: training normalises by them, so that nothing is normalised any more as weights grow. ``stale``: training
+    normalises by the batch, as it should, and evaluation by what was true at the onset.
+    """
+
+    source = "Wu, Johnson 2021, arXiv 2105.07576 (frozen and inconsistent statistics of batch norm)"
+    severities = {"low": {"statistics": "stale"}, "medium": {}, "high": {}}  # noqa: RUF012
+
+    statistics: Statistics = "used"
+    """Whether the frozen statistics are used in training, or only become stale."""
+
+    def __post_init__(self) -> None:
+        if self.statistics not in get_args(Statistics):
+            known = ", ".join(get_args(Statistics))
+            raise UserError(f"{self.name} has no statistics={self.statistics}; choose one of {known}")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        if not (modules := _batch_norms(training.model)):
+            raise UserError(f"{self.name} needs a model with batch norm, and this one has none")
+        with ExitStack() as stack:
+            if self.statistics == "used":
+                stack.enter_context(_held_in_mode(modules, training=False))
+            else:
+                for module in modules:
+                    stack.enter_context(replaced(module, "momentum", 0.0))
+            yield
+
+
+def _dropouts(model: nn.Module) -> list[nn.Module]:
+    """Modules that drop something in training; attention and recurrent layers do it by themselves."""
+    from torch import nn
+    from torch.nn.modules.dropout import _DropoutNd
+
+    return [
+        module
+        for module in model.modules()
+        if (isinstance(module, _DropoutNd) and module.p > 0.0)
+        or (isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0.0)
+    ]
+
+
+def _batch_norms(model: nn.Module) -> list[nn.Module]:
+    """Modules with running statistics."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    return [item for item in model.modules() if isinstance(item, _NormBase) and item.track_running_stats]
+
+
+@contextmanager
+def _held_in_mode(modules: list[nn.Module], *, training: bool) -> Iterator[None]:
+    """Whatever mode the model is in, these modules compute as in training, or as in evaluation."""
+
+    def set_mode(module: nn.Module, inputs: Any) -> None:
+        module.train(training)
+
+    with ExitStack() as stack:
+        for module in modules:
+            stack.callback(module.register_forward_pre_hook(set_mode).remove)
+        yield

@@ -1,0 +1,84 @@
+"""Bugs of the learning-rate schedule: it runs too fast, or has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmetric.errors import UserError
+from rmetric.faults.base import register_fault
+from rmetric.faults.bugs.base import Bug
+
+if TYPE_CHECKING:
+    from rmetric.live.run import LiveRun
+
+LOOK_AHEAD_STEPS = 4096
+"""Steps within which a schedule must change, or it makes no difference how fast it is followed."""
+
+
+@register_fault("LEARNING_RATE_ZERO")
+@dataclass(frozen=True, kw_only=True)
+class LearningRateZero(Bug):
+    """The learning rate is 0: gradients are computed, and no weight changes.
+
+    A schedule that was given too few steps ends there, and so does one that divides whole numbers.
+    """
+
+    source = "transformers, get_linear_schedule_with_warmup: 0 from the last step that it was told on"
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        def stop(batch: Any) -> Any:
+            for group in training.optimizer.param_groups:
+                group["lr"] = 0.0
+            return batch
+
+        with training.at("batch", stop):
+            yield
+
+
+@register_fault("SCHEDULE_STEPPED_TWICE")
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSteppedTwice(Bug):
+    """``scheduler.step()`` is called twice a step (or once a micro-batch, once a process): the schedule runs too fast.
+
+    Training goes on with the low rates of a schedule's end, or through its restarts, long before its time.
+    """
+
+    source = "Accelerate documentation, step_scheduler_with_optimizer (a scheduler is stepped once a process)"
+    severities = {"low": {}, "medium": {}, "high": {"times": 8}}  # noqa: RUF012
+
+    times: int = 2
+    """Steps of the schedule in a step of the training, at least 2."""
+
+    def __post_init__(self) -> None:
+        if self.times < 2:
+            raise UserError(f"{self.name} has times={self.times}; choose at least 2")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        if _is_constant(training):
+            raise UserError(f"{self.name} changes nothing: the learning rate of this run is constant from here")
+        extra, ahead = self.times - 1, 0
+
+        def advance(by: Any = None) -> Any:
+            nonlocal ahead
+            ahead += extra
+            training.schedule_ahead_steps += extra
+            return by
+
+        advance()
+        try:
+            with training.at("batch", advance):  # this step has its rate already: for the next one
+                yield
+        finally:
+            training.schedule_ahead_steps -= ahead
+
+
+def _is_constant(training: LiveRun) -> bool:
+    """Whether the learning rate stays as it is, looked at after 1, 2, 4, … steps."""
+    now = training.rate_at(training.step + 1)
+    later = [2**power for power in range(LOOK_AHEAD_STEPS.bit_length())]
+    return all(training.rate_at(training.step + 1 + steps) == now for steps in later)
