@@ -38,14 +38,12 @@ def labels_of(batch: Any, bug: Bug) -> Tensor:
     return labels
 
 
-def measurements_of(batch: Any, bug: Bug) -> dict[str, Tensor]:
-    """Fields that are inputs and floating-point numbers; raises :class:`UserError` where there is none."""
-    found = {
-        name: value for name, value in tensors_of(batch, bug).items() if name != "labels" and value.is_floating_point()
-    }
-    if not found:
-        raise UserError(f"{bug.name} needs batches with inputs that are floating-point numbers")
-    return found
+def inputs_of(batch: Any, bug: Bug) -> Tensor:
+    """The field ``inputs`` of a batch, floating-point numbers; raises :class:`UserError` where there is none."""
+    inputs = tensors_of(batch, bug).get("inputs")
+    if inputs is None or not inputs.is_floating_point():
+        raise UserError(f"{bug.name} needs batches with a field inputs that holds floating-point numbers")
+    return inputs
 
 
 def in_each_field(batch: Any, bug: Bug, change: Callable[[Tensor], Tensor]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
 from rmetric.faults.bugs.base import Bug
-from rmetric.faults.bugs.batches import in_each_field, labels_of, measurements_of, tensors_of
+from rmetric.faults.bugs.batches import in_each_field, inputs_of, labels_of, tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class NanBatch(Bug):
     """An example of a batch holds NaN (0 / 0 in the preparation, a missing value). An event of one step.
 
-    Where inputs are floating-point numbers an input is NaN, and batch norm keeps it in its statistics; where they are
-    token ids the loss is. Unless such a step is skipped, all weights are NaN after it.
+    Where inputs are floating-point numbers those of an example are NaN, and batch norm keeps it in its statistics;
+    where they are token ids, the loss is. Unless such a step is skipped, all weights are NaN after it.
     """
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (quality of the training data)"
@@ -36,7 +37,7 @@ class NanBatch(Bug):
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         try:
-            measurements_of(training.held_out_batch("validation"), self)
+            inputs_of(training.held_out_batch("validation"), self)
         except UserError:
             with training.at("loss", lambda loss: loss * float("nan")):
                 yield
@@ -45,10 +46,9 @@ class NanBatch(Bug):
                 yield
 
     def _spoilt(self, batch: Any) -> Any:
-        changed = {name: value.clone() for name, value in measurements_of(batch, self).items()}
-        for value in changed.values():
-            value[0] = float("nan")
-        return replace(batch, **changed)
+        inputs = inputs_of(batch, self).clone()
+        inputs[0] = float("nan")
+        return replace(batch, inputs=inputs)
 
 
 @register_fault("SAME_BATCH_FOR_EVER")
@@ -122,11 +122,10 @@ class WrongNormalisation(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        measurements_of(training.held_out_batch("validation"), self)
+        inputs_of(training.held_out_batch("validation"), self)
 
         def scaled(batch: Any) -> Any:
-            inputs = measurements_of(batch, self)
-            return replace(batch, **{name: value * self.factor for name, value in inputs.items()})
+            return replace(batch, inputs=inputs_of(batch, self) * self.factor)
 
         with training.at("batch", scaled):
             yield
@@ -157,12 +156,12 @@ class ShufflingOff(Bug):
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         classes = self._classes(training.held_out_batch("validation"))
-        onset = training.step
+        steps = count()
 
         def sorted_by_class(batch: Any) -> Any:
             # The batch's own examples of the class, repeated; of the nearest class above where it has none of it.
             labels = labels_of(batch, self)
-            turn = classes[(training.step - onset) // self.steps_a_class % len(classes)]
+            turn = classes[next(steps) // self.steps_a_class % len(classes)]
             there = np.unique(labels.cpu().numpy())
             chosen = there[np.searchsorted(there, turn) % len(there)]
             places = (labels == int(chosen)).nonzero().flatten()

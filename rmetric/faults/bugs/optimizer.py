@@ -126,7 +126,7 @@ class MomentumWrong(Bug):
         known = training.optimizer.param_groups[0]
         if "betas" in known:
             changed = _in_groups(training, "betas", lambda betas: (self.momentum, *betas[1:]))
-        elif "momentum" in known:
+        elif known.get("momentum"):
             changed = _in_groups(training, "momentum", lambda _: self.momentum)
         else:
             raise UserError(f"{self.name} needs an optimizer with momentum, and {_name(training)} has none")
