@@ -71,9 +71,9 @@ class WeightsRot(Bug):
     """Every step adds a little noise to all weights, as a broken copy between devices or a lossy checkpoint does."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
-    severities = {"low": {"noise": 1e-3}, "medium": {"noise": 5e-3}, "high": {"noise": 2e-2}}  # noqa: RUF012
+    severities = {"low": {"noise": 1e-3}, "medium": {"noise": 1e-2}, "high": {"noise": 3e-2}}  # noqa: RUF012
 
-    noise: float = 5e-3
+    noise: float = 1e-2
     """Standard deviation of the noise of a step, relative to the tensor's root mean square; above 0."""
 
     def __post_init__(self) -> None:
