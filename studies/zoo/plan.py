@@ -140,7 +140,7 @@ class ZooPlan:
 BUGGED_KINDS = (
     "cnn_sgd", "gpt_dropout", "lstm_sgd", "vit_mixup", "bert_masked", "unet_segmentation", "gcn_communities",
     "word_tied", "resnet_label_smoothing", "image_denoising", "cnn_bf16", "gru_reverse", "cnn_restarts", "length_ramp",
-    "cnn_batch_ramp", "molecules_pooled",
+    "cnn_batch_ramp", "molecules_pooled", "spectrogram_cnn", "mlp_lion", "simclr",
 )  # fmt: skip
 """Kinds that get bugs, in the order in which they are asked; all have a held-out loss that a bug can be told by."""
 

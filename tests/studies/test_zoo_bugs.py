@@ -13,8 +13,8 @@ from studies.zoo.kinds.cnn_images import CnnSgd
 from studies.zoo.training import KindRun
 from tests.live.faults.common import same_bits, trained
 
-REFUSED = {"NO_CLIPPING", "WORKERS_DRIFT", "DROPOUT_STATE", "DROPOUT_STATE:dropout=on"}
-"""Bugs that a convolutional network without dropout and clipping in one process cannot have."""
+REFUSED = {"NO_CLIPPING", "DROPOUT_STATE", "DROPOUT_STATE:dropout=on"}
+"""Bugs that a convolutional network without dropout and clipping cannot have."""
 
 
 def _run() -> KindRun:

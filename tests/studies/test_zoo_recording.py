@@ -11,6 +11,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
+from rmetric.faults.bugs import BUGS_OF_PARTS
 from rmetric.log_reader import read_run
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
@@ -57,11 +58,14 @@ def test_a_bug_is_left_out_where_a_kind_cannot_have_it() -> None:
     assert not ZooPlan(kinds=("cnn_sgd",), bugs=("ROUTER_IMBALANCE",)).specs()
 
 
-def test_every_bug_is_on_eight_kinds_at_least() -> None:
+@pytest.mark.slow
+def test_every_bug_is_on_eight_kinds_at_least_if_it_needs_no_part_that_few_have() -> None:
     plan = ZooPlan.with_bugs()
     taken = Counter(spec.fault for spec in plan.specs() if spec.fault != "NONE")
     assert {*taken} == {*plan.bugs}
-    assert 8 <= min(taken.values()) <= max(taken.values()) <= plan.kinds_a_bug
+    assert max(taken.values()) <= plan.kinds_a_bug
+    assert min(taken[bug] for bug in plan.bugs if bug not in BUGS_OF_PARTS) >= 8
+    assert min(taken[bug] for bug in BUGS_OF_PARTS) >= 4
 
 
 def test_bugs_of_one_name_have_logs_of_their_own() -> None:
