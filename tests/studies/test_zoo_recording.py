@@ -98,7 +98,8 @@ def test_a_part_of_the_rows_is_disturbed_and_values_keep_their_column_s_range(na
         changed = run.hooks["batch"][0](batch)
         again = run.hooks["batch"][0](batch)
     rows = (changed.inputs != batch.inputs).flatten(1).any(dim=1).double().mean()
-    assert 0.15 < rows <= DISTURBANCES[name].row_share + 0.01  # type: ignore[attr-defined]
+    share = DISTURBANCES[name].row_share  # type: ignore[attr-defined]
+    assert 0.5 * share < rows <= share + 0.01
     assert bool((changed.inputs == again.inputs).all())
     if name != "data_shift":
         assert bool((changed.inputs.amax(dim=0) <= batch.inputs.amax(dim=0)).all())
