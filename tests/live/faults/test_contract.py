@@ -206,6 +206,39 @@ def test_every_fault_of_dense_models_fits_every_family(make_run: MAKE, model: st
             assert run.step == 2
 
 
+NOT_OF_TEXT = {
+    "DROPOUT_STATE", "EVAL_MODE_IN_TRAINING", "NORM_STATISTICS_FROZEN", "WRONG_NORMALISATION", "SHUFFLING_OFF",
+    "SCHEDULE_STEPPED_TWICE",
+}  # fmt: skip
+"""Bugs that a language model cannot have without dropout, batch norm, classes and a schedule."""
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_language_model_has_a_bug_or_says_no(make_run: MAKE, twin_of: MAKE, name: str) -> None:
+    run = trained(make_run("tiny-llama"), HEALTHY_STEPS)
+    before = _surface(run)
+    if name in NOT_OF_TEXT:
+        with pytest.raises(UserError, match=name) as caught, make_fault(name).inject(run):
+            pass
+        assert "\n" not in str(caught.value)
+    else:
+        with make_fault(name).inject(run):
+            trained(run, FAULTY_STEPS)
+    assert _surface(run) == before
+    heir = twin_of(run, "tiny-llama")
+    assert same_bits(trained(run, 1).state_dict(), trained(heir, 1).state_dict())
+
+
+def test_bugs_combine(make_run: MAKE) -> None:
+    names = [name for name in BUGS if name != "NO_CLIPPING"]  # the opposite of another one
+    run = trained(make_run("classifier"), HEALTHY_STEPS)
+    before = _surface(run)
+    with make_fault("+".join(names), "low").inject(run):
+        trained(run, 2)
+        assert _surface(run) != before
+    assert _surface(run) == before
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_whether_it_is_entered_in_the_step_before_or_in_its_first(make_run: MAKE, name: str) -> None:
     """The first disturbed step is the same, and so is the first note."""
