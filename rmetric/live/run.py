@@ -139,7 +139,7 @@ class LiveRun(ABC):
     def held_out_batch(self, purpose: str) -> Any:
         """The fixed held-out batch of that purpose, the same for all runs of this kind."""
 
-    def held_out_loss_of(self, batch: Any) -> Tensor:
+    def held_out_loss_of(self, batch: Any, purpose: str) -> Tensor:
         """What is to become small, on a held-out batch: the loss, unless a subclass has a better measure."""
         return self.loss_of(batch)
 
@@ -244,7 +244,7 @@ class LiveRun(ABC):
         batch = self.held_out_batch(purpose)
         self.model.eval()
         with self._precision():
-            return float(self.held_out_loss_of(batch))
+            return float(self.held_out_loss_of(batch, purpose))
 
     # -- forking ------------------------------------------------------------------------------------------------------
 

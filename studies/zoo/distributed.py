@@ -57,8 +57,8 @@ class DistributedRun(KindRun):
         """As in one process, by the first one; NaN in the others, which wait in their next step."""
         return math.nan if dist.get_rank() else super().held_out_loss(purpose)
 
-    def held_out_loss_of(self, batch: Any) -> Tensor:
-        return self.kind.held_out_loss(unwrapped(self.model), batch)  # the wrapper would wait for the others
+    def held_out_loss_of(self, batch: Any, purpose: str) -> Tensor:
+        return self.measure(purpose)(unwrapped(self.model), batch)  # the wrapper would wait for the others
 
 
 def record_processes(

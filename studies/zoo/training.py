@@ -90,6 +90,10 @@ class Kind(ABC):
         """
         return self.loss(model, batch)
 
+    def validation_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """What the run's own evaluations tell its monitor: :meth:`held_out_loss`, unless people log another."""
+        return self.held_out_loss(model, batch)
+
     def rows(self, step: int) -> int:
         """Examples of a step's batch, for :meth:`batch`; more in a held-out one."""
         return self.config.rows if step else HELD_OUT_ROWS
@@ -125,8 +129,12 @@ class KindRun(LiveRun):
     def loss_of(self, batch: Any) -> Tensor:
         return self.kind.loss(self.model, batch)
 
-    def held_out_loss_of(self, batch: Any) -> Tensor:
-        return self.kind.held_out_loss(self.model, batch)
+    def held_out_loss_of(self, batch: Any, purpose: str) -> Tensor:
+        return self.measure(purpose)(self.model, batch)
+
+    def measure(self, purpose: str) -> Callable[[nn.Module, Any], Tensor]:
+        """What a held-out batch of that purpose is measured by."""
+        return self.kind.validation_loss if purpose == "validation" else self.kind.held_out_loss
 
     def held_out_batch(self, purpose: str) -> Any:
         if purpose not in self._held_out:

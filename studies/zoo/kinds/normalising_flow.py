@@ -81,5 +81,8 @@ class NormalisingFlow(Kind):
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return (self.loss(model, batch) / batch.inputs.shape[1]).exp()
 
+    def validation_loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return self.loss(model, batch)
+
     def rate(self, step: int, steps: int) -> float:
         return one_cycle(step / steps)

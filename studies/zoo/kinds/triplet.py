@@ -69,5 +69,8 @@ class Triplet(Kind):
     def held_out_loss(self, model: nn.Module, batch: Triplets) -> Tensor:
         return functional.softplus(self.excess(model, batch)).mean()
 
+    def validation_loss(self, model: nn.Module, batch: Triplets) -> Tensor:
+        return self.loss(model, batch)
+
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * linear(step / steps)
