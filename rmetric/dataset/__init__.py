@@ -1,5 +1,5 @@
-"""Published runs in one Parquet file: its columns (:mod:`~rmetric.dataset.layout`), a reader, and the way back to logs.
+"""Published runs, one Parquet file a set: its columns (:mod:`~rmetric.dataset.layout`), reader, writer, and logs again.
 
-Every step of every run, its truth, and what the log said. ``python -m studies.real_runs.publish`` makes the file from
-folders of logs.
+Every step of every run, its truth, and what the log said. ``python -m studies.real_runs.publish`` makes a file from a
+folder of logs.
 """
