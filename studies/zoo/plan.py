@@ -117,8 +117,10 @@ class ZooPlan:
     def _bugs_of_kinds(self) -> dict[str, list[str]]:
         """Kind → bugs that it gets."""
         found: dict[str, list[str]] = {kind: [] for kind in self.chosen_kinds}
+        last = round(self.latest * self.steps)  # late in a schedule least can be done to it
         for bug in self.bugs:
-            for kind in islice((kind for kind in found if can_have(kind, bug)), self.kinds_a_bug):
+            able = (kind for kind in found if can_have(kind, bug, self.steps, last))
+            for kind in islice(able, self.kinds_a_bug):
                 found[kind].append(bug)
         return found
 
@@ -163,11 +165,12 @@ def fitting_disturbances(kind: str) -> tuple[str, ...]:
 
 
 @cache
-def can_have(kind: str, bug: str) -> bool:
-    """Whether a bug can be brought upon a kind: tried out, on a run of a few steps."""
-    run = KindRun(KINDS[kind](), 0, 4)
+def can_have(kind: str, bug: str, steps: int, onset: int) -> bool:
+    """Whether a bug can be brought upon a kind in a run of so many steps: tried out, on some steps before and after."""
+    run = KindRun(KINDS[kind](), 0, steps)
     run.train_step()
     run.train_step()
+    run.step = onset - 1
     try:
         with parse_fault(bug, SEVERITY).inject(run):
             run.train_step()

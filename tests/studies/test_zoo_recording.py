@@ -51,8 +51,10 @@ def test_more_kinds_seeds_and_bugs_change_no_run() -> None:
 
 
 def test_a_bug_is_left_out_where_a_kind_cannot_have_it() -> None:
-    assert can_have("cnn_sgd", "LARGE_LR")
-    assert not can_have("cnn_sgd", "ROUTER_IMBALANCE")
+    assert can_have("cnn_sgd", "LARGE_LR", 1000, 800)
+    assert can_have("cnn_sgd", "SCHEDULE_STEPPED_TWICE", 1000, 800)
+    assert not can_have("cnn_sgd", "ROUTER_IMBALANCE", 1000, 800)
+    assert not can_have("word_tied", "SCHEDULE_STEPPED_TWICE", 1000, 800)
     specs = ZooPlan(kinds=("cnn_sgd",), seeds=(0,), bugs=("LARGE_LR", "ROUTER_IMBALANCE")).specs()
     assert [spec.fault for spec in specs] == ["NONE", "LARGE_LR"]
     assert not ZooPlan(kinds=("cnn_sgd",), bugs=("ROUTER_IMBALANCE",)).specs()

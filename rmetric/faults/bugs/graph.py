@@ -132,7 +132,7 @@ def _loss_has_gradient(training: LiveRun) -> bool:
     training.model.eval()
     devices = [training.device] if training.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.enable_grad():
-        return training.held_out_loss_of(training.held_out_batch("validation")).requires_grad
+        return training.held_out_loss_of(training.held_out_batch("validation"), "validation").requires_grad
 
 
 def _detached(output: Any) -> Any:
