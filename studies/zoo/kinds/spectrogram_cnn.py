@@ -27,16 +27,16 @@ class SpectrogramCnn(Kind):
 
     family = "speech"
     optimizer = "Adadelta"
-    why = "convolutions over time on masked spectrograms; dropout; Adadelta with a rate of 1"
-    config = LiveRunConfig(workers=1, rows=32, learning_rate=1.0, warm_up_steps=0, clip=math.inf)
+    why = "convolutions over time on masked spectrograms; dropout; Adadelta at a constant rate"
+    config = LiveRunConfig(workers=1, rows=32, learning_rate=0.3, warm_up_steps=0, clip=math.inf)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
-            nn.Conv1d(BANDS, 24, 3, padding=1), nn.BatchNorm1d(24), nn.ReLU(), nn.MaxPool1d(2),
+            nn.Conv1d(BANDS, 24, 3, padding=1), nn.GroupNorm(4, 24), nn.ReLU(), nn.MaxPool1d(2),
             nn.Conv1d(24, 24, 3, padding=1), nn.ReLU(), nn.Dropout1d(0.1), nn.AdaptiveAvgPool1d(3), nn.Flatten(),
             nn.Linear(72, CLASSES),
         )  # fmt: skip
-        return Parts(model, torch.optim.Adadelta(model.parameters(), lr=1.0))
+        return Parts(model, torch.optim.Adadelta(model.parameters(), lr=0.3))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)
