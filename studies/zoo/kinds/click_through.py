@@ -30,7 +30,9 @@ class ClickModel(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of a click, (B,), of numbers and then categories, (B, NUMBERS + FIELDS)."""
         numbers = self.numbers(inputs[:, :NUMBERS])
-        places = inputs[:, NUMBERS:].long() + VALUES * torch.arange(FIELDS)
+        # What is no category counts as the nearest one; a bug in the data must not end the run.
+        categories = inputs[:, NUMBERS:].nan_to_num().clamp(0, VALUES - 1).long()
+        places = categories + VALUES * torch.arange(FIELDS)
         vectors = torch.cat([numbers.unsqueeze(1), self.categories(places)], dim=1)
         products = (vectors @ vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
         return self.top(torch.cat([numbers, products], dim=1)).squeeze(1)
