@@ -111,3 +111,10 @@ def test_learning_rate_stays_between_nothing_and_its_peak(name: str) -> None:
     rates = [kind.rate(step, 400) for step in range(1, 401)]
     assert min(rates) >= 0.0 and 0.5 < max(rates) <= 1.0 + 1e-12
     assert np.all(np.isfinite(rates))
+
+
+def test_forty_kinds_of_eight_families_with_eight_optimizers() -> None:
+    kinds = [kind for _, kind in KINDS.items()]
+    assert len(kinds) >= 40
+    assert len({kind.family for kind in kinds}) >= 8
+    assert len({kind.optimizer for kind in kinds}) >= 8
