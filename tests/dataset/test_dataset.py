@@ -36,7 +36,11 @@ SLOW_STEPS = ("straggler", "stall")
 ROOT = Path(__file__).resolve().parents[2]
 REAL_RUNS = ROOT / "tests" / "data" / "real_runs"
 REAL = ROOT / "data" / "real_runs.parquet"
-PUBLISHED = [REAL, *(companion(REAL, part) for part in EXTRA_SETS)]
+PUBLISHED = [
+    REAL,
+    *(companion(REAL, part) for part in EXTRA_SETS),
+    *(REAL.with_name(f"{n}.parquet") for n in ("zoo", "bugs")),
+]
 
 
 @pytest.fixture
