@@ -41,3 +41,39 @@ class Lion(torch.optim.Optimizer):
                 weights.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
                 momentum.lerp_(weights.grad, 1.0 - slow)
         return loss
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon for matrices and AdamW for all else, as it is used in practice; a rate means the same for both.
+
+    **Source:** Jordan et al. 2024, Muon; Liu et al. 2025, Muon is Scalable for LLM Training, section 2.2.
+
+    Parameters
+    ----------
+    matrices
+        Weights of hidden layers, with two dimensions each.
+    others
+        Embeddings, biases, scales.
+    lr, weight_decay
+        Of both.
+    """
+
+    def __init__(
+        self, matrices: Iterable[Tensor], others: Iterable[Tensor], lr: float = 1e-3, weight_decay: float = 0.1
+    ) -> None:
+        muon = torch.optim.Muon(matrices, lr, weight_decay, adjust_lr_fn="match_rms_adamw")
+        adamw = torch.optim.AdamW(others, lr, weight_decay=weight_decay)
+        self._parts = (muon, adamw)
+        super().__init__([group for part in self._parts for group in part.param_groups], {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part, group in zip(self._parts, self.param_groups, strict=True):
+            part.param_groups, part.state = [group], self.state  # of this object, also after a state was loaded
+            part.step()
+        return loss

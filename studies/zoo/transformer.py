@@ -13,9 +13,9 @@ from rmetric.live.corpus import BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Size of a transformer; the default has some 70,000 parameters."""
+    """Size of a transformer; the default has some 45,000 parameters."""
 
-    width: int = 48
+    width: int = 32
     layers: int = 2
     heads: int = 4
     vocabulary: int = BYTES

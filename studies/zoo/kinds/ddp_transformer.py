@@ -27,7 +27,7 @@ class DdpTransformer(Kind):
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=3e-3, warm_up_steps=100)
 
     def make(self, seed: int) -> Parts:
-        model = Transformer(Size(width=32, layers=1))
+        model = Transformer(Size(layers=1))
         return Parts(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:

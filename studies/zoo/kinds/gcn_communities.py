@@ -60,7 +60,7 @@ class GcnCommunities(Kind):
     family = "graphs"
     optimizer = "Adam"
     why = "one full batch for ever, noise from dropout alone, few labels"
-    config = LiveRunConfig(workers=1, learning_rate=0.01, warm_up_steps=0, clip=math.inf)
+    config = LiveRunConfig(workers=1, learning_rate=0.003, warm_up_steps=0, clip=math.inf)
 
     def make(self, seed: int) -> Parts:
         model = Gcn()

@@ -27,7 +27,7 @@ class LengthRamp(Kind):
     config = LiveRunConfig(workers=1, rows=8, length=LONGEST, learning_rate=2e-3, warm_up_steps=50)
 
     def make(self, seed: int) -> Parts:
-        model = Transformer(Size(width=40))
+        model = Transformer(Size())
         return Parts(model, torch.optim.AdamW(model.parameters()))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:

@@ -1,0 +1,36 @@
+"""Multinomial regression: the fastest step there is, under a millisecond, where the system's jitter is as large."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+
+@register_kind("softmax_regression")
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxRegression(Kind):
+    """One layer on pixels, averaged SGD: convex, without warm-up or clipping."""
+
+    family = "tabular"
+    optimizer = "ASGD"
+    why = "steps of less than a millisecond; convex"
+    config = LiveRunConfig(workers=1, rows=32, learning_rate=0.1, warm_up_steps=0, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        return Parts(model, torch.optim.ASGD(model.parameters(), weight_decay=1e-3))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return digits().draw(rng, self.rows(step), held_out=step == 0)
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
