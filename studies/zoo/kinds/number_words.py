@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,13 @@ class Translator(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        settings = {"d_model": WIDTH, "nhead": 4, "dim_feedforward": 64, "dropout": 0.0, "batch_first": True}
+        settings: dict[str, Any] = {
+            "d_model": WIDTH,
+            "nhead": 4,
+            "dim_feedforward": 64,
+            "dropout": 0.0,
+            "batch_first": True,
+        }
         self.digits, self.words = nn.Embedding(BLANK + 1, WIDTH), nn.Embedding(len(WORDS), WIDTH)
         self.places = nn.Parameter(0.1 * torch.randn(LONGEST, WIDTH))
         self.encoder, self.decoder = nn.TransformerEncoderLayer(**settings), nn.TransformerDecoderLayer(**settings)
