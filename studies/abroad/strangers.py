@@ -66,9 +66,7 @@ def _of_source(root: Path, source: str, index: pd.DataFrame) -> list[Run]:
     listed = list(zip(index[RUN], index["records"].astype(int), strict=True))
     if found != listed:
         raise UserError(f"{root / f'{source}.parquet'} does not hold the runs that runs.csv lists; get both again")
-    columns = {
-        name: records[name].to_numpy(dtype=np.float64) for name in records.columns if name not in (RUN, STEP)
-    }
+    columns = {name: records[name].to_numpy(dtype=np.float64) for name in records.columns if name not in (RUN, STEP)}
     steps = records[STEP].to_numpy(dtype=np.int64)
     return [
         Run(_name(entry), _config(entry), _observations(steps[start:end], columns, slice(start, end)))
@@ -82,9 +80,7 @@ def _starts(records: pd.DataFrame) -> NDArray[np.int64]:
     return np.flatnonzero(np.append(True, (codes[1:] != codes[:-1]) | (step[1:] <= step[:-1])))
 
 
-def _observations(
-    step: NDArray[np.int64], columns: dict[str, NDArray[np.float64]], rows: slice
-) -> Observations:
+def _observations(step: NDArray[np.int64], columns: dict[str, NDArray[np.float64]], rows: slice) -> Observations:
     of_run = {name: column[rows] for name, column in columns.items()}
     return Observations(step, {name: column for name, column in of_run.items() if not np.isnan(column).all()})
 
