@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from studies.zoo import schedules
 
 torch = pytest.importorskip("torch")
 
-from studies.zoo.optimizers import Lion  # noqa: E402
+from studies.zoo.optimizers import Lion, MuonAndAdamW  # noqa: E402
 
 
 def test_schedules_pass_their_known_values() -> None:
@@ -36,3 +38,32 @@ def test_lion_steps_by_the_sign_of_its_momentum() -> None:
     weights.grad = torch.tensor([-0.1, 0.0])  # 0.9 * 0.03 outweighs 0.1 * 0.1
     optimizer.step()
     assert weights[0].item() == pytest.approx(0.85 * 0.95 - 0.1)
+
+
+def test_muon_and_adamw_each_update_their_own_and_go_on_from_a_state() -> None:
+    def stepped(optimizer: MuonAndAdamW, weights: list[torch.nn.Parameter], steps: range) -> list[torch.Tensor]:
+        for step in steps:
+            for index, each in enumerate(weights):
+                each.grad = torch.sin(torch.arange(each.numel(), dtype=torch.float32) + step + index).view_as(each)
+            optimizer.step()
+        return [each.detach().clone() for each in weights]
+
+    def fresh() -> tuple[MuonAndAdamW, list[torch.nn.Parameter]]:
+        weights = [torch.nn.Parameter(torch.ones(4, 3)), torch.nn.Parameter(torch.ones(5))]
+        return MuonAndAdamW(weights[:1], weights[1:], lr=0.01), weights
+
+    optimizer, weights = fresh()
+    alone = torch.nn.Parameter(torch.ones(5))
+    adamw = torch.optim.AdamW([alone], lr=0.01, weight_decay=0.1)
+    stepped(optimizer, weights, range(3))
+    for step in range(3):
+        alone.grad = torch.sin(torch.arange(5.0) + step + 1)
+        adamw.step()
+    assert torch.equal(weights[1], alone)
+    other, copies = fresh()
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for mine, theirs in zip(copies, weights, strict=True):
+        mine.data.copy_(theirs.data)
+    ends = [stepped(each, of, range(3, 6)) for each, of in ((optimizer, weights), (other, copies))]
+    assert all(torch.equal(one, two) for one, two in zip(*ends, strict=True))
+    assert not torch.equal(ends[0][0], torch.ones(4, 3))
