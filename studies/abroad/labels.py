@@ -3,8 +3,8 @@
 The clock is the record: a record of AlgoPerf stands for up to 500 steps, one of nanoGPT for one. All is judged from the
 training loss of the whole log, by these rules alone, before any detector is asked.
 
-1. The *level* that a run has reached is the lowest running median (25 records) so far; its *noise* is the upper spread
-   (90 % quantile less median, as a standard deviation) of the last 50 records about their own course, so that a loss of
+1. The *level* that a run has reached is the lowest running median (25 records) so far; its *noise* is the spread
+   (90 % less 10 % quantile, as a standard deviation) of the last 50 records about their own course, so that a loss of
    two levels, such as that of mixup, has a noise as large as their distance. Records of excursions, found with the
    noise of all records, are then left out of it. *Learned* is how far the level lies below the first records.
 2. A record is *out* if the median of it and its neighbours lies above the level by more than :data:`SCALES` times the
@@ -19,7 +19,7 @@ training loss of the whole log, by these rules alone, before any detector is ask
    :data:`AFTERMATH` records after its end are absorbed, and wanted.
 6. Everything else is **healthy**. A single record out is: what passes by itself within two records needs nobody.
 
-What the rules get wrong is named, with the reason, in ``exceptions.csv``.
+What the rules get wrong is named, with the reason, in ``exceptions.csv``; so far nothing is.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ TOLERANCE, AFTERMATH = 3, 50
 AHEAD = 100
 """Records before a failure in which an alarm is a warning."""
 EXCEPTIONS = Path(__file__).with_name("exceptions.csv")
-NORMAL_90 = 1.2816
+NORMAL_80 = 2.5631
+"""Width of the middle 80 % of a normal distribution, in standard deviations."""
 
 Verdict = Literal["instability", "failure"]
 
@@ -139,7 +140,7 @@ class _Course:
         level = series.rolling(LEVEL_RECORDS, min_periods=WARM_UP).median().cummin().shift(1)
         about = series - series.rolling(COURSE_RECORDS, center=True, min_periods=1).median()
         recent = about.mask(noisy).rolling(NOISE_RECORDS, min_periods=WARM_UP)
-        noise = ((recent.quantile(0.9) - recent.median()) / NORMAL_90).shift(COURSE_RECORDS // 2 + 1)
+        noise = ((recent.quantile(0.9) - recent.quantile(0.1)) / NORMAL_80).shift(COURSE_RECORDS // 2 + 1)
         noise = np.maximum(noise.ffill().bfill(), LEAST_NOISE * level.abs())
         first = float(series.head(3).median())
         return cls(*(part.to_numpy() for part in (smooth - level, noise, (first - level).clip(lower=0.0))))
