@@ -1,0 +1,74 @@
+"""States of a run, beside the events that detectors find: what a finished or running log is in, and since when.
+
+    for state in rmetric.states_of(run):
+        print(state)
+
+Each state is recognised by a statistic of the run so far, in a file of its own. How sure a state is follows from the
+same statistic in healthy runs, each looked at again and again while it went on (``states.json``); a state is reported
+where at most one healthy run in a hundred shows as much.
+"""
+
+from __future__ import annotations
+
+from rmetric.records import Observations, Run
+from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
+from rmetric.states.dead import dead
+from rmetric.states.gradient_grows import gradient_grows
+from rmetric.states.never_learns import never_learns
+from rmetric.states.overfits import overfits
+from rmetric.states.worse_level import worse_level
+
+RECOGNISERS: dict[str, Recogniser] = {
+    "NEVER_LEARNS": never_learns,
+    "DEAD": dead,
+    "OVERFITS": overfits,
+    "GRADIENT_GROWS": gradient_grows,
+    "WORSE_LEVEL": worse_level,
+}
+"""State → what recognises it."""
+BUDGET = 0.01
+"""Largest share of healthy runs in which a state may be reported."""
+
+
+def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]:
+    """States in which a run is at its latest record; empty for a healthy one.
+
+    Parameters
+    ----------
+    run
+        A finished run, or the records of one that goes on so far. Cost: about 5 ms for 1,000 records.
+    budget
+        Report states that at most this share of healthy runs shows.
+    """
+    observations = run.observations if isinstance(run, Run) else run
+    found = []
+    for name, evidence in evidence_of(observations).items():
+        rate = calibrations()[name].false_alarm_rate(evidence.score)
+        if rate <= budget:
+            until = int(observations.step[-1])
+            found.append(
+                State(
+                    name=name, since=evidence.since, until=until, false_alarm_rate=rate,
+                    numbers=evidence.numbers, sentence=evidence.sentence,
+                )  # fmt: skip
+            )
+    return found
+
+
+def evidence_of(observations: Observations) -> dict[str, Evidence]:
+    """State → what speaks for it, of those that can be judged."""
+    found = {name: recognise(observations) for name, recognise in RECOGNISERS.items()} if len(observations) else {}
+    return {name: evidence for name, evidence in found.items() if evidence is not None}
+
+
+__all__ = [
+    "BUDGET",
+    "RECOGNISERS",
+    "SHIPPED",
+    "Calibration",
+    "Evidence",
+    "State",
+    "calibrations",
+    "evidence_of",
+    "states_of",
+]

@@ -1,0 +1,85 @@
+"""A state of a run: what it is, since when, and how rarely a healthy run shows as much."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rmetric.records import Observations
+
+SHIPPED = Path(__file__).with_name("states.json")
+"""Scores of healthy runs, as ``python -m studies.robust.states fit`` writes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What speaks for a state in a run, whether or not it suffices."""
+
+    score: float
+    """The higher, the less like a healthy run; comparable within one kind of state."""
+    since: int
+    """Step from which on the state lasts."""
+    numbers: Mapping[str, float]
+    """Numbers that the score rests on, by name."""
+    sentence: str
+    """The same in words."""
+
+
+Recogniser = Callable[[Observations], Evidence | None]
+"""Looks for one state in a run so far; ``None``: too few records, or what it reads was not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A state in which a run is at its latest record."""
+
+    name: str
+    """One of :data:`rmetric.states.RECOGNISERS`."""
+    since: int
+    """Step from which on it lasts."""
+    until: int
+    """Step of the latest record."""
+    false_alarm_rate: float
+    """Share of healthy runs that show as much at some time: (1 + those that do) / (1 + all), of the shipped ones."""
+    numbers: Mapping[str, float]
+    """Evidence, by name."""
+    sentence: str
+    """Evidence, in words."""
+
+    @property
+    def sure(self) -> float:
+        """1 minus the false-alarm rate, in [0, 1]."""
+        return 1.0 - self.false_alarm_rate
+
+    def __str__(self) -> str:
+        rate = f"{100.0 * self.false_alarm_rate:.2g} % of healthy runs show as much"
+        return f"{self.name} since step {self.since:,}: {self.sentence} ({rate})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Scores of one state in healthy runs."""
+
+    runs: int
+    """Healthy runs that could be judged."""
+    highest: tuple[float, ...]
+    """Their highest scores, increasing; enough of them to know every rate up to the budget."""
+
+    def false_alarm_rate(self, score: float) -> float:
+        """(1 + healthy runs with at least this score) / (1 + healthy runs); an upper bound, 1, below those kept."""
+        at_least = len(self.highest) - bisect_left(self.highest, score)
+        return 1.0 if at_least == len(self.highest) < self.runs else (1 + at_least) / (1 + self.runs)
+
+
+@cache
+def calibrations(file: Path = SHIPPED) -> dict[str, Calibration]:
+    """State → scores of healthy runs."""
+    states: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))["states"]
+    return {
+        name: Calibration(runs=entry["runs"], highest=tuple(entry["highest_scores"])) for name, entry in states.items()
+    }

@@ -1,0 +1,40 @@
+"""GRADIENT_GROWS: the gradient norm grows without end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rmetric.records import Observations
+from rmetric.states.base import Evidence
+from rmetric.states.series import Series, finite
+
+LEAST_RECORDS = 50
+MOST_BLOCKS = 50
+
+
+def gradient_grows(observations: Observations) -> Evidence | None:
+    """Score: growth of the gradient norm over the last half of the run, in powers of ten, still going on.
+
+    The lower bound (95 %) of Theil and Sen's slope of log10 of the norm, times the records of the half; or, if that is
+    less, as much of the last quarter, doubled: what has stopped growing does not count.
+    """
+    norm = finite(observations, "grad_norm")
+    if len(norm) < LEAST_RECORDS:
+        return None
+    half, quarter = norm.part(slice(len(norm) // 2, None)), norm.part(slice(3 * len(norm) // 4, None))
+    growth = min(powers_of_ten(half), 2.0 * powers_of_ten(quarter))
+    return Evidence(
+        score=growth,
+        since=int(half.steps[0]),
+        numbers={"powers_of_ten": growth, "from": float(half.values[0]), "to": float(norm.values[-1])},
+        sentence=f"the gradient norm has grown at least {10.0 ** min(growth, 300.0):.3g}-fold over the last half of the "
+        f"run, to {norm.values[-1]:.3g}",
+    )
+
+
+def powers_of_ten(norm: Series) -> float:
+    """Lower bound of the growth from the first to the last value, in powers of ten."""
+    from scipy.stats import theilslopes
+
+    logs = np.log10(np.maximum(norm.blocks(MOST_BLOCKS).values, 1e-300))
+    return float(theilslopes(logs).low_slope) * (len(logs) - 1)

@@ -1,0 +1,75 @@
+"""Series of a run for tests of trend and level: finite values, shortened, in blocks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.records import Observations
+
+Floats = NDArray[np.float64]
+
+
+class Series(NamedTuple):
+    """Values of one measurement where it is finite; both of shape (n,)."""
+
+    steps: NDArray[np.int64]
+    values: Floats
+
+    def __len__(self) -> int:  # of records, not of fields
+        return len(self.steps)
+
+    def part(self, rows: slice) -> Series:
+        """Some consecutive values."""
+        return Series(self.steps[rows], self.values[rows])
+
+    def blocks(self, most: int, least: int = 1) -> Series:
+        """Medians of up to ``most`` consecutive blocks of at least ``least`` values, each at the step of its first."""
+        count = max(1, min(most, len(self) // least))
+        parts = np.array_split(np.arange(len(self)), count)
+        return Series(self.steps[[part[0] for part in parts]], np.array([np.median(self.values[part]) for part in parts]))
+
+
+def finite(observations: Observations, name: str) -> Series:
+    """Finite values of a measurement."""
+    values = observations[name]
+    usable = np.isfinite(values)
+    return Series(observations.step[usable], values[usable])
+
+
+def evaluations(observations: Observations) -> Series:
+    """Validation losses at new evaluations, as far as they are finite."""
+    assert observations.evaluated is not None
+    values = observations["validation_loss"]
+    usable = observations.evaluated & np.isfinite(values)
+    return Series(observations.step[usable], values[usable])
+
+
+def falls(series: Floats) -> float:
+    """p-value of a falling trend by Mann and Kendall's test (Kendall's τ with time); small: it falls."""
+    return _trend(series, "less")
+
+
+def rises(series: Floats) -> float:
+    """p-value of a rising trend by Mann and Kendall's test; small: it rises."""
+    return _trend(series, "greater")
+
+
+def _trend(series: Floats, alternative: str) -> float:
+    from scipy.stats import kendalltau  # half a second to import, and most logs are read without it
+
+    if len(series) < 2 or series.min() == series.max():
+        return 1.0
+    return float(kendalltau(np.arange(len(series)), series, alternative=alternative).pvalue)
+
+
+def noise(series: Floats) -> float:
+    """Standard deviation of what is independent from value to value, from their differences; robust.
+
+    .. math:: s = 1.4826 \\, \\mathrm{median}|d - \\tilde d| / \\sqrt 2, \\quad d_i = x_{i+1} - x_i
+    """
+    from scipy.stats import median_abs_deviation
+
+    return float(median_abs_deviation(np.diff(series), scale="normal")) / np.sqrt(2.0) if len(series) > 2 else np.nan

@@ -1,0 +1,46 @@
+"""WORSE_LEVEL: the training loss has settled above a level that it had before."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from rmetric.records import Observations
+from rmetric.states.base import Evidence
+from rmetric.states.series import finite, noise
+
+LEAST_RECORDS = 50
+MOST_BLOCKS, LEAST_VALUES = 60, 5
+"""Blocks of the run, and records of a block."""
+SMALLEST = 1e-12
+"""Scale of a loss that never moved."""
+SMOOTHED = 3
+"""Blocks whose median is a level."""
+SETTLED = 0.1
+"""Share of the run that a level takes at least, at its end."""
+FLOOR = 0.01
+"""Share of the fall from the run's first block to its best level below which a difference is none."""
+
+
+def worse_level(observations: Observations) -> Evidence | None:
+    """Score: distance of the lowest block at the end of the run from its best level before, in units of noise.
+
+    The best level is the lowest median of three consecutive blocks; the end is the last tenth. The state lasts since
+    the block from which on all are nearer to that lowest one than to the best level.
+    """
+    loss = finite(observations, "training_loss")
+    if len(loss) < LEAST_RECORDS:
+        return None
+    blocks = loss.blocks(MOST_BLOCKS, LEAST_VALUES)
+    end = max(SMOOTHED, int(SETTLED * len(blocks)))
+    levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
+    best, settled = float(levels.min()), float(blocks.values[-end:].min())
+    scale = max(noise(blocks.values), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
+    nearer = np.flatnonzero(blocks.values <= 0.5 * (best + settled))
+    since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
+    return Evidence(
+        score=(settled - best) / scale,
+        since=since,
+        numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
+        sentence=f"the training loss has settled at {settled:.4g} or above; it had been at {best:.4g}",
+    )
