@@ -13,5 +13,7 @@ from .monitor.repair import RestoreState as RestoreState
 from .records import Observations as Observations
 from .records import Run as Run
 from .simulation import TrainingSimulator as TrainingSimulator
+from .states import State as State
+from .states import states_of as states_of
 
 __version__: str

@@ -27,6 +27,7 @@ from rmetric.replay.events import EventFilter, is_finite_number, plain_text
 from rmetric.replay.result import AlertEpisodes, FirstAlerts, LogAgreement, PlotCurves, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
+from rmetric.states import History, states_of
 
 Columns = dict[str, NDArray[Any]]
 
@@ -64,6 +65,7 @@ class Replayer:
         self._episodes = AlertEpisodes()
         self._agreement: dict[str, LogAgreement] = {}
         self._measured: set[str] = set()
+        self._history = History()
         self._records = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -109,7 +111,9 @@ class Replayer:
 
         measured = {name: values for name, values in chunk.columns.items() if name not in VERDICTS}
         measured |= {"validation_loss": validation, **{name: signal.values for name, signal in signals.items()}}
-        columns |= self._alert(Observations(chunk.step, measured, evaluated), verdicts["r_metric"])
+        observations = Observations(chunk.step, measured, evaluated)
+        self._history.extend(observations)
+        columns |= self._alert(observations, verdicts["r_metric"])
         columns |= _as_measured(verdicts, signals)
         if self._trace is not None:
             self._trace.extend(columns, evaluated)
@@ -173,6 +177,7 @@ class Replayer:
         replay.signals = self._recovery().rests_on
         replay.missing = tuple(name for name in SIGNALS if name not in self._measured)
         lacks = {name: detector.lack(self._measured) for name, detector in self._detectors.items()}
+        replay.states = states_of(self._history.observations)
         replay.lacks = {name: lack for name, lack in lacks.items() if lack}
         if self._filter.metadata.is_live:
             replay.consulted = frozenset(self._filter.metadata.config.get("alert_thresholds", {}))

@@ -260,7 +260,8 @@ def _statements(replays: Sequence[Replay]) -> list[str]:
             continue
         rests_on = "; ".join(filter(None, (replay.signals_in_words, replay.r_in_words)))
         lacks = [f"{name}: {lack}" for name, lack in replay.lacks.items()]
-        for statement in (rests_on, *lacks, *replay.notes):
+        states = [f"state: {state}" for state in replay.states]
+        for statement in (*states, rests_on, *lacks, *replay.notes):
             said.setdefault(statement, []).append(replay.name)
         if replay.outcome == "incomplete":
             said.setdefault("incomplete: no last line says how the run ended; not a success", []).append(replay.name)

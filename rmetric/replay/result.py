@@ -14,6 +14,7 @@ from rmetric.episodes import Rearm
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.replay.signals import NOT_IN_LOG, SIGNALS
+from rmetric.states import State
 
 LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
@@ -200,6 +201,8 @@ class Replay:
     """Log name of a signal → what its normalised value rests on."""
     missing: tuple[str, ...] = ()
     """Log names of the signals of the R-Metric that no record has."""
+    states: list[State] = field(default_factory=list)
+    """States in which the run is at its end."""
     lacks: dict[str, str] = field(default_factory=dict)
     """Detector → what it reads that is not in the log, and what that means for its scores; the R-Metric apart."""
     alerts: dict[str, int] = field(default_factory=dict)
@@ -301,6 +304,7 @@ class Replay:
             "signals": self.signals,
             "not_measured": list(self.missing),
             "detectors_that_lack": self.lacks,
+            "states": [state.to_dict() for state in self.states],
             "alerts": alerts,
             "alert_episodes": self.episodes,
             "first_alert_step": self.first_alert,

@@ -14,6 +14,7 @@ from rmetric.records import Observations, Run
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
+from rmetric.states.history import History
 from rmetric.states.never_learns import never_learns
 from rmetric.states.overfits import overfits
 from rmetric.states.worse_level import worse_level
@@ -41,18 +42,19 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
         Report states that at most this share of healthy runs shows.
     """
     observations = run.observations if isinstance(run, Run) else run
-    found = []
-    for name, evidence in evidence_of(observations).items():
-        rate = calibrations()[name].false_alarm_rate(evidence.score)
-        if rate <= budget:
-            until = int(observations.step[-1])
-            found.append(
-                State(
-                    name=name, since=evidence.since, until=until, false_alarm_rate=rate,
-                    numbers=evidence.numbers, sentence=evidence.sentence,
-                )  # fmt: skip
-            )
-    return found
+    judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations).items()}
+    states = [
+        State(
+            name=name,
+            since=evidence.since,
+            until=int(observations.step[-1]),
+            false_alarm_rate=calibration.false_alarm_rate(evidence.score),
+            numbers=evidence.numbers,
+            sentence=evidence.sentence,
+        )
+        for name, (evidence, calibration) in judged.items()
+    ]
+    return [state for state in states if state.false_alarm_rate <= budget]
 
 
 def evidence_of(observations: Observations) -> dict[str, Evidence]:
@@ -67,6 +69,7 @@ __all__ = [
     "SHIPPED",
     "Calibration",
     "Evidence",
+    "History",
     "State",
     "calibrations",
     "evidence_of",

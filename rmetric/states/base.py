@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class Evidence:
     """What speaks for a state in a run, whether or not it suffices."""
 
     score: float
-    """The higher, the less like a healthy run; comparable within one kind of state."""
+    """The higher, the less like a healthy run; comparable within one kind of state. 0: nothing speaks for it."""
     since: int
     """Step from which on the state lasts."""
     numbers: Mapping[str, float]
@@ -55,6 +56,11 @@ class State:
     def sure(self) -> float:
         """1 minus the false-alarm rate, in [0, 1]."""
         return 1.0 - self.false_alarm_rate
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it for JSON; a number that is not finite is left out."""
+        numbers = {name: float(value) for name, value in self.numbers.items() if math.isfinite(value)}
+        return {**vars(self), "numbers": numbers, "sure": self.sure}
 
     def __str__(self) -> str:
         rate = f"{100.0 * self.false_alarm_rate:.2g} % of healthy runs show as much"

@@ -9,55 +9,54 @@ from rmetric.records import Observations
 from rmetric.states.base import Evidence
 
 LEAST_RECORDS = 3
-"""Records that death takes: a single value that is not finite may be a batch."""
+"""Smallest score: a single value that is not finite may be a batch."""
 ABRUPT = 0.01
-"""Share of the run's usual loss from which a loss fell to 0 in one record: one that was learned gets there by rounding,
-through smaller and smaller values."""
+"""Share of the run's high losses from which a loss fell to 0 in one record: one that was learned gets there through
+smaller and smaller values, by rounding."""
 
 
 def dead(observations: Observations) -> Evidence | None:
-    """Score: records from the death to the end.
+    """Score: records from the death to the end, by 1 + those of the longest stretch before, from which it came back.
 
-    Dead is a record whose loss is not finite, whose gradient norm is exactly 0, or whose loss is exactly 0 where either
-    the gradient norm is not finite (older Trainers of Hugging Face log a loss of NaN as 0.0) or, where no gradient norm
-    is logged, the loss before was no rounding error.
+    Dead is a record whose loss is not finite, whose gradient norm is exactly 0, or whose loss is exactly 0 while the
+    gradient norm is not finite (older Trainers of Hugging Face log a loss of NaN as 0.0). Without a gradient norm such
+    a 0 counts if the loss before was no rounding error. A gradient of 0 now and then is health where all examples of a
+    batch are solved (triplets, policy gradients); hence the divisor.
     """
     loss, norm = observations["training_loss"], observations["grad_norm"]
     if not observations.has("training_loss") and not observations.has("grad_norm"):
         return None
     zero = loss == 0.0
-    if not observations.has("grad_norm"):
-        disguised = zero & _fell_at_once(loss)
-    else:
-        disguised = zero & ~np.isfinite(norm)
+    disguised = zero & (np.isinf(norm) | (np.isnan(norm) & _fell_at_once(loss)))
     kinds = {
         "the loss is not finite": np.isinf(loss),
         "the loss is exactly 0 where it was not finite": disguised,
         "the gradient norm is exactly 0": norm == 0.0,
     }
-    measured = ~np.isnan(loss) | ~np.isnan(norm)
-    is_dead = np.logical_or.reduce([*kinds.values()])[measured]
-    lasting = _trailing(is_dead)
-    if lasting < LEAST_RECORDS:
-        return Evidence(score=0.0, since=int(observations.step[0]), numbers={"records": 0.0}, sentence="it lives")
-    rows = np.flatnonzero(measured)[-lasting:]
-    why = max(kinds, key=lambda kind: int(kinds[kind][rows].sum()))
-    since = int(observations.step[rows[0]])
+    rows = np.flatnonzero(~np.isnan(loss) | ~np.isnan(norm))
+    is_dead = np.logical_or.reduce([*kinds.values()])[rows]
+    lasting, before = _stretches(is_dead)
+    score = lasting / (1.0 + before)
+    if score < LEAST_RECORDS:
+        return Evidence(score=0.0, since=int(observations.step[-1]), numbers={"records": 0.0}, sentence="it lives")
+    why = max(kinds, key=lambda kind: int(kinds[kind][rows[-lasting:]].sum()))
     return Evidence(
-        score=float(lasting),
-        since=since,
-        numbers={"records": float(lasting)},
+        score=score,
+        since=int(observations.step[rows[-lasting]]),
+        numbers={"records": float(lasting), "longest_before": float(before)},
         sentence=f"{why} in {lasting:,} records to the end",
     )
 
 
-def _trailing(flags: NDArray[np.bool_]) -> int:
-    """Number of true values at the end."""
+def _stretches(flags: NDArray[np.bool_]) -> tuple[int, int]:
+    """Number of true values at the end, and the longest stretch of them before."""
     alive = np.flatnonzero(~flags)
-    return len(flags) - (int(alive[-1]) + 1 if len(alive) else 0)
+    lasting = len(flags) - (int(alive[-1]) + 1 if len(alive) else 0)
+    gaps = np.diff(np.append(-1, alive)) - 1  # true values in front of each false one
+    return lasting, int(gaps.max()) if len(gaps) else 0
 
 
 def _fell_at_once(loss: NDArray[np.float64]) -> bool:
-    """True if the last loss other than 0 is no rounding error of the run's usual loss."""
+    """True if the last loss other than 0 is no rounding error, measured by the run's high losses (90 % quantile)."""
     others = loss[np.isfinite(loss) & (loss != 0.0)]
-    return bool(len(others)) and bool(abs(others[-1]) > ABRUPT * np.median(np.abs(others)))
+    return bool(len(others)) and bool(abs(others[-1]) > ABRUPT * np.quantile(np.abs(others), 0.9))

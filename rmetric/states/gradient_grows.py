@@ -10,13 +10,16 @@ from rmetric.states.series import Series, finite
 
 LEAST_RECORDS = 50
 MOST_BLOCKS = 50
+TENFOLD = 1.0
+"""In powers of ten."""
 
 
 def gradient_grows(observations: Observations) -> Evidence | None:
     """Score: growth of the gradient norm over the last half of the run, in powers of ten, still going on.
 
     The lower bound (95 %) of Theil and Sen's slope of log10 of the norm, times the records of the half; or, if that is
-    less, as much of the last quarter, doubled: what has stopped growing does not count.
+    less, as much of the last quarter, doubled: what has stopped growing does not count. 0 below a factor of ten: norms
+    of healthy runs grow up to sixfold as the learning rate decays.
     """
     norm = finite(observations, "grad_norm")
     if len(norm) < LEAST_RECORDS:
@@ -24,11 +27,11 @@ def gradient_grows(observations: Observations) -> Evidence | None:
     half, quarter = norm.part(slice(len(norm) // 2, None)), norm.part(slice(3 * len(norm) // 4, None))
     growth = min(powers_of_ten(half), 2.0 * powers_of_ten(quarter))
     return Evidence(
-        score=growth,
+        score=growth if growth >= TENFOLD else 0.0,
         since=int(half.steps[0]),
         numbers={"powers_of_ten": growth, "from": float(half.values[0]), "to": float(norm.values[-1])},
-        sentence=f"the gradient norm has grown at least {10.0 ** min(growth, 300.0):.3g}-fold over the last half of the "
-        f"run, to {norm.values[-1]:.3g}",
+        sentence=f"the gradient norm has grown at least {10.0 ** min(growth, 300.0):.3g}-fold over the last half "
+        f"of the run, to {norm.values[-1]:.3g}",
     )
 
 

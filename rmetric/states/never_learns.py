@@ -8,18 +8,22 @@ from rmetric.records import Observations
 from rmetric.states.base import Evidence
 from rmetric.states.series import Series, evaluations, falls, finite
 
-LEAST_RECORDS = 50
+LEAST_RECORDS = 100
+"""A fine-tuning that starts well needs as many to show that it learns at all."""
+SIGNIFICANT = 0.05
 MOST_BLOCKS = 100
+UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 START = 0.05
 """Share of the records that are the start of the run."""
 
 
 def never_learns(observations: Observations) -> Evidence | None:
-    """Score: p-value of a fall of the loss, the smaller of training and validation loss.
+    """Score: p-value of a fall of the loss, the smaller of training and validation loss; 0 if it is significant.
 
     A fall is a trend over the whole run (Mann and Kendall), or a start above the rest (Mann, Whitney): the smaller
-    p-value of the two, doubled. A run that learns has one near 0. Losses that are not above 0 throughout say nothing of
-    learning (policy gradients, log-densities), and are not judged.
+    p-value of the two, doubled. A run that learns has one near 0. Where ln(classes) is known (``uniform_gap``) and the
+    loss never came below it, the score is 1, however the loss got there. Losses that are not above 0 throughout say
+    nothing of learning (policy gradients, log-densities), and are not judged.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -29,16 +33,19 @@ def never_learns(observations: Observations) -> Evidence | None:
     if len(held_out) >= 5:
         p = min(p, falls(held_out.values))
     level = float(np.median(loss.values))
-    gap = finite(observations, "uniform_gap")
-    where = f"{level:.4g}"
-    if len(gap) and abs(np.median(gap.values)) < 0.02 * abs(level):
-        where += ", which is ln(classes)"
+    uniform = is_uniform(finite(observations, "uniform_gap"), level)
+    what = "has never been below ln(classes)" if uniform else "shows no fall"
     return Evidence(
-        score=p,
+        score=1.0 if uniform else p if p > SIGNIFICANT else 0.0,
         since=int(loss.steps[0]),
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss))},
-        sentence=f"the loss has not fallen in {len(loss):,} records; it stands at {where}",
+        sentence=f"the loss {what} in {len(loss):,} records; it stands at {level:.4g}",
     )
+
+
+def is_uniform(gap: Series, level: float) -> bool:
+    """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level."""
+    return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
 
 
 def p_of_fall(loss: Series) -> float:

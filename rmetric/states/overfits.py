@@ -13,6 +13,8 @@ from rmetric.states.series import evaluations, falls, finite, noise, rises
 LEAST_EVALUATIONS = 6
 LEAST_AFTER = 4
 """Evaluations from the lowest one to the end."""
+SIGNIFICANT = 0.01
+"""Largest p-value of the rise."""
 FALLING = 0.05
 """Largest p-value of a fall of the training loss over the same steps."""
 FLOOR = 0.01
@@ -23,7 +25,8 @@ MOST_BLOCKS = 50
 def overfits(observations: Observations) -> Evidence | None:
     """Score: −log10 of the p-value (Mann, Kendall) of a rise of the validation loss since its lowest value.
 
-    0 where the training loss does not fall over the same steps, or the rise is below the noise of an evaluation or 1 % of the fall before it.
+    0 where the rise is not significant, or below the noise of an evaluation or 1 % of the fall before it, or the
+    training loss does not fall over the same steps.
     """
     held_out, loss = evaluations(observations), finite(observations, "training_loss")
     if len(held_out) < LEAST_EVALUATIONS or len(loss) < LEAST_EVALUATIONS:
@@ -35,11 +38,16 @@ def overfits(observations: Observations) -> Evidence | None:
     p_training = falls(training.blocks(MOST_BLOCKS).values) if len(training) else 1.0
     p = rises(after) if len(after) >= LEAST_AFTER else 1.0
     least = max(noise(held_out.values), FLOOR * abs(float(held_out.values[0] - after[0])))
-    is_one = p_training <= FALLING and rise > least
+    is_one = p_training <= FALLING and p <= SIGNIFICANT and rise > least
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if is_one else 0.0,
         since=since,
-        numbers={"rise": rise, "p_of_rise": p, "p_of_fall_of_training_loss": p_training, "evaluations": float(len(after))},
+        numbers={
+            "rise": rise,
+            "p_of_rise": p,
+            "p_of_fall_of_training_loss": p_training,
+            "evaluations": float(len(after)),
+        },
         sentence=f"the validation loss has risen by {rise:.3g} from its lowest, {after[0]:.4g}, in {len(after) - 1} "
         "evaluations, while the training loss fell",
     )

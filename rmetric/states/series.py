@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from rmetric.records import Observations
 
 Floats = NDArray[np.float64]
+LARGEST = 1e150
+"""Values are clipped to ± this: differences and products of larger ones would overflow."""
 
 
 class Series(NamedTuple):
@@ -29,22 +31,26 @@ class Series(NamedTuple):
         """Medians of up to ``most`` consecutive blocks of at least ``least`` values, each at the step of its first."""
         count = max(1, min(most, len(self) // least))
         parts = np.array_split(np.arange(len(self)), count)
-        return Series(self.steps[[part[0] for part in parts]], np.array([np.median(self.values[part]) for part in parts]))
+        return Series(
+            self.steps[[part[0] for part in parts]], np.array([np.median(self.values[part]) for part in parts])
+        )
 
 
 def finite(observations: Observations, name: str) -> Series:
     """Finite values of a measurement."""
-    values = observations[name]
-    usable = np.isfinite(values)
-    return Series(observations.step[usable], values[usable])
+    return _usable(observations, name, np.isfinite(observations[name]))
 
 
 def evaluations(observations: Observations) -> Series:
     """Validation losses at new evaluations, as far as they are finite."""
     assert observations.evaluated is not None
-    values = observations["validation_loss"]
-    usable = observations.evaluated & np.isfinite(values)
-    return Series(observations.step[usable], values[usable])
+    return _usable(
+        observations, "validation_loss", observations.evaluated & np.isfinite(observations["validation_loss"])
+    )
+
+
+def _usable(observations: Observations, name: str, usable: NDArray[np.bool_]) -> Series:
+    return Series(observations.step[usable], np.clip(observations[name][usable], -LARGEST, LARGEST))
 
 
 def falls(series: Floats) -> float:

@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import finite, noise
+from rmetric.states.series import Series, evaluations, finite, noise
 
 LEAST_RECORDS = 50
 MOST_BLOCKS, LEAST_VALUES = 60, 5
@@ -16,6 +16,8 @@ SMALLEST = 1e-12
 """Scale of a loss that never moved."""
 SMOOTHED = 3
 """Blocks whose median is a level."""
+LEAST_DISTANCE = 3.0
+"""Units of noise."""
 SETTLED = 0.1
 """Share of the run that a level takes at least, at its end."""
 FLOOR = 0.01
@@ -27,20 +29,34 @@ def worse_level(observations: Observations) -> Evidence | None:
 
     The best level is the lowest median of three consecutive blocks; the end is the last tenth. The state lasts since
     the block from which on all are nearer to that lowest one than to the best level.
+
+    0 below three units, or where the run has validation losses and the last ones are no worse than those before: then
+    the training loss climbs by design (an annealed term, longer sequences). Losses that are not above 0 throughout say
+    nothing of how good a model is (policy gradients, log-densities), and are not judged.
     """
     loss = finite(observations, "training_loss")
-    if len(loss) < LEAST_RECORDS:
+    if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
         return None
     blocks = loss.blocks(MOST_BLOCKS, LEAST_VALUES)
     end = max(SMOOTHED, int(SETTLED * len(blocks)))
     levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
     best, settled = float(levels.min()), float(blocks.values[-end:].min())
     scale = max(noise(blocks.values), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
+    distance = float((settled - best) / scale)
     nearer = np.flatnonzero(blocks.values <= 0.5 * (best + settled))
     since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
     return Evidence(
-        score=(settled - best) / scale,
+        score=distance if distance >= LEAST_DISTANCE and not still_as_good(evaluations(observations), since) else 0.0,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
         sentence=f"the training loss has settled at {settled:.4g} or above; it had been at {best:.4g}",
     )
+
+
+def still_as_good(held_out: Series, since: int) -> bool:
+    """True if the validation losses are known to be no worse now than they were before a step."""
+    before = held_out.values[held_out.steps < since]
+    if not len(before) or len(before) == len(held_out):
+        return False
+    now = float(np.median(held_out.values[len(before) :][-SMOOTHED:]))
+    return now <= float(before.min()) + max(noise(held_out.values), 0.0)

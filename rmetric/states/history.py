@@ -1,0 +1,87 @@
+"""A run so far in bounded memory: neighbouring records are averaged in pairs as soon as there are too many."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.records import Observations
+
+READS = ("training_loss", "validation_loss", "grad_norm", "uniform_gap")
+"""Measurements that states are recognised from."""
+MOST_RECORDS = 4096
+
+
+class History:
+    """Records of a run for :func:`~rmetric.states.states_of`, however long it is.
+
+    All records up to 4,096; then the means of pairs, then of pairs of pairs, and so on. A mean leaves out what was not
+    measured; it is infinite if a part of it is, and exactly 0 only if all parts are. Which records are put together
+    does not depend on the chunks in which they come.
+
+    >>> history = History(most=4)
+    >>> history.extend(Observations(np.arange(1, 6), {"training_loss": np.array([5.0, 3.0, 2.0, 2.0, 1.0])}))
+    >>> history.observations["training_loss"].tolist(), history.observations.step.tolist()
+    ([4.0, 2.0, 1.0], [2, 4, 5])
+    """
+
+    def __init__(self, most: int = MOST_RECORDS) -> None:
+        self._most = most
+        self._parts: list[Observations] = []
+        """Records by how many times they were halved: the first are single ones, and the latest."""
+
+    def extend(self, observations: Observations) -> None:
+        """Append records."""
+        assert observations.evaluated is not None
+        columns = {name: observations.columns[name] for name in READS if name in observations.columns}
+        if "validation_loss" in columns:  # a value that is held is not to be averaged with a new one
+            columns["validation_loss"] = np.where(observations.evaluated, columns["validation_loss"], np.nan)
+        self._append(0, Observations(observations.step, columns, observations.evaluated))
+        while len(self._parts[-1]) > self._most:
+            self._append(len(self._parts), _rows(self._parts[-1], slice(0, 0)))
+            self._settle()
+
+    def _append(self, level: int, records: Observations) -> None:
+        if level == len(self._parts):
+            self._parts.append(records)
+        else:
+            self._parts[level] = self._parts[level] + records
+        self._settle()
+
+    def _settle(self) -> None:
+        """Halve all but the coarsest part, as far as there are pairs."""
+        for level in range(len(self._parts) - 1):
+            part = self._parts[level]
+            even = len(part) - len(part) % 2
+            if even:
+                self._parts[level] = _rows(part, slice(even, None))
+                self._parts[level + 1] = self._parts[level + 1] + _halved(_rows(part, slice(0, even)))
+
+    @property
+    def observations(self) -> Observations:
+        """The run so far, the coarsest records first, each at the step of its last one."""
+        if not self._parts:
+            return Observations(np.empty(0, dtype=np.int64))
+        whole = self._parts[-1]
+        for part in reversed(self._parts[:-1]):
+            whole = whole + part
+        return whole
+
+
+def _rows(observations: Observations, rows: slice) -> Observations:
+    assert observations.evaluated is not None
+    columns = {name: column[rows] for name, column in observations.columns.items()}
+    return Observations(observations.step[rows], columns, observations.evaluated[rows])
+
+
+def _halved(observations: Observations) -> Observations:
+    """Means of neighbouring pairs; an even number of records."""
+    assert observations.evaluated is not None
+    columns = {name: _means(column) for name, column in observations.columns.items()}
+    return Observations(observations.step[1::2], columns, observations.evaluated[::2] | observations.evaluated[1::2])
+
+
+def _means(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    first, second = column[::2], column[1::2]
+    mean = 0.5 * first + 0.5 * second
+    return np.where(np.isnan(first), second, np.where(np.isnan(second), first, mean))

@@ -1,0 +1,81 @@
+"""Healthy runs, and their scores by state: each run looked at ten times while it goes on, as a user would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from rmetric.evaluation.studies import in_parallel, load_study
+from rmetric.records import NO_FAULT, Observations, Run
+from rmetric.states import evidence_of
+
+NOT_HEALTHY = Path(__file__).with_name("not_healthy.csv")
+"""Strangers' runs that are in a state by eye: ``state, run, reason``. They are left out of that state's population."""
+LOOKS = 10
+"""How often a run is looked at: after each tenth of its records."""
+NEW_DATA_ONLY = {"criteo", "language model", "tiny-", "real_runs"}
+"""Kinds and sources (their beginnings) that see no example twice, and so cannot overfit: AlgoPerf's Criteo takes less
+than an epoch, speedruns and the project's own runs draw fresh text. The others may overfit for all we know."""
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A healthy run and where it is from."""
+
+    source: str
+    run: Run
+
+    def counts_for(self, state: str) -> bool:
+        """True if it belongs to the population of a state."""
+        if state != "OVERFITS":
+            return True
+        return any(name.startswith(kind) for kind in NEW_DATA_ONLY for name in (self.source, self.run.model_type))
+
+
+def controls(data_sets: Iterable[Path]) -> Iterator[Healthy]:
+    """Runs without a fault of data sets (or folders of logs) of this project; benign disturbances count as health."""
+    for place in data_sets:
+        yield from (Healthy(place.stem, run) for run in load_study(place).runs if run.fault == NO_FAULT)
+
+
+def strangers(folder: Path) -> Iterator[Healthy]:
+    """Runs of strangers."""
+    from studies.abroad.strangers import read_strangers, source_of
+
+    yield from (Healthy(source_of(run), run) for run in read_strangers(folder))
+
+
+def population_scores(runs: Sequence[Healthy], jobs: int | None = None) -> pd.DataFrame:
+    """Highest score of each run in each state that can be judged: ``source, kind, run, state, score``.
+
+    Runs that are not of a state's population are left out of it.
+    """
+    known = pd.read_csv(NOT_HEALTHY)
+    left_out = {*zip(known["state"], known["run"], strict=True)}
+    rows = []
+    for healthy, scores in zip(
+        runs, in_parallel(highest_scores, [h.run.observations for h in runs], jobs, "states", "run"), strict=True
+    ):
+        for state, score in scores.items():
+            if healthy.counts_for(state) and (state, healthy.run.name) not in left_out:
+                rows.append((healthy.source, healthy.run.model_type, healthy.run.name, state, score))
+    return pd.DataFrame(rows, columns=["source", "kind", "run", "state", "score"])
+
+
+def highest_scores(observations: Observations) -> dict[str, float]:
+    """State → highest score over the looks at a run."""
+    highest: dict[str, float] = {}
+    for look in range(1, LOOKS + 1):
+        for state, evidence in evidence_of(head(observations, len(observations) * look // LOOKS)).items():
+            highest[state] = max(evidence.score, highest.get(state, evidence.score))
+    return highest
+
+
+def head(observations: Observations, records: int) -> Observations:
+    """The first records of a run."""
+    assert observations.evaluated is not None
+    columns = {name: column[:records] for name, column in observations.columns.items()}
+    return Observations(observations.step[:records], columns, observations.evaluated[:records])

@@ -1,0 +1,42 @@
+"""Train short runs that end in a known state, or in none, and print how many are recognised.
+
+python -m studies.states.recall                  # 20 seeds of each: two minutes on one core
+python -m studies.states.recall --seeds 2
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import pandas as pd
+
+from rmetric.cli import Parser, script, whole_number
+from rmetric.states import states_of
+
+COLUMNS = ["training", "its state", "runs", "recognised", "other states"]
+
+
+def recall(seeds: int) -> pd.DataFrame:
+    """One row a kind of training: how many end in its state, and in which others."""
+    from studies.states.trainings import TRAININGS, train  # torch, seconds to import
+
+    rows = []
+    for title, (hook, expected) in TRAININGS.items():
+        found = Counter(state.name for seed in range(seeds) for state in states_of(train(hook, seed)))
+        others = ", ".join(f"{name} {count}" for name, count in sorted(found.items()) if name != expected)
+        rows.append((title, expected or "none", seeds, found[expected] if expected else "", others or "none"))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, train, print."""
+    p = Parser("Train short runs that end in a known state, and print how many are recognised.")
+    p.add_argument("--seeds", type=whole_number(1), default=20, metavar="N", help="runs of each kind")
+    print(recall(p.parse_args(argv).seeds).to_markdown(index=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

@@ -1,0 +1,239 @@
+"""States of a run: recognised where they are, and not in healthy runs; with how rare that is."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import rmetric
+from rmetric.records import Observations
+from rmetric.replay import replay_log
+from rmetric.replay.report import overview_text
+from rmetric.states import BUDGET, RECOGNISERS, Calibration, History, State, calibrations, evidence_of, states_of
+from tests.helpers import any_observations, bits, part
+
+RECORDS = 400
+RNG = np.random.default_rng(0)
+FALLING = 1.0 + 4.0 / np.sqrt(1.0 + np.arange(RECORDS)) + 0.05 * RNG.normal(size=RECORDS)
+
+
+def observed(**columns: Any) -> Observations:
+    length = len(next(iter(columns.values())))
+    return Observations(np.arange(1, length + 1), {name: np.array(values) for name, values in columns.items()})
+
+
+def names(observations: Observations) -> list[str]:
+    return [state.name for state in states_of(observations)]
+
+
+# --- live trainings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_live_trainings_are_recognised_by_the_state_in_which_they_end() -> None:
+    pytest.importorskip("torch")
+    from studies.states.trainings import TRAININGS, train
+
+    for title, (hook, expected) in TRAININGS.items():
+        found = names(train(hook, seed=1))
+        assert expected in found if expected else not found, (title, found)
+
+
+# --- one state after another ------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_run_is_in_no_state() -> None:
+    assert names(observed(training_loss=FALLING, grad_norm=np.exp(RNG.normal(size=RECORDS)))) == []
+
+
+def test_a_flat_loss_never_learns() -> None:
+    flat = 2.3 + 0.05 * np.random.default_rng(1).normal(size=RECORDS)
+    (state,) = states_of(observed(training_loss=flat))
+    assert (state.name, state.since, state.until) == ("NEVER_LEARNS", 1, RECORDS)
+    assert "shows no fall in 400 records" in state.sentence
+
+
+def test_a_loss_at_ln_classes_never_learns_however_it_came_there() -> None:
+    gap = 0.5 * np.exp(-np.arange(RECORDS) / 20.0) + 0.01 * np.random.default_rng(2).normal(size=RECORDS)
+    at_uniform = observed(training_loss=math.log(10.0) + gap, uniform_gap=gap)
+    assert names(at_uniform) == ["NEVER_LEARNS"]
+    assert names(observed(training_loss=math.log(10.0) + gap)) == []
+
+
+def test_a_validation_loss_that_falls_is_learning() -> None:
+    noise = np.random.default_rng(3).normal(size=RECORDS)
+    validation = np.where(np.arange(RECORDS) % 20 == 19, FALLING, math.nan)
+    assert names(observed(training_loss=5.0 + noise, validation_loss=validation)) == []
+
+
+def test_losses_that_are_not_above_0_say_nothing_of_learning() -> None:
+    assert "NEVER_LEARNS" not in evidence_of(observed(training_loss=0.1 * RNG.normal(size=RECORDS)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "dead"),
+    [
+        (0.0, math.inf, True),  # an old Trainer's disguise of NaN
+        (math.inf, math.nan, True),
+        (1.0, 0.0, True),
+        (0.0, math.nan, True),  # no gradient norm: from 1 to 0 in one record
+        (0.0, 0.5, False),  # learned by heart
+        (1.0, 0.5, False),
+    ],
+)
+def test_dead_is_a_loss_or_gradient_that_is_gone_for_good(loss: float, norm: float, dead: bool) -> None:
+    losses, norms = FALLING.copy(), np.full(RECORDS, math.nan if math.isnan(norm) else 1.0)
+    losses[300:], norms[300:] = loss, norm
+    found = [state for state in states_of(observed(training_loss=losses, grad_norm=norms)) if state.name == "DEAD"]
+    assert [state.since for state in found] == ([301] if dead else [])
+
+
+def test_a_loss_that_comes_back_was_not_dead() -> None:
+    losses = FALLING.copy()
+    losses[300:399] = math.inf
+    assert names(observed(training_loss=losses)) == []
+
+
+def test_gradients_of_0_now_and_then_are_no_death() -> None:
+    norms = np.ones(RECORDS)
+    for start, length in ((50, 3), (120, 4), (200, 2), (300, 3), (395, 5)):
+        norms[start : start + length] = 0.0
+    assert names(observed(training_loss=FALLING, grad_norm=norms)) == []
+    norms[350:] = 0.0
+    assert names(observed(training_loss=FALLING, grad_norm=norms)) == ["DEAD"]
+
+
+def test_a_loss_that_rounds_to_0_is_not_dead() -> None:
+    losses = np.round(np.exp(-np.arange(RECORDS) / 25.0), 4)
+    assert losses[-1] == 0.0
+    assert "DEAD" not in names(observed(training_loss=losses))
+
+
+def overfitting(training: np.ndarray) -> Observations:
+    """Validation every 10 records: down to record 200, and up again."""
+    steps = np.arange(RECORDS)
+    turned = 1.0 + np.abs(steps - 200) / 200.0 + 0.005 * np.random.default_rng(4).normal(size=RECORDS)
+    return observed(training_loss=training, validation_loss=np.where(steps % 10 == 0, turned, math.nan))
+
+
+def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls() -> None:
+    (state,) = states_of(overfitting(3.0 * np.exp(-np.arange(RECORDS) / 200.0)))
+    assert state.name == "OVERFITS"
+    assert 180 <= state.since <= 220
+    assert state.numbers["rise"] == pytest.approx(1.0, abs=0.1)
+    rising = np.concatenate([FALLING[:200], FALLING[200] + np.arange(200) / 200.0])
+    assert "OVERFITS" not in names(overfitting(rising))
+
+
+def test_a_gradient_that_grows_without_end_and_one_that_has_stopped() -> None:
+    steps = np.arange(RECORDS)
+    growing = np.exp(steps / 50.0 + 0.3 * RNG.normal(size=RECORDS))
+    (state,) = states_of(observed(grad_norm=growing))
+    assert state.name == "GRADIENT_GROWS"
+    assert state.since == 201
+    stopped = np.exp(np.minimum(steps, 250) / 50.0 + 0.3 * RNG.normal(size=RECORDS))
+    assert names(observed(grad_norm=stopped)) == []
+
+
+def test_a_worse_level_lasts() -> None:
+    worse, spike = FALLING.copy(), FALLING.copy()
+    worse[250:] += 1.0
+    spike[250:300] += 1.0
+    (state,) = states_of(observed(training_loss=worse))
+    assert state.name == "WORSE_LEVEL"
+    assert 240 <= state.since <= 260
+    assert names(observed(training_loss=spike)) == []
+
+
+@pytest.mark.parametrize(("validation_rises", "found"), [(True, True), (False, False)])
+def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rises: bool, found: bool) -> None:
+    training = FALLING + np.where(np.arange(RECORDS) >= 250, 1.0, 0.0)
+    validation = np.where(np.arange(RECORDS) % 10 == 9, training if validation_rises else FALLING, math.nan)
+    assert ("WORSE_LEVEL" in names(observed(training_loss=training, validation_loss=validation))) == found
+
+
+# --- how sure ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_false_alarm_rate_counts_healthy_runs() -> None:
+    calibration = Calibration(runs=99, highest=(1.0, 2.0, 3.0))
+    assert [calibration.false_alarm_rate(score) for score in (4.0, 3.0, 2.5, 2.0)] == [0.01, 0.02, 0.02, 0.03]
+    assert calibration.false_alarm_rate(1.0) == 1.0  # others that are not kept may have as much
+
+
+def test_every_state_can_be_reported_within_its_budget() -> None:
+    assert set(calibrations()) == set(RECOGNISERS)
+    for calibration in calibrations().values():
+        assert calibration.false_alarm_rate(math.inf) <= BUDGET / 2
+        assert list(calibration.highest) == sorted(calibration.highest)
+        assert calibration.false_alarm_rate(calibration.highest[0]) > BUDGET
+
+
+def test_a_stricter_budget_reports_less() -> None:
+    dead = observed(training_loss=np.concatenate([FALLING, np.full(10, math.inf)]))
+    (state,) = states_of(dead)
+    assert states_of(dead, budget=state.false_alarm_rate) == [state]
+    assert states_of(dead, budget=0.9 * state.false_alarm_rate) == []
+    assert state.sure == 1.0 - state.false_alarm_rate
+
+
+def test_a_run_may_be_given_whole_and_an_empty_one_is_in_no_state() -> None:
+    run = rmetric.Run("run", {}, observed(training_loss=np.full(RECORDS, math.inf)))
+    assert [state.name for state in rmetric.states_of(run)] == ["DEAD"]
+    assert states_of(Observations(np.empty(0, dtype=np.int64))) == []
+
+
+@given(any_observations(("training_loss", "validation_loss", "grad_norm", "uniform_gap")))
+def test_any_numbers_give_states_of_strict_json(observations: Observations) -> None:
+    for state in states_of(observations, budget=1.0):
+        assert isinstance(state, State)
+        assert int(observations.step[0]) <= state.since <= state.until == int(observations.step[-1])
+        json.dumps(state.to_dict(), allow_nan=False)
+
+
+# --- long runs, and replay --------------------------------------------------------------------------------------------
+
+
+@given(any_observations(("training_loss", "validation_loss", "grad_norm"), max_size=60), st.integers(1, 60))
+def test_what_is_kept_of_a_long_run_does_not_depend_on_its_pieces(observations: Observations, size: int) -> None:
+    whole, pieces = History(most=8), History(most=8)
+    whole.extend(observations)
+    for start in range(0, len(observations), size):
+        pieces.extend(part(observations, slice(start, start + size)))
+    kept, same = whole.observations, pieces.observations
+    assert len(kept) <= 16
+    assert kept.step.tolist() == same.step.tolist()
+    for name in observations.columns:
+        assert bits(kept[name]) == bits(same[name])
+    if len(observations):
+        assert kept.step[-1] == observations.step[-1]
+
+
+def test_a_long_dead_run_stays_dead() -> None:
+    losses = np.concatenate([np.linspace(3.0, 1.0, 9001), np.zeros(9001)])
+    history = History()
+    history.extend(observed(training_loss=losses, grad_norm=np.where(losses > 0, 1.0, math.inf)))
+    assert len(history.observations) <= 4097
+    (state,) = states_of(history.observations)
+    assert (state.name, state.until) == ("DEAD", 18002)
+    assert 9002 <= state.since <= 9002 + 16  # means of eight
+
+
+def test_replay_says_in_which_state_a_log_ends(tmp_path: Path) -> None:
+    losses = [*FALLING[:100].tolist(), *[0.0] * 20]
+    lines = [
+        {"step": step, "loss": loss, "grad_norm": 1.0 if loss else math.nan} for step, loss in enumerate(losses, 1)
+    ]
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    replay = replay_log(path)
+    assert [state.name for state in replay.states] == ["DEAD"]
+    assert "- run: state: DEAD since step 101: the loss is exactly 0 where it was not finite" in overview_text([replay])
+    assert json.loads(json.dumps(replay.to_dict(), allow_nan=False))["states"][0]["since"] == 101
