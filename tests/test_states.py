@@ -67,6 +67,11 @@ def test_a_loss_at_ln_classes_never_learns_however_it_came_there() -> None:
     assert names(observed(training_loss=math.log(10.0) + gap)) == []
 
 
+def test_a_run_that_learned_and_then_diverged_did_learn() -> None:
+    diverged = np.concatenate([FALLING[:150], 30.0 + np.random.default_rng(5).normal(size=250)])
+    assert names(observed(training_loss=diverged)) == ["WORSE_LEVEL"]
+
+
 def test_a_validation_loss_that_falls_is_learning() -> None:
     noise = np.random.default_rng(3).normal(size=RECORDS)
     validation = np.where(np.arange(RECORDS) % 20 == 19, FALLING, math.nan)

@@ -11,8 +11,12 @@ from rmetric.states.series import Series, evaluations, falls, finite
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
 SIGNIFICANT = 0.05
+"""Largest p-value of a fall that counts as one, whatever healthy runs show."""
+PARTS = (1, 2, 4)
+"""Divisors of the records: the whole run, its first half and its first quarter."""
 MOST_BLOCKS = 100
 UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
+"""Blocks whose medians are compared with ln(classes), and the share of the level by which one may be below."""
 START = 0.05
 """Share of the records that are the start of the run."""
 
@@ -21,9 +25,12 @@ def never_learns(observations: Observations) -> Evidence | None:
     """Score: p-value of a fall of the loss, the smaller of training and validation loss; 0 if it is significant.
 
     A fall is a trend over the whole run (Mann and Kendall), or a start above the rest (Mann, Whitney): the smaller
-    p-value of the two, doubled. A run that learns has one near 0. Where ln(classes) is known (``uniform_gap``) and the
-    loss never came below it, the score is 1, however the loss got there. Losses that are not above 0 throughout say
-    nothing of learning (policy gradients, log-densities), and are not judged.
+    p-value of the two, doubled. It is looked for in the whole run, its first half and its first quarter, since a run
+    that diverged may have learned before: the smallest p-value of the three, tripled.
+
+    Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
+    there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
+    judged.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -49,7 +56,12 @@ def is_uniform(gap: Series, level: float) -> bool:
 
 
 def p_of_fall(loss: Series) -> float:
-    """p-value of a fall of the loss; small: it fell."""
+    """p-value of a fall of the loss within the run, its first half or its first quarter; small: it fell."""
+    parts = [loss.part(slice(0, length)) for part in PARTS if (length := len(loss) // part) >= LEAST_RECORDS // 2]
+    return min(1.0, len(parts) * min(map(_p_of_fall, parts)))
+
+
+def _p_of_fall(loss: Series) -> float:
     from scipy.stats import mannwhitneyu
 
     start = max(3, int(START * len(loss)))
