@@ -1,64 +1,75 @@
-"""Context of a record that all components share: schedule and learning curve of the run so far."""
+"""Context of a record that all components share: where the loss should be by now, and whether records are others."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 from typing import NamedTuple
 
 from rmetric.measurements import Observation
-from rmetric.robust.reference import CLIP, RobustReference, SortedWindow
+from rmetric.robust.reference import CLIP, UpperReference
 
-RAISED = 1.1
-"""Factor over the usual learning rate from which one is raised."""
-LARGEST_NATS = 1e6
+LARGEST_LOSS = 1e6
 """Beyond any loss; keeps differences finite."""
-LOSS_FLOOR_NATS = 0.005
-"""Smallest scale of a training loss that matters."""
-FIRST_LINE = 32
+LOSS_FLOOR_SHARE = 0.002
+"""Smallest scale of a training loss that matters, as a share of the loss: losses have no common unit."""
+FIRST_LINE = 16
 """Losses before the first line is drawn."""
-RANGE = math.log(4.0)
-"""Range of log(step) in one line: with the steep beginning in it, healthy drifts were three times as high."""
+RANGE = math.log(2.0)
+"""Range of log(step) in one line: its second half. With three quarters of the way in it, a steep beginning put what
+followed above the line: four times as many false alarms on strangers' runs. A shorter range changes little."""
+CADENCE_RECORDS, FIRST_CADENCE = 8, 4
+"""Intervals between records that make the usual one, and that must be there to tell."""
+CADENCE_FACTOR = 3.0
+"""Change of the interval by which records become others: of 1 step first, of 100 later."""
 
 
-class Schedule:
-    """The learning-rate schedule of a run so far.
+class Cadence:
+    """The usual number of steps between records, and whether it has just changed.
 
-    A restart of the schedule makes loss and gradients leave their course for a while, and is meant to. How far it goes
-    is judged by the size of the updates; how long it goes on is not summed up while the rate is above the median of the
-    last ``window`` records: a rate that stays high is the usual one after half a window.
+    A record of 100 steps and one of a single step are draws of different noise, and a gap in a log hides a part of the
+    curve: what was learned from the records before is no reference for those after.
 
-    >>> schedule = Schedule(window=4)
-    >>> [schedule.raised(rate) for rate in (0.1, 0.2, 0.2, 0.2, 0.6, 0.6, 0.6, 0.6, 0.3)]
-    [False, True, True, False, True, True, True, False, False]
+    >>> cadence = Cadence()
+    >>> [step for step in (1, 2, 3, 4, 5, 6, 106, 206, 306) if cadence.changes(step)]
+    [106]
     """
 
-    def __init__(self, window: int) -> None:
-        self._rates = SortedWindow(window)
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._intervals: deque[int] = deque(maxlen=CADENCE_RECORDS)
 
-    def raised(self, rate: float) -> bool:
-        """Whether the next record's learning rate is above the usual one; not where it is not known."""
-        if not math.isfinite(rate):
+    def changes(self, step: int) -> bool:
+        """Whether the record of this step comes after an unusual interval, which is then the first of a new kind."""
+        before, self._step = self._step, step
+        if before is None:
             return False
-        above = len(self._rates) > 0 and rate > RAISED * self._rates.middle
-        self._rates.add(rate)
-        return above
+        interval, changed = step - before, False
+        if len(self._intervals) >= FIRST_CADENCE:
+            usual = median(self._intervals)
+            changed = interval > CADENCE_FACTOR * usual or CADENCE_FACTOR * interval < usual
+        if changed:
+            self._intervals.clear()
+        self._intervals.append(interval)
+        return changed
 
 
 def bounded(loss: float) -> float:
-    """A finite loss within ± :data:`LARGEST_NATS`; others as they are."""
-    return min(max(loss, -LARGEST_NATS), LARGEST_NATS) if math.isfinite(loss) else loss
+    """A finite loss within ± :data:`LARGEST_LOSS`; others as they are."""
+    return min(max(loss, -LARGEST_LOSS), LARGEST_LOSS) if math.isfinite(loss) else loss
 
 
 class LearningCurve:
     r"""A line in log(step) through the last losses, and how far above it the next one lies.
 
     .. math:: \hat{x}_t = \bar{x} + \min(0, b) (\ln t - \overline{\ln t}), \qquad
-        z_t = (e_t - \max(0, \tilde{e})) / \max(1.4826 \, MAD(e), floor), \qquad e = x - \hat{x}
+        z_t = (e_t - \max(0, \tilde{e})) / scale, \qquad e = x - \hat{x}
 
     with the least-squares slope b of the last losses. A line that rises is not drawn on: a loss that rises is what is
     looked for. A curve that bends more than a line in log(step) lies above it for long: the median error ẽ of a window
-    is taken out, where it is positive.
+    is taken out, where it is positive. The scale is that of :class:`~rmetric.robust.reference.UpperReference`, so that
+    a loss with two levels (mixed and unmixed batches) knows both, and at least a share of the loss itself.
 
     Against a median (:class:`~rmetric.robust.reference.RobustTrend`) a loss that stops falling looks healthy until half
     a window has gone by; a line says where the model should have come by then.
@@ -67,29 +78,25 @@ class LearningCurve:
     ----------
     window, warm_up
         Errors that make the scale, and losses that must be there before the first score, more than :data:`FIRST_LINE`.
-        The line goes through ``window`` to twice as many losses, and begins at a quarter of the present step if it can:
-        only over a while is the curve a line in log(step).
-    floor
-        Smallest scale.
-    clip
-        A loss enters at most this many scales away from the line, so that an outlier never raises its own bar.
+        The line goes through at most ``2 window`` losses, and begins at half of the present step if it can: only over a
+        while is the curve a line in log(step).
 
     **Source:** power laws of training: Hestness et al., arXiv 1712.00409; Kaplan et al., arXiv 2001.08361.
 
-    >>> curve = LearningCurve(window=32, warm_up=40, floor=0.01, clip=5.0)
+    >>> curve = LearningCurve(window=32, warm_up=40)
     >>> scores = [curve.update(t, 5.0 - 0.5 * math.log(t) + 0.02 * (-1) ** t) for t in range(1, 100)]
-    >>> [round(score, 1) for score in scores[38:42]], round(curve.update(100, 2.9), 1)
-    ([nan, nan, -0.7, 2.2], 6.6)
+    >>> [math.isnan(score) for score in scores[38:42]], curve.update(100, 2.9) > 3.0 > max(scores[80:])
+    ([True, True, False, False], True)
     """
 
-    def __init__(self, *, window: int, warm_up: int, floor: float, clip: float) -> None:
+    def __init__(self, *, window: int, warm_up: int) -> None:
         self.excess = math.nan
         """The last z in units of the loss: how far it lay above its expectation."""
-        self._window, self._clip = window, clip
+        self._window = window
         self._points: deque[tuple[float, float]] = deque()
         self._sums = _Sums(0.0)
         self._until_renewed = window
-        self._errors = RobustReference(window=window, warm_up=max(1, warm_up - FIRST_LINE), floor=floor, clip=clip)
+        self._errors = UpperReference(window=window, warm_up=max(1, warm_up - FIRST_LINE), floor=0.0, clip=CLIP)
 
     def update(self, step: int, value: float) -> float:
         """z of the next loss; NaN for one that was not measured and during the warm-up, infinity for infinity."""
@@ -102,12 +109,13 @@ class LearningCurve:
             return math.nan
         expected = self._sums.line(place)
         error = value - expected
+        self._errors.floor = max(LOSS_FLOOR_SHARE * abs(self._sums.mean), 1.0 / LARGEST_LOSS**2)
         z = self._errors.update(error)
         if not math.isnan(z):
-            scale = self._errors.scale
-            value = expected + min(max(error, -self._clip * scale), self._clip * scale)
+            reach = CLIP * self._errors.scale
+            value = min(max(value, expected - reach), expected + reach)
             self.excess = error - max(0.0, self._errors.middle)
-            z = self.excess / scale
+            z = self.excess / self._errors.scale
         self._add(place, value)
         return z
 
@@ -116,7 +124,7 @@ class LearningCurve:
         self._points.append((place, value))
         self._sums.add(place, value, 1)
         while len(self._points) > 2 * self._window or (
-            len(self._points) > self._window and self._points[0][0] < place - RANGE
+            len(self._points) > FIRST_LINE and self._points[0][0] < place - RANGE
         ):
             self._sums.add(*self._points.popleft(), -1)
         self._until_renewed -= 1
@@ -144,9 +152,14 @@ class _Sums:
         self.xx += times * x * x
         self.xy += times * x * value
 
+    @property
+    def mean(self) -> float:
+        """Mean value."""
+        return self.y / self.count
+
     def line(self, place: float) -> float:
         """The line at a place; level if it rises."""
-        x, y = self.x / self.count, self.y / self.count
+        x, y = self.x / self.count, self.mean
         variance = self.xx / self.count - x * x
         slope = (self.xy / self.count - x * y) / variance if variance > 0.0 else 0.0
         return y + min(0.0, slope) * (place - self.origin - x)
@@ -155,23 +168,19 @@ class _Sums:
 class RecordContext(NamedTuple):
     """Context of one record; NaN where the loss cannot be judged."""
 
-    planned: bool
-    """Whether the learning rate has just been raised, so that loss and gradients are meant to move."""
     loss_z: float
     """Robust z of the training loss against its own course."""
-    loss_excess_nats: float
-    """Excess over that course."""
+    loss_excess: float
+    """Excess over that course, in units of the loss."""
 
 
 class RunContext:
     """Contexts of the records of a run, one after the other."""
 
     def __init__(self, window: int, warm_up: int) -> None:
-        self._schedule = Schedule(window)
-        self._curve = LearningCurve(window=window, warm_up=warm_up, floor=LOSS_FLOOR_NATS, clip=CLIP)
+        self._curve = LearningCurve(window=window, warm_up=warm_up)
 
     def update(self, observation: Observation) -> RecordContext:
         """The context of the next record."""
-        planned = self._schedule.raised(observation["learning_rate"])
         z = self._curve.update(observation.step, bounded(observation["training_loss"]))
-        return RecordContext(planned, z, self._curve.excess)
+        return RecordContext(z, self._curve.excess)

@@ -1,92 +1,115 @@
-"""σ² of the robust R-Metric: size and variance of gradients and updates, and numbers that no healthy step has."""
+"""σ² of the robust R-Metric: size of gradients and updates, and numbers that no healthy step has."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from statistics import median
 
 from rmetric.measurements import Observation
 from rmetric.robust.context import RecordContext
-from rmetric.robust.reference import CLIP, WARM_UP, Cusum, RobustReference, RobustTrend, logarithm
+from rmetric.robust.reference import CLIP, LastRecords, RobustReference, RobustTrend, logarithm
 
-GRADIENT_FLOOR, VARIANCE_FLOOR = 0.02, 0.1
-"""Smallest scale of the logarithms."""
-GRADIENT_ALLOWANCE = 1.5
-"""Shifts of three scales are looked for: gradient norms wander, and with 1 a healthy CUSUM was three times as high."""
+GRADIENT_FLOOR = 0.2
+"""Smallest scale of the log gradient norm: where norms hardly scatter, a lasting rise by a tenth is many scales and
+means nothing."""
 UPDATE_FLOOR = 0.1
-"""The same of the update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering, that
-their own MAD would take every change of the schedule for a shock: it is the factor that counts, in steps of 10 %."""
+"""The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
+that their own MAD would take every change of the schedule for a shock."""
+PLATEAU_RECORDS = 5
+"""Updates whose median is a size that the run has had, and not one outlier."""
 EXPLAINED_PER_NAT = 0.6
-"""Rise of the log gradient norm that a nat of loss explains, at most: the bad batches of the fit half (half of their
-rows are random bytes) raised it by 0.36 to 0.62 for each nat that they raised the loss."""
+"""Rise of the log gradient norm that a nat of loss explains, at most: the bad batches of the study's fit half (half of
+their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they raised the loss."""
+
+
+class Update:
+    """The next update, as its learning rate announces it, over the largest that the run is used to.
+
+    A monitor measures an update when it has been made. The learning rate of the next one is known before: it is taken
+    to be as many times larger than the last as the learning rate is. A step is a quarter of the warning time where a
+    learning rate breaks a run.
+
+    A restart of the schedule returns to sizes that the run has had, and is meant to; so the present level counts or the
+    largest level of the run so far, whichever is larger.
+
+    >>> update = Update(window=16, warm_up=8)
+    >>> scores = [update.update(1e-3, rate) for rate in (*[0.1] * 10, 0.01, 0.1, 1.0)]
+    >>> scores[7], scores[8], [round(score) for score in scores[10:]]
+    (nan, 0.0, [0, 23, 23])
+    """
+
+    def __init__(self, window: int, warm_up: int) -> None:
+        self._sizes = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
+        self._recent: deque[float] = deque(maxlen=PLATEAU_RECORDS)
+        self._largest = -math.inf
+        self._rate = math.nan
+
+    def update(self, rms: float, rate: float) -> float:
+        """z of the next update over the level; NaN for one that was not measured and during the warm-up."""
+        size = logarithm(rms)
+        growth = logarithm(rate) - logarithm(self._rate)
+        if rate == rate:
+            self._rate = rate
+        z = self._sizes.update(size)
+        if not math.isfinite(z):
+            if math.isfinite(size):
+                self._remember(size)
+            return z
+        middle, scale = self._sizes.middle, self._sizes.scale
+        announced = size + (growth if growth > 0.0 else 0.0) - max(self._largest, middle)
+        self._remember(min(max(size, middle - CLIP * scale), middle + CLIP * scale))
+        return announced / scale
+
+    def _remember(self, size: float) -> None:
+        self._recent.append(size)
+        if len(self._recent) == PLATEAU_RECORDS:
+            self._largest = max(self._largest, median(self._recent))
 
 
 class GradientEvidence:
-    """Statistics of σ²: gradient norm, update RMS and gradient variance, each a logarithm; broken arithmetic.
+    """Statistics of σ²: gradient norm and update, each a logarithm; broken arithmetic.
 
     ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update of
     exactly 0 is infinite too, but for the first records: a learning rate that warms up begins with an update of 0.
 
-    ``unexplained`` tells a broken model from a bad batch in one record. A bad batch raises the loss, and the gradient
-    by what such a loss explains; a healthy gradient that stands out leaves the loss where it was; a model that breaks
-    raises the loss, and the gradient by more. It is the smaller one of both excesses: of the loss in nats, and of the
-    log gradient norm without what the loss explains.
-
-    ``factor`` is the logarithm of the gradient norm over its expectation: a healthy norm leaps by much the same factor
-    in every run, however quiet the run was before.
-
-    A monitor measures the update when it has been made. The learning rate of the next one is known before: an update
-    is taken to be as many times larger than the last as the learning rate is, if that says more than its measurement.
-    A step is a quarter of the warning time where a learning rate breaks a run.
+    One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Two in a
+    row are, eight that are high on average, or one together with its loss: ``unexplained`` tells a broken model from a
+    bad batch in one record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy
+    gradient that stands out leaves the loss where it was; a model that breaks raises the loss, and the gradient by
+    more. It is the smaller one of both excesses: of the loss in nats, and of the log gradient norm without what the
+    loss explains. For a loss that is no cross-entropy it says little, and nothing wrong.
     """
 
     statistics = (
         "non_finite_count.jump",
-        "grad_norm.factor",
+        "grad_norm.twice",
+        "grad_norm.level",
         "grad_norm.unexplained",
-        "grad_norm.drift",
         "update_rms.jump",
-        "sigma_sq.drift",
     )
-    reads = ("non_finite_count", "grad_norm", "training_loss", "update_rms", "learning_rate", "sigma_sq")
+    reads = ("non_finite_count", "grad_norm", "training_loss", "update_rms", "learning_rate")
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, clip=CLIP)
-        self._norm_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
-        self._update = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
-        self._variance = RobustTrend(window=window, warm_up=warm_up, floor=VARIANCE_FLOOR, clip=CLIP)
-        self._variance_drift = Cusum(allowance=GRADIENT_ALLOWANCE)
-        self._norms = self._updates = 0
-        self._rate = math.nan
+        self._recent = LastRecords()
+        self._update = Update(window, warm_up)
+        self._warm_up, self._norms, self._updates = warm_up, 0, 0
 
     def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
         """The statistics of the next record."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
-        norm_z = self._norm.update(logarithm(norm))
-        variance_z = self._variance.update(logarithm(observation["sigma_sq"]))
-        factor, update_jump = self._norm.excess, self._update_jump(update, observation["learning_rate"])
-        if norm == 0.0 and self._norms >= WARM_UP:
-            factor = math.inf
-        if update == 0.0 and self._updates >= WARM_UP:
-            update_jump = math.inf
+        twice, level = self._recent.update(self._norm.update(logarithm(norm)))
+        if norm == 0.0 and self._norms >= self._warm_up:
+            twice = math.inf
+        jump = self._update.update(update, observation["learning_rate"])
+        if update == 0.0 and self._updates >= self._warm_up:
+            jump = math.inf
         self._norms += norm > 0.0
         self._updates += update > 0.0
-        return (
-            math.inf if broken > 0.0 else broken,
-            factor,
-            _unexplained(context.loss_excess_nats, self._norm.excess),
-            self._norm_drift.update(norm_z, planned=context.planned),
-            update_jump,
-            self._variance_drift.update(variance_z, planned=context.planned),
-        )
-
-    def _update_jump(self, update: float, rate: float) -> float:
-        """z of the update, or of the next one that this record's learning rate announces, if that is larger."""
-        size = logarithm(update)
-        z = self._update.update(size)
-        growth, self._rate = logarithm(rate) - logarithm(self._rate), rate
-        announced = (size + growth - self._update.middle) / self._update.scale if growth > 0.0 else math.nan
-        return announced if announced > z else z
+        unexplained = _unexplained(context.loss_excess, self._norm.excess)
+        return math.inf if broken > 0.0 else broken, twice, level, unexplained, jump
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -1,19 +1,13 @@
-"""ΔL of the robust R-Metric: training and validation loss above their own course."""
+"""ΔL of the robust R-Metric: the training loss above its own course."""
 
 from __future__ import annotations
 
 import math
 
 from rmetric.measurements import Observation
-from rmetric.robust.context import RecordContext, bounded
-from rmetric.robust.reference import CLIP, Cusum, RobustTrend
+from rmetric.robust.context import RecordContext
+from rmetric.robust.reference import LastRecords
 
-EVALUATION_FLOOR_NATS = 0.02
-"""Smallest scale of a validation loss."""
-LOSS_ALLOWANCE = 1.0
-"""Shifts of two scales are looked for: where the line goes on errs by a part of a scale itself."""
-EVALUATIONS_WINDOW, EVALUATIONS_WARM_UP = 16, 8
-"""Evaluations are few: a shorter memory, and a judgement after eight of them."""
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 """A model that has come 0.1 nats below ln(vocabulary) does not return to it by itself; 2e-5 is the rounding of a mean
 of logarithms in single precision."""
@@ -40,46 +34,24 @@ class UniformAnswer:
 
 
 class LossEvidence:
-    """Statistics of ΔL: training loss, validation loss, and a loss of exactly ln(vocabulary).
+    """Statistics of ΔL: the training loss above its course for two or eight records; one of exactly ln(vocabulary).
 
-    A training loss has to be high twice in a row, or to drift, to which one record adds 3 at most: a bad batch raises
-    the loss as far as a broken model does, for one step.
+    One high loss is no evidence: a bad batch raises the loss as far as a broken model does, for one step.
 
     A model that answers every token alike has a loss of ln(vocabulary) to the last digit, and will not recover:
     ``uniform_gap`` is infinite then.
     """
 
-    statistics = (
-        "training_loss.lasting",
-        "training_loss.drift",
-        "validation_loss.jump",
-        "uniform_gap.jump",
-    )
-    reads = ("training_loss", "learning_rate", "validation_loss", "uniform_gap")
+    statistics = ("training_loss.twice", "training_loss.level", "uniform_gap.jump")
+    reads = ("training_loss", "uniform_gap")
 
     def __init__(self, _window: int, _warm_up: int) -> None:
-        self._drift = Cusum(allowance=LOSS_ALLOWANCE)
-        self._before = math.nan
-        self._evaluation = RobustTrend(
-            window=EVALUATIONS_WINDOW, warm_up=EVALUATIONS_WARM_UP, floor=EVALUATION_FLOOR_NATS, clip=CLIP
-        )
-        self._validation = math.nan
+        self._recent = LastRecords()
         self._uniform = UniformAnswer()
 
     def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
         """The statistics of the next record."""
-        if observation.evaluated or math.isinf(observation["validation_loss"]):
-            self._validation = self._evaluation.update(bounded(observation["validation_loss"]))
-        elif math.isnan(observation["validation_loss"]):
-            self._validation = math.nan
-        z, before = context.loss_z, self._before
-        self._before = z
-        lasting = min(z, before) if before == before else math.nan
+        twice, level = self._recent.update(context.loss_z)
         gap = observation["uniform_gap"]
         uniform = self._uniform.update(gap) or math.isinf(gap)
-        return (
-            lasting,
-            self._drift.update(z, planned=context.planned),
-            self._validation,
-            math.inf if uniform else 0.0 if gap == gap else math.nan,
-        )
+        return twice, level, math.inf if uniform else 0.0 if gap == gap else math.nan

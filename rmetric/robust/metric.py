@@ -1,4 +1,4 @@
-"""The robust R-Metric: three kinds of evidence in one unit, weighed and added up; and its fitted settings."""
+"""The robust R-Metric: three kinds of evidence in one unit, of which the strongest counts; and its fitted settings."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.context import RunContext
+from rmetric.robust.context import Cadence, RunContext
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
 from rmetric.robust.reference import WARM_UP, WINDOW
-from rmetric.robust.surprise import BaseRate, Tail
-from rmetric.signals import Weights
+from rmetric.robust.surprise import Tail
 
-VERSION = 2
+VERSION = 3
 """Version of the file of settings."""
 SHIPPED = Path(__file__).with_name("settings.json")
 """Settings that come with this package."""
@@ -32,23 +31,16 @@ STATISTICS = tuple(name for component in COMPONENTS for name in component.statis
 """All statistics, in the order of :class:`Statistics`."""
 READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
 """Measurements that the metric sees."""
-NORM_EXPONENT = 4.0
-"""Exponent of the norm that adds up the components. A bad batch raises loss, gradients and update at once, and so does
-a restart of the learning rate: they are far from independent in healthy runs, and with 1 (Fisher's sum) such everyday
-agreement set the threshold. With 4 two that are equally strong count for a fifth more than one. On the fit half F1 is
-the same from 2 to 8, and with 4 warnings come earliest."""
 
 
 class RobustSettings(NamedTuple):
     """Everything learned from healthy and failing runs. Immutable and plain: a checkpoint holds a copy."""
 
     version: int
-    weights: Weights
-    """Weights of the surprise of λ, σ² and ΔL; the largest is 1."""
     threshold: float
     """An alert is due above it."""
     budget_per_step: float
-    """False alarms per healthy step that the threshold keeps on the fit half."""
+    """False alarms per healthy record that the threshold keeps in each source that it was fitted to."""
     tails: dict[str, Tail]
     """Statistic → its tail in healthy runs. One that is absent counts only where it is infinite."""
 
@@ -73,7 +65,6 @@ class RobustSettings(NamedTuple):
             raise ValueError(f"version {content['version']}, not {VERSION}")
         return cls(
             version=VERSION,
-            weights=Weights(*(float(content["weights"][name]) for name in ("lambda", "sigma_sq", "delta_l"))),
             threshold=float(content["threshold"]),
             budget_per_step=float(content["budget_per_step"]),
             tails={
@@ -92,27 +83,41 @@ class RobustRValue(NamedTuple):
     """R of one record, what it is made of, and what contributed most."""
 
     r: float
-    """Norm of weight · evidence, at least 0; infinite for what no healthy step has; NaN if nothing was measured."""
+    """The strongest evidence, at least 0; infinite for what no healthy step has; NaN if nothing was measured."""
     lambda_evidence: float
     sigma_sq_evidence: float
     delta_l_evidence: float
-    """Surprise of each component: −log₁₀ of the false alarms a healthy step that its strongest statistic would give,
-    less what is the base rate of this run."""
+    """Surprise of each component: −log₁₀ of the false alarms a healthy record that its strongest statistic would give,
+    over the hundredth that surprises nobody."""
     cause: str
-    """Measurement with the largest weighted surprise; empty if there is none."""
+    """Measurement of the strongest statistic; empty if there is none."""
 
 
 class Statistics:
     """Everything that is computed of a run before anything fitted comes in; streams."""
 
     def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
-        self._context = RunContext(window, warm_up)
-        self._components = [component(window, warm_up) for component in COMPONENTS]
+        self._window, self._warm_up = window, warm_up
+        self._cadence = Cadence()
+        self._hardware = HardwareEvidence(window, warm_up)
+        self._start()
 
-    def update(self, observation: Observation) -> list[tuple[float, ...]]:
+    def _start(self) -> None:
+        """Begin with no past, but for the hardware: its events do not depend on what a record stands for."""
+        self._context = RunContext(self._window, self._warm_up)
+        self._gradients = GradientEvidence(self._window, self._warm_up)
+        self._loss = LossEvidence(self._window, self._warm_up)
+
+    def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""
+        if self._cadence.changes(observation.step):
+            self._start()
         context = self._context.update(observation)
-        return [component.update(observation, context) for component in self._components]
+        return (
+            self._hardware.update(observation, context),
+            self._gradients.update(observation, context),
+            self._loss.update(observation, context),
+        )
 
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
@@ -123,27 +128,26 @@ class Statistics:
 
 
 class RobustRMetric:
-    """R = ‖(w_λ·s_λ, w_σ²·s_σ², w_ΔL·s_ΔL)‖₄, each s the surprise of the strongest statistic of its kind.
+    """R = max(s_λ, s_σ², s_ΔL), each s the surprise of the strongest statistic of its kind.
 
     .. math::
-        R = \\Big(\\sum_c (w_c s_c)^4\\Big)^{1/4}, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01) - h_j
+        R = \\max_c s_c, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01)
 
-    with f_j(x) the false alarms a healthy step that a bar at x on statistic j alone gives, measured on healthy runs,
-    and h_j what this run's :class:`~rmetric.robust.surprise.BaseRate` explains. So all evidence is in one unit; one
-    strong statistic alerts alone, and agreement of several adds up.
+    with f_j(x) the false alarms a healthy record that a bar at x on statistic j alone gives in the source of healthy
+    runs that gives most of them. So all evidence is in one unit.
 
     Parameters
     ----------
     settings
-        Tails, weights, threshold; those that are shipped if left out.
+        Tails and threshold; those that are shipped if left out.
     window, warm_up
         Records whose errors make a scale, and that must be there before the first score.
 
-    **Source:** the three components and their weights are those of M. Fatima 2025; surprise as the common unit is that
-    of Fisher's combination of p-values (1925), which would be their sum.
+    **Source:** the three components are those of M. Fatima 2025.
 
     **Deviation:** the paper normalises each signal over its own extremes, so that every run reaches the top of every
-    scale; here the run's median and MAD make the scale, and healthy runs of others say what is rare.
+    scale, and adds them up by weights; here the run's median and MAD make the scale, healthy runs of others say what is
+    rare, and what is in one unit needs no weights.
 
     >>> metric = RobustRMetric()
     >>> metric.update(Observation(1, training_loss=2.0, grad_norm=1.0)).r
@@ -158,14 +162,9 @@ class RobustRMetric:
         self._statistics = Statistics(window=window, warm_up=warm_up)
         nothing = Tail((), ())
         self._judges = [
-            [(self._settings.tails.get(name, nothing), BaseRate(), name.partition(".")[0]) for name in part.statistics]
+            [(self._settings.tails.get(name, nothing), name.partition(".")[0]) for name in part.statistics]
             for part in COMPONENTS
         ]
-
-    @property
-    def weights(self) -> Weights:
-        """Weights of λ, σ² and ΔL."""
-        return self._settings.weights
 
     @property
     def threshold(self) -> float:
@@ -178,25 +177,19 @@ class RobustRMetric:
 
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
-        evidence, total, most, cause = [], 0.0, 0.0, ""
-        for weight, judges, values in zip(
-            self._settings.weights, self._judges, self._statistics.update(observation), strict=True
-        ):
+        evidence, r, cause = [], 0.0, ""
+        for judges, values in zip(self._judges, self._statistics.update(observation), strict=True):
             strongest = 0.0
-            for (tail, base_rate, name), value in zip(judges, values, strict=True):
-                if value != value:
-                    continue
-                surprise = base_rate.beyond(observation.step, tail.surprise(value))
+            for (tail, name), value in zip(judges, values, strict=True):
+                surprise = tail.surprise(value)
                 if surprise > strongest:
                     strongest = surprise
-                    if weight * surprise > most:
-                        most, cause = weight * surprise, name
+                    if surprise > r:
+                        r, cause = surprise, name
             evidence.append(strongest)
-            total += (weight * strongest) ** NORM_EXPONENT if strongest else 0.0
-        r = total ** (1.0 / NORM_EXPONENT)
         broken = next((name for name in READS if observation[name] == math.inf), "")
         if broken:
-            r, cause = math.inf, cause if most == math.inf else broken
+            r, cause = math.inf, cause if r == math.inf else broken
         elif not any(observation[name] == observation[name] for name in READS):
             r = math.nan
         return RobustRValue(r, evidence[0], evidence[1], evidence[2], cause)

@@ -1,4 +1,4 @@
-"""Running references of a signal that outliers cannot move, and the CUSUM of deviations from them."""
+"""Running references of a signal that outliers cannot move, and the evidence of several records."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 
-WINDOW, WARM_UP = 96, 72
+WINDOW, WARM_UP = 96, 32
 """Records that make level and scale, and that must have been there before the first score. They are records and not
 steps, because a record is one draw of the noise however many steps it summarises."""
 CLIP = 5.0
 """Scales from its level at which a value enters the window: beyond nearly all noise, below what harms."""
 NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
+UPPER = ((0.9, 1.2816), (0.97, 1.8808))
+"""Quantiles above the median from which the scale is taken as well, and those of a standard normal distribution."""
 FIRST_MEDIAN = 16
 """Values before the first difference to a median is taken."""
-CUSUM_CAP, CUSUM_CEILING = 3.0, 60.0
-"""Largest contribution of one record, so that it takes several to raise an alert, and largest sum."""
+LEVEL_RECORDS, LEVEL_CAP = 8, 3.0
+"""Records of a lasting rise, and scales that one of them counts at most, so that no single one makes it."""
 
 
 class SortedWindow:
@@ -50,6 +52,10 @@ class SortedWindow:
         half = len(self._sorted) // 2
         ordered = self._sorted
         return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
+
+    def quantile(self, share: float) -> float:
+        """Value that ``share`` of the values do not exceed, the lower one of two; at least one value is needed."""
+        return self._sorted[int(share * (len(self._sorted) - 1))]
 
     def deviation(self, middle: float) -> float:
         """Median of the absolute deviations from ``middle``.
@@ -109,9 +115,31 @@ class RobustReference:
             self._values.add(value)
             return math.nan
         self.middle = middle = self._values.middle
-        self.scale = scale = max(NORMAL * self._values.deviation(middle), self.floor)
+        self.scale = scale = max(self._scale(middle), self.floor)
         self._values.add(min(max(value, middle - self.clip * scale), middle + self.clip * scale))
         return (value - middle) / scale
+
+    def _scale(self, middle: float) -> float:
+        return NORMAL * self._values.deviation(middle)
+
+
+class UpperReference(RobustReference):
+    """The same with a scale that also covers the upper tail of the window.
+
+    .. math:: \\max(1.4826 \\, MAD, (q_{0.9} - \\tilde{x}) / 1.28, (q_{0.97} - \\tilde{x}) / 1.88)
+
+    For a normal distribution all three are its standard deviation. Where a value now and then lies on a second level
+    the MAD does not see it, and each of these would be an outlier for ever.
+
+    >>> reference = UpperReference(window=32, warm_up=20, floor=0.1, clip=5.0)
+    >>> scores = [reference.update(3.0 if t % 8 == 7 else 0.01 * (t % 3)) for t in range(32)]
+    >>> round(max(scores[20:]), 1)
+    1.9
+    """
+
+    def _scale(self, middle: float) -> float:
+        upper = max((self._values.quantile(share) - middle) / normal for share, normal in UPPER)
+        return max(super()._scale(middle), upper)
 
 
 def logarithm(value: float) -> float:
@@ -123,41 +151,31 @@ def logarithm(value: float) -> float:
     return math.log(value) if value > 0.0 else math.nan
 
 
-class Cusum:
-    """One-sided CUSUM of standardised values, each of which counts only up to a cap.
+class LastRecords:
+    """Evidence of more than one record: the smaller of the last two deviations, and the mean of the last eight.
 
-    .. math:: S_t = \\min(\\max(0, S_{t-1} + \\min(z_t, cap) - k), ceiling)
+    One record may be anything: a bad batch, a rare example, a stray measurement. In the mean each counts within
+    ± :data:`LEVEL_CAP`, so that it takes several to make it large.
 
-    Parameters
-    ----------
-    allowance
-        k: what a healthy value may exceed its expectation by; half the smallest shift that matters (Page's optimum).
-    cap
-        Largest value that counts: one outlier, however large, is not a drift.
-    ceiling
-        Largest sum, so that the evidence fades within ``ceiling / allowance`` values once all is well again.
-
-    A NaN leaves the sum as it is, infinity fills it.
-
-    **Source:** Page, "Continuous inspection schemes", Biometrika 41 (1954). river has Page's test with a running mean
-    of its own; there the shift itself enters the mean, and an outlier counts whole.
-
-    >>> cusum = Cusum(allowance=0.5, cap=4.0, ceiling=50.0)
-    >>> [cusum.update(z) for z in (0.2, 1.5, 100.0, float("nan"), -1.0)]
-    [0.0, 1.0, 4.5, 4.5, 3.0]
+    >>> last = LastRecords()
+    >>> [last.update(z)[0] for z in (1.0, 4.0, 3.0)]
+    [nan, 1.0, 3.0]
+    >>> [round(last.update(z)[1], 2) for z in (0.0, 9.0, math.nan, 0.0, 0.0, 0.0, 0.0)]
+    [nan, nan, nan, nan, nan, 1.25, 1.12]
     """
 
-    def __init__(self, *, allowance: float, cap: float = CUSUM_CAP, ceiling: float = CUSUM_CEILING) -> None:
-        self.allowance, self.cap, self.ceiling = allowance, cap, ceiling
-        self.value = 0.0
+    def __init__(self) -> None:
+        self._before = math.nan
+        self._capped: deque[float] = deque(maxlen=LEVEL_RECORDS)
 
-    def update(self, z: float, *, planned: bool = False) -> float:
-        """The sum with the next value; where a change is ``planned``, a finite one is not added."""
-        if z == math.inf:
-            self.value = self.ceiling
-        elif not planned and not math.isnan(z):
-            self.value = min(max(0.0, self.value + min(z, self.cap) - self.allowance), self.ceiling)
-        return self.value
+    def update(self, z: float) -> tuple[float, float]:
+        """Both with the next deviation, NaN until there are enough; one that is NaN is left out."""
+        if z != z:
+            return math.nan, math.nan
+        before, self._before = self._before, z
+        self._capped.append(min(max(z, -LEVEL_CAP), LEVEL_CAP))
+        level = sum(self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
+        return (min(z, before) if before == before else math.nan), level
 
 
 class RobustTrend:

@@ -1,13 +1,10 @@
-"""Surprise: how rarely healthy runs, and this run before, show as much as a statistic does."""
+"""Surprise: how rarely healthy runs show as much as a statistic does."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
 from typing import NamedTuple
-
-from rmetric.episodes import REARM_STEPS
 
 EVERYDAY_PER_STEP = 0.01
 """False alarms a healthy step that surprise nobody: evidence is counted from there, and noise adds up to nothing."""
@@ -50,51 +47,3 @@ class Tail(NamedTuple):
         upper = bisect_right(bars, statistic)
         share = (statistic - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
         return surprises[upper - 1] + share * (surprises[upper] - surprises[upper - 1])
-
-
-class BaseRate:
-    """Base rate of one statistic's surprises in this run so far; what it explains is taken off a surprise. Streams.
-
-    The tails say how often healthy runs show as much as that. Another optimizer or machine makes a run livelier than
-    those, and it shows so by how often it has surprised a little. With k such episodes where e were to be expected:
-
-    .. math:: s' = s - \\log_{10} \\max\\Big(1, \\frac{k + 1}{e + 1}\\Big), \\qquad e = 0.01 \\cdot steps
-
-    **Source:** posterior mean of a Poisson rate, in units of the expected one, under its conjugate prior Gamma(1, 1): a
-    run is taken to be like the others until it says otherwise. A calm run earns nothing by it.
-
-    >>> base_rate = BaseRate()
-    >>> [round(base_rate.beyond(step, 1.0), 2) for step in (100, 160, 220, 280, 340)]
-    [1.0, 0.74, 0.75, 0.76, 0.76]
-    """
-
-    def __init__(self) -> None:
-        self._since: int | None = None
-        self._last: int | None = None
-        self._fresh: deque[int] = deque()
-        self._episodes = 0
-
-    def beyond(self, step: int, surprise: float) -> float:
-        """Surprise of a record, at least 0, less what the run's base rate explains; infinite if it is infinite.
-
-        Parameters
-        ----------
-        step
-            Of the record. The first one that is given is where the statistic was first judged.
-        surprise
-            Decades, at least 0; records without any may be left out.
-        """
-        if self._since is None:
-            self._since = step
-        if not surprise:
-            return 0.0
-        if self._last is None or step - self._last > REARM_STEPS:
-            self._fresh.append(step)
-        self._last = step
-        known = step - REARM_STEPS  # an episode counts from then on, so that no fault is its own excuse
-        while self._fresh and self._fresh[0] <= known:
-            self._fresh.popleft()
-            self._episodes += 1
-        expected = EVERYDAY_PER_STEP * max(0, known - self._since)
-        ratio = (self._episodes + 1.0) / (expected + 1.0)
-        return max(0.0, surprise - math.log10(ratio)) if ratio > 1.0 else surprise
