@@ -18,9 +18,36 @@ UPDATE_FLOOR = 0.1
 that their own MAD would take every change of the schedule for a shock."""
 PLATEAU_RECORDS = 5
 """Updates whose median is a size that the run has had, and not one outlier."""
+ZEROS = 3
+"""Sizes of exactly 0 in a row that are no accident."""
 EXPLAINED_PER_NAT = 0.6
 """Rise of the log gradient norm that a nat of loss explains, at most: the bad batches of the study's fit half (half of
 their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they raised the loss."""
+
+
+class Zeros:
+    """Detects a size that has become exactly 0, in a run that never had a 0 before.
+
+    Nothing is left to learn then, or nothing arrives any more. A learning rate that warms up begins with updates of 0,
+    and some losses (a margin, a reward that all samples share) have no gradient now and then.
+
+    >>> zeros = Zeros(warm_up=2)
+    >>> [zeros.update(size) for size in (0.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0)]
+    [False, False, False, False, False, False, True, True]
+    """
+
+    def __init__(self, warm_up: int) -> None:
+        self._warm_up, self._sizes, self._zeros, self._known = warm_up, 0, 0, False
+
+    def update(self, size: float) -> bool:
+        """Whether it is so with the next size; one that is NaN is left out."""
+        if size > 0.0:
+            self._sizes += 1
+            self._known |= self._zeros > 0
+            self._zeros = 0
+        elif size == 0.0 and self._sizes >= self._warm_up:
+            self._zeros += 1
+        return self._zeros >= ZEROS and not self._known
 
 
 class Update:
@@ -70,8 +97,8 @@ class Update:
 class GradientEvidence:
     """Statistics of σ²: gradient norm and update, each a logarithm; broken arithmetic.
 
-    ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update of
-    exactly 0 is infinite too, but for the first records: a learning rate that warms up begins with an update of 0.
+    ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update that
+    has become exactly 0 is infinite too (:class:`Zeros`).
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Two in a
     row are, eight that are high on average, or one together with its loss: ``unexplained`` tells a broken model from a
@@ -94,20 +121,18 @@ class GradientEvidence:
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, clip=CLIP)
         self._recent = LastRecords()
         self._update = Update(window, warm_up)
-        self._warm_up, self._norms, self._updates = warm_up, 0, 0
+        self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
 
     def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
         """The statistics of the next record."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
         twice, level = self._recent.update(self._norm.update(logarithm(norm)))
-        if norm == 0.0 and self._norms >= self._warm_up:
+        if self._zero_norms.update(norm):
             twice = math.inf
         jump = self._update.update(update, observation["learning_rate"])
-        if update == 0.0 and self._updates >= self._warm_up:
+        if self._zero_updates.update(update):
             jump = math.inf
-        self._norms += norm > 0.0
-        self._updates += update > 0.0
         unexplained = _unexplained(context.loss_excess, self._norm.excess)
         return math.inf if broken > 0.0 else broken, twice, level, unexplained, jump
 

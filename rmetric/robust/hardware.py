@@ -24,10 +24,10 @@ MOST_INCIDENTS = 1e6
 OF_ONE_WORKER = 0.7
 """Additional weight of an event whose worker is known. Of w healthy workers the same one is hit again with probability
 1 / w, an ailing one for certain: ln w more, in units of ln 7.5. Of four workers; with more it is more."""
-SLOWDOWN_RECORDS = 5
-"""Records that make the present step time: of a shared machine's slow steps hardly ever three of five come together."""
-JITTER_S = 0.005
-"""Seconds by which an operating system delays a step now and then; steps of milliseconds are no slower for it."""
+SLOWDOWN_RECORDS = 9
+"""Records that make the present step time: a stall has a few slow steps, and five of nine are a slow machine."""
+JITTER_S = 0.02
+"""Seconds by which an operating system or another process may delay a step; one of milliseconds is no slower for it."""
 
 
 class Rarity:

@@ -1,6 +1,6 @@
 """Fit the robust R-Metric to healthy runs of several sources: tails and a threshold. No fault has a part in it.
 
-python -m studies.robust.fit                                   # what data/ has: writes rmetric/robust/settings.json
+python -m studies.robust.fit --from data/real_runs.parquet --strangers data/algoperf.parquet data/nanogpt.parquet
 python -m studies.robust.fit --from logs_MINE --out mine.json --budget 5e-5
 """
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import rmetric
 from rmetric.cli import Parser, script
+from rmetric.dataset.read import read_runs
 from rmetric.episodes import REARM_STEPS
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import HEALTHY, Timeline
@@ -30,6 +31,7 @@ from rmetric.files import write_atomically
 from rmetric.records import Run
 from rmetric.robust.metric import COMPONENTS, SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
+from studies.abroad.timeline import record_timeline
 
 Floats = NDArray[np.float64]
 Runs = NDArray[np.bool_]
@@ -38,7 +40,7 @@ KNOT_DECADES = 0.5
 """Distance of the knots of a tail, in decades of rarity."""
 FOLDS = 4
 """Parts of each source, each of which is judged by the tails of the others. By its own tails no healthy record exceeds
-the largest value that there was of any statistic: a threshold set there gave nine false alarms in as many fresh steps."""
+the largest value that there was of any statistic: a threshold set there gave nine in as many fresh ones."""
 NOTHING_TO_FIT = "no record was healthy and judged"
 
 
@@ -48,9 +50,9 @@ class Source:
 
     name: str
     timeline: Timeline
-    statistics_NJ: Floats
+    statistics: Floats
     """From :meth:`Statistics.of`, the runs one after the other, shape (records, statistics)."""
-    folds_R: NDArray[np.int64]
+    folds: NDArray[np.int64]
     """Number of each run's fold, from :func:`rmetric.evaluation.split.folds`; shape (runs,)."""
 
     @classmethod
@@ -61,7 +63,7 @@ class Source:
     def only(self, runs_R: Runs) -> Source:
         """Some of the runs."""
         timeline, rows = self.timeline.only(runs_R)
-        return Source(self.name, timeline, self.statistics_NJ[rows], self.folds_R[runs_R])
+        return Source(self.name, timeline, self.statistics[rows], self.folds[runs_R])
 
 
 @dataclass(frozen=True)
@@ -108,20 +110,20 @@ def fit_or_none(sources: Sequence[Source], budget_per_step: float = BUDGET_PER_S
 
 def cross_fitted(source: Source, sources: Sequence[Source]) -> Floats:
     """R of one source's records by the tails of its other folds and of the other sources, shape (records,)."""
-    r_N = np.zeros(len(source.statistics_NJ))
+    r_N = np.zeros(len(source.statistics))
     others = [other for other in sources if other is not source]
-    for fold in np.unique(source.folds_R).tolist():
-        judged_R = source.folds_R == fold
+    for fold in np.unique(source.folds).tolist():
+        judged_R = source.folds == fold
         tails = fit_tails([*others, source.only(~judged_R)])
         rows = judged_R[source.timeline.run]
-        r_N[rows] = r_of(tails, source.statistics_NJ[rows])
+        r_N[rows] = r_of(tails, source.statistics[rows])
     return r_N
 
 
 def fit_tails(sources: Sequence[Source]) -> dict[str, Tail]:
     """Tails of all statistics, of the worst source at each height; those that never moved are left out."""
     found = {
-        name: worst([fit_tail(source.timeline, source.statistics_NJ[:, j]) for source in sources])
+        name: worst([fit_tail(source.timeline, source.statistics[:, j]) for source in sources])
         for j, name in enumerate(STATISTICS)
     }
     return {name: tail for name, tail in found.items() if tail.bars}
@@ -230,7 +232,8 @@ def fit_half(path: Path, jobs: int | None = None) -> list[Run]:
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Fit the robust R-Metric to healthy records: of studies' fit halves (odd repetitions).")
-    p.add_argument("--from", dest="logs", type=Path, nargs="+", required=True, help="studies: folders or .parquet files")
+    p.add_argument("--from", dest="logs", type=Path, nargs="*", default=[], help="studies: folders or .parquet files")
+    p.add_argument("--strangers", type=Path, nargs="*", default=[], help="data sets of strangers' runs (.parquet)")
     p.add_argument("--out", type=Path, default=SHIPPED, help="settings file to write (default: the shipped one)")
     p.add_argument("--budget", type=float, default=BUDGET_PER_STEP, help="false alarms per healthy step in each source")
     p.add_jobs()
@@ -242,9 +245,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     if not 0.0 < args.budget < 1.0:
         raise UserError(f"--budget must be between 0 and 1 false alarms a healthy step, not {args.budget}")
-    runs = {path.stem: fit_half(path, args.jobs) for path in args.logs}
-    sources = [Source.of(name, chosen, jobs=args.jobs) for name, chosen in runs.items()]
-    content = settings_of(sources, {name: digest(chosen) for name, chosen in runs.items()}, args.budget)
+    if not (args.logs or args.strangers):
+        raise UserError("there is nothing to fit to; give studies by --from, strangers' runs by --strangers")
+    own = {path.stem: fit_half(path, args.jobs) for path in args.logs}
+    theirs = {path.stem: read_runs(path) for path in args.strangers}
+    sources = [
+        *(Source.of(name, runs, jobs=args.jobs) for name, runs in own.items()),
+        *(Source.of(name, runs, record_timeline(runs), args.jobs) for name, runs in theirs.items()),
+    ]
+    content = settings_of(sources, {name: digest(runs) for name, runs in {**own, **theirs}.items()}, args.budget)
     write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
     print(f"{args.out}: threshold {content['threshold']:.4g}")
     for name, origin in content["provenance"]["sources"].items():
