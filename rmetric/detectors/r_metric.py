@@ -69,15 +69,16 @@ def _threshold() -> float:
 class RobustRMetricDetector(StreamingDetector):
     """R-Metric with robust, calibrated evidence (:class:`rmetric.robust.metric.RobustRMetric`): the score is R.
 
-    Its unit is decades of rarity: evidence of 2, before the weight of its component, is as rare in healthy runs
-    as one false alarm in 10,000 steps. A value that is not finite scores infinity.
+    Its unit is decades of rarity: evidence of 2 is as rare in healthy runs as one false alarm in 10,000 records. A
+    value that is not finite scores infinity.
     """
 
     title = "R-Metric (robust)"
+    version = 2
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)
-    source = "components: Fatima 2025; estimators and settings: this project, fitted on the fit half of its real study"
+    source = "components: Fatima 2025; estimators and settings: this project, fitted to healthy records"
 
     threshold: float = field(default_factory=_threshold)
     window: int = WINDOW

@@ -12,7 +12,7 @@ from studies.catalogue import CATALOGUE, Inputs
 from studies.cluster import cost, report  # noqa: F401
 from studies.live_results import LiveResults
 from studies.paper import claims  # noqa: F401
-from studies.paper.tables import detectors, headline, held_out, robust_transfer, scenarios, weights  # noqa: F401
+from studies.paper.tables import detectors, headline, held_out, scenarios, weights  # noqa: F401
 from studies.risk import tables  # noqa: F401
 
 

@@ -7,7 +7,6 @@ from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.reporting.table import Cell, Column, number
 from studies import captions
 from studies.catalogue import STUDY, Part, table
-from studies.robust.transfer import study_statistics
 
 PAPER_F1, PAPER_LEAD = 0.973, 255
 DETECTOR = Column("what", "Detector")
@@ -76,7 +75,7 @@ def _row(ev: Evaluator, name: str, remark: str) -> dict[str, Cell]:
 
 def _held_out(ev: Evaluator) -> list[dict[str, Cell]]:
     """The calibrated R-Metric, strict, on the runs that nothing was fitted to; nothing without it."""
-    counts = study_statistics(ev).home_counts if CALIBRATED in ev.detectors else None
+    counts = ev.within_budget(CALIBRATED).counts if CALIBRATED in ev.detectors else None
     if counts is None:
         return []
     summary = ev.summary_of(counts, ev.halves.score)

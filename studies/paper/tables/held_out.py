@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.dataset.layout import FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
-from rmetric.evaluation.evaluator import ALL, CALIBRATED, REFERENCE, Evaluator
+from rmetric.evaluation.evaluator import ALL, REFERENCE, Evaluator
 from rmetric.evaluation.held_out import (
     VISIBILITY_BOUND,
     HeldOut,
@@ -22,7 +22,6 @@ from rmetric.evaluation.held_out import (
     oracle,
     reference_of,
     runs_with,
-    scored,
     unseen_faults,
 )
 from rmetric.evaluation.protocols import Counts
@@ -30,9 +29,7 @@ from rmetric.evaluation.scores import Score, false_alarm_bound
 from rmetric.reporting.table import Cell, Column, number
 from studies import captions
 from studies.catalogue import CATALOGUE, Description, Inputs, Part, table
-from studies.robust.transfer import study_statistics
 
-FITTED_HERE = f"{CALIBRATED}, fitted here"
 FITTED_WEIGHTS = f"{REFERENCE}, fitted weights"
 SHARE = (
     "Share of warning time: mean over the failed runs of (failure − warning) / (failure − onset), a missed run having "
@@ -59,9 +56,9 @@ LESS_REFERENCE = Column("less_reference", "F1 less reference's", 3, "strict")
     "Held-out comparison at the budget",
     "Strict protocol at a budget of at most one false alarm per 10,000 healthy steps, causal detectors alone. The "
     "threshold with the highest F1 within the budget is fitted on the half of the runs with odd repetition (or seed) "
-    f"and scored on the other half, where the budget may be missed. {FITTED_HERE}: its tails and weights are fitted on "
-    f"that half as well; those that are shipped are fitted to the real study. {SHARE} Upper bound: exact one-sided 95 "
-    "% Poisson bound. {reference} {bound} {visibility_bound} {score_half} {interval}",
+    "and scored on the other half, where the budget may be missed. The robust R-Metric is fitted to healthy records of "
+    f"the real study's fit half and of strangers' runs, threshold included. {SHARE} Upper bound: exact one-sided 95 % "
+    "Poisson bound. {reference} {bound} {visibility_bound} {score_half} {interval}",
     [
         DETECTOR,
         THRESHOLD,
@@ -92,18 +89,9 @@ def held_out_comparison(ev: Evaluator) -> Part:
             "false_alarms": item.false_alarms,
             "less_reference": item.less_reference,
         }
-        for item in (*found[:1], *_fitted_here(ev), *found[1:])
+        for item in found
     ]
     return Part(rows, {**facts, **captions.facts(ev)})
-
-
-def _fitted_here(ev: Evaluator) -> list[HeldOut]:
-    """The robust R-Metric with tails, weights and threshold of this study's own fit half."""
-    own = study_statistics(ev) if CALIBRATED in ev.detectors else None
-    if own is None or own.home is None or own.home_counts is None:
-        return []
-    shipped = ev.within_budget(CALIBRATED).counts
-    return [scored(ev, FITTED_HERE, Score(own.home.threshold), own.home_counts, shipped, ev.halves.score)]
 
 
 def _compared_with(ev: Evaluator) -> str:
