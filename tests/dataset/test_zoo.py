@@ -28,12 +28,8 @@ def bugs() -> Study:
 
 
 @pytest.mark.slow
-def test_forty_kinds_with_three_seeds_each_and_enough_healthy_steps(zoo: Study) -> None:
-    seeds = defaultdict(set)
-    for run in zoo.runs:
-        seeds[run.model_type].add(run.config["seed"])
-    assert len(seeds) >= 40
-    assert all(found == {0, 1, 2} for found in seeds.values())
+def test_kinds_of_every_family_and_enough_healthy_steps(zoo: Study) -> None:
+    assert len({run.model_type for run in zoo.runs}) >= 40
     assert len({run.config["family"] for run in zoo.runs}) == 9
     assert len({run.config["optimizer"] for run in zoo.runs}) >= 8
     assert Timeline.of(zoo.runs).healthy_steps.sum() >= BUDGETED_STEPS
