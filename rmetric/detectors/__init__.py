@@ -5,6 +5,7 @@ Two need an optional package and are known only where it is installed: ``ecod`` 
 """
 
 from rmetric.detectors.base import (
+    DEFAULT_DETECTORS,
     DETECTORS,
     Detector,
     OneMeasurementDetector,
@@ -52,6 +53,7 @@ DETECTORS.sort(key=lambda name, detector: detector.group or name)
 load_detector_entry_points()
 
 __all__ = [
+    "DEFAULT_DETECTORS",
     "DETECTORS",
     "Adwin",
     "Alignment",

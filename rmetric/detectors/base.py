@@ -19,6 +19,8 @@ from rmetric.records import Observations
 from rmetric.registry import Registry, load_entry_points
 
 DETECTORS: Registry[type[Detector]] = Registry("detector")
+DEFAULT_DETECTORS = ("numerics", "r_metric_robust")
+"""Detectors that a healthy run of any kind hardly ever hears of: those of a monitor, and of a replay."""
 LARGEST = 1e150
 """Values enter sums and squares clipped to ± this: a larger one would overflow them, for good."""
 STANDS_IN = {"delta_l": "validation_loss", "step_time_max_s": "step_time_s", "event_worker": "hardware_events"}

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmetric.detectors import StreamingDetector
+from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from rmetric.monitor.mechanism.watch import MonitorSelection
 
 LOGGER = logging.getLogger("rmetric")
-DEFAULT_DETECTORS = ("numerics", "robust_z")
-"""Detectors that stay silent on a healthy run. The R-Metric in the paper's setting is logged in any case, but it alerts
-in every run, healthy or not (docs/FINDINGS.md); name it to have its alerts as well."""
 VETO_DETECTORS = ("numerics",)
 """Detectors whose alarm vetoes an update: they look only for numbers that no healthy step produces."""
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -104,7 +101,8 @@ class TrainingMonitor:
     on_alert
         Called with one :class:`Alert` where an alert episode begins, in the first process only.
     detectors
-        Names or detectors that may raise an alert.
+        Names or detectors that may raise an alert. The R-Metric in the paper's setting is logged in any case, but it
+        alerts in every run, healthy or not (docs/FINDINGS.md); name ``r_metric`` to have its alerts as well.
     sync
         Wait for the numbers of a step before :meth:`step` returns, so that it can veto the update. Otherwise they are
         looked at one step later and nothing ever waits for the device.

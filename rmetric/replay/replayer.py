@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import DETECTORS, StreamingDetector, online_detectors
+from rmetric.detectors import DEFAULT_DETECTORS, DETECTORS, StreamingDetector, online_detectors
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, detect_format
@@ -59,7 +59,7 @@ class Replayer:
         self._signals: SignalRecovery | LiveSignals | None = None
         self._metric: RMetric | None = None
         self._notes: list[str] = []
-        self._detectors: dict[str, StreamingDetector] = online_detectors()
+        self._detectors: dict[str, StreamingDetector] = {**online_detectors(), **_defaults()}
         self._detectors.pop("r_metric", None)
         self._first_alerts = FirstAlerts()
         self._episodes = AlertEpisodes()
@@ -179,8 +179,8 @@ class Replayer:
         lacks = {name: detector.lack(self._measured) for name, detector in self._detectors.items()}
         replay.states = states_of(self._history.observations)
         replay.lacks = {name: lack for name, lack in lacks.items() if lack}
-        if self._filter.metadata.is_live:
-            replay.consulted = frozenset(self._filter.metadata.config.get("alert_thresholds", {}))
+        live = self._filter.metadata.config.get("alert_thresholds", {}) if self._filter.metadata.is_live else None
+        replay.consulted = frozenset(online_detectors() if live is None else live)
         self._judge(replay)
         if self._trace is not None:
             replay.trace = self._trace
@@ -207,9 +207,17 @@ def _as_measured(verdicts: Columns, signals: Mapping[str, Recovered]) -> Columns
     return {name: np.where(measured[name], values, np.nan) for name, values in verdicts.items()}
 
 
+def _defaults() -> dict[str, StreamingDetector]:
+    """Fresh detectors that every replay asks."""
+    return {name: DETECTORS[name]() for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, misc]
+
+
 def _detectors_of(thresholds: Mapping[str, Any]) -> dict[str, StreamingDetector]:
-    """Detectors that a live run consulted, at its thresholds, but for the R-Metric; unknown ones are left out."""
-    made = {}
+    """The default ones, and those that a live run consulted, at its thresholds, but for the R-Metric.
+
+    Unknown ones are left out.
+    """
+    made = _defaults()
     for name, threshold in thresholds.items():
         kind = DETECTORS[name] if name in DETECTORS else None  # noqa: SIM401 - a registry has no get
         if kind is not None and issubclass(kind, StreamingDetector) and is_finite_number(threshold):

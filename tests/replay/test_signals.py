@@ -102,7 +102,8 @@ def test_r_of_a_log_without_its_signals_is_not_known(tmp_path: Path) -> None:
     replay, columns = replayed(path)
     assert replay.missing == ("lambda", "sigma_sq", "delta_l")
     assert all(np.isnan(columns[name]).all() for name in VERDICTS)
-    assert replay.lacks == {"grad_norm": "no score, for the run has no grad_norm"}
+    assert replay.lacks["grad_norm"] == "no score, for the run has no grad_norm"
+    assert replay.lacks["r_metric_robust"].startswith("rests on training_loss alone, for the run has no ")
     text = overview_text([replay])
     assert "not in the log: λ, σ², ΔL; R is not known: none of its signals was measured" in text
     assert "grad_norm: no score, for the run has no grad_norm" in text
