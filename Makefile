@@ -90,6 +90,11 @@ zoo: $(VENV)/.live
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO --out data/zoo.parquet
 	$(RUN) -m studies.real_runs.publish --from logs_BUGS --out data/bugs.parquet
 
+.PHONY: abroad
+# Any detector on strangers' runs, the zoo and the study's sets: ABROAD="--strangers FOLDER --zoo logs_ZOO --plugin FILE"
+abroad: $(VENV)/.core
+	$(RUN) -m studies.abroad.benchmark $(ABROAD)
+
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .

@@ -1,0 +1,147 @@
+"""The benchmark: any detector on all sources and kinds of training. Rules: docs/benchmark.md.
+
+    python -m studies.abroad.benchmark                                        # what data/ holds: minutes
+    python -m studies.abroad.benchmark --strangers FOLDER --zoo logs_ZOO logs_BUGS
+    python -m studies.abroad.benchmark --plugin my_detector.py --detectors mine robust_z
+    python -m studies.abroad.benchmark --alerts mine=alerts.csv               # columns set, run, step
+
+Writes the long table and the one of false alarms as Markdown, CSV and LaTeX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rmetric.cli import Parser, output_folder, script
+from rmetric.detectors import DETECTORS, make_detector
+from rmetric.errors import UserError
+from rmetric.evaluation.scores import Score
+from rmetric.evaluation.scoring import score_study
+from rmetric.reporting.table import Cell, Column, Table, to_screen, write
+from studies.abroad import sources
+from studies.abroad.scoring import ALERT_THRESHOLD, Judged, judge, row, scores_of_alerts
+from studies.abroad.sources import Source
+from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
+
+DATA = Path("data")
+COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
+ENOUGH_STEPS = 5_000
+"""Healthy steps without which a line is not called the worst."""
+COLUMNS = (
+    Column("level", "Level"), Column("name", "Name"), Column("detector", "Detector"), Column("runs", "Runs"),
+    Column("records", "Records"), Column("healthy", "Healthy steps"), Column("false_alarms", "False alarms"),
+    Column("false_alarms_per_10000", "per 10,000", 2), Column("first_per_10000", "per 10,000, first 100 records", 2),
+    Column("failures", "Failures"), Column("recall", "Recall"), Column("f1", "F1"), Column("lead", "Mean lead", 1),
+    Column("instabilities", "Instabilities"), Column("seen", "Seen within 3 records"),
+)  # fmt: skip
+Row = Mapping[str, Cell]
+
+
+def named_file(text: str) -> tuple[str, Path]:
+    """Argument type: ``NAME=FILE``."""
+    name, equals, file = text.partition("=")
+    if not (name and equals and Path(file).is_file()):
+        raise argparse.ArgumentTypeError(f"{text!r} must read NAME=FILE.csv, and the file exist")
+    return name, Path(file)
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Score detectors on strangers' runs, the zoo of trainings, its bugs, and the study's own sets.")
+    p.add_argument("--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE})")
+    p.add_argument(
+        "--zoo", type=Path, nargs="*", default=sorted(DATA.glob("zoo*.parquet")), help="data sets or folders of logs"
+    )
+    p.add_argument("--own", type=Path, nargs="*", default=sorted(DATA.glob("real_runs*.parquet")), help="data sets")
+    p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="by name")
+    p.add_argument("--alerts", type=named_file, nargs="*", default=[], metavar="NAME=FILE", help="CSV: set, run, step")
+    p.add_argument("--out", type=Path, default=Path("results/abroad"), help="folder for tables and kept scores")
+    p.add_plugin("detectors")
+    p.add_jobs()
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    detectors = {name: make_detector(name) for name in args.detectors}
+    out = output_folder(args.out)
+    rows: list[Row] = []
+    for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
+        cache = out / "cache" / source.name
+        scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
+        judged = {name: judge(source, scores[name], detector.threshold) for name, detector in detectors.items()}
+        for name, file in args.alerts:
+            judged[name] = judge(source, scores_of_alerts(source, file), ALERT_THRESHOLD)
+        rows += rows_of(source, judged)
+    if not rows:
+        raise UserError("there is no run to score; give --strangers FOLDER, --zoo or --own")
+    tables = long_table(rows), wide_table(rows)
+    for table in tables:
+        write(table, out)
+    print(to_screen(tables[1]))
+    print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
+
+
+def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -> Iterator[Source]:
+    """The sources that are there; what is left out is said on standard error, with the reason."""
+    for name in SOURCES:
+        published = DATA / f"{name}.parquet"
+        place = published if published.is_file() else folder
+        if place is None:
+            why = "" if name in PUBLISHED else "; its licence does not let it be published"
+            print(f"left out: {name}: no --strangers and no ${FOLDER_VARIABLE}{why}", file=sys.stderr)
+        else:
+            yield sources.strangers(place, name)
+    yield from map(sources.zoo, zoo)
+    yield from map(sources.own, own)
+
+
+def rows_of(source: Source, judged: Mapping[str, Judged]) -> list[Row]:
+    """Lines of all groups of a source and all detectors."""
+    return [row(source, group, name, found) for group in source.groups for name, found in judged.items()]
+
+
+def long_table(rows: Sequence[Row]) -> Table:
+    """One line a group and detector."""
+    caption = "A step of a stranger's run is a record. Intervals: exact, 95 %. Rules: docs/benchmark.md."
+    return Table("abroad_all", "Detectors abroad", caption, COLUMNS, rows)
+
+
+def wide_table(rows: Sequence[Row]) -> Table:
+    """False alarms per 10,000 steps: one line a group, a column a detector, the worst source or kind last."""
+    names = list(dict.fromkeys(str(item["detector"]) for item in rows))
+    lines: dict[tuple[Cell, Cell], dict[str, Cell]] = {}
+    for item in rows:
+        key = item["level"], item["name"]
+        line = lines.setdefault(key, {"level": key[0], "name": key[1], "healthy": item["healthy"]})
+        line[str(item["detector"])] = item["false_alarms_per_10000"]
+    worst: dict[str, Cell] = {"level": "worst", "name": "source or kind", "healthy": None}
+    worst |= {name: _worst(rows, name) for name in names}
+    titles = {name: DETECTORS[name].title if name in DETECTORS else name for name in names}
+    columns = [COLUMNS[0], COLUMNS[1], COLUMNS[5], *(Column(name, titles[name], 2) for name in names)]
+    caption = (
+        "False alarms per 10,000 healthy steps (of strangers: records), with exact 95 % intervals. Last line: the "
+        f"highest of all sources and kinds with at least {ENOUGH_STEPS:,} healthy steps."
+    )
+    return Table("abroad_false_alarms", "False alarms abroad", caption, columns, [*lines.values(), worst])
+
+
+def _worst(rows: Sequence[Row], detector: str) -> Score:
+    rates = [
+        item["false_alarms_per_10000"]
+        for item in rows
+        if item["detector"] == detector
+        and item["level"] in ("source", "kind", "own")
+        and isinstance(item["healthy"], int)
+        and item["healthy"] >= ENOUGH_STEPS
+    ]
+    found = [rate for rate in rates if isinstance(rate, Score) and rate.defined]
+    return max(found, key=lambda rate: rate.value) if found else Score.undefined("no source is large enough")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

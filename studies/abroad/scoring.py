@@ -1,0 +1,159 @@
+"""What a detector's scores are worth on one group of runs: false alarms with exact bounds, failures, instabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from rmetric.errors import UserError
+from rmetric.evaluation.protocols import HEALTHY, IGNORED, WARNING, Timeline
+from rmetric.evaluation.scores import LEVEL, Score, binomial_interval
+from rmetric.reporting.table import Cell
+from studies.abroad.labels import TOLERANCE
+from studies.abroad.sources import Group, Source
+
+PER = 10_000
+FIRST_RECORDS = 100
+MEASURED = ("false_alarms", "false_alarms_per_10000", "first_per_10000", "recall", "f1", "lead", "seen")
+"""Columns that say how a detector did."""
+ALERTED, ALERT_THRESHOLD = 1.0, 0.5
+"""Score of a record at which a file of alerts has one, and the threshold for such scores."""
+
+
+def poisson_rate(events: int, steps: int) -> Score:
+    """Events per 10,000 steps with the exact two-sided 95 % interval.
+
+    **Source:** Garwood 1936.
+
+    >>> poisson_rate(0, 10_000).high.round(3)
+    np.float64(3.689)
+    """
+    if steps <= 0:
+        return Score.undefined("there is no healthy step")
+    tail = (1.0 - LEVEL) / 2.0
+    low = chi2.ppf(tail, 2.0 * events) / 2.0 if events else 0.0
+    high = chi2.ppf(1.0 - tail, 2.0 * (events + 1)) / 2.0
+    return Score(PER * events / steps, PER * low / steps, PER * high / steps)
+
+
+def share(hits: int, trials: int, reason: str) -> Score:
+    """A share with its exact 95 % interval; undefined without a trial."""
+    return Score(hits / trials, *binomial_interval(hits, trials)) if trials else Score.undefined(reason)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One detector on one source, counted run by run; arrays of shape (runs,)."""
+
+    false_alarms: NDArray[np.int64]
+    healthy: NDArray[np.int64]
+    false_alarms_first: NDArray[np.int64]
+    healthy_first: NDArray[np.int64]
+    warned: NDArray[np.int64]
+    missed: NDArray[np.int64]
+    """Failed runs without a warning that had a record in which one could have come."""
+    lead: NDArray[np.float64]
+    instabilities: NDArray[np.int64]
+    seen: NDArray[np.int64]
+    """Instabilities, those that end in a failure included, with an alert within 3 records of their beginning."""
+    scored: NDArray[np.int64]
+    """Records that the detector had a score for."""
+
+
+def judge(source: Source, scores: NDArray[np.float64], threshold: float) -> Judged:
+    """Counts of scores of all records of a source, shape (records,), at a threshold."""
+    timeline = source.timeline
+    counts = timeline.count("strict", scores, threshold)
+    first = _first_records(timeline)
+    early = first.count("strict", scores, threshold)
+    warnable = np.bincount(timeline.run[timeline.zone == WARNING], minlength=len(timeline)) > 0
+    instabilities, seen = _seen(source, scores > threshold)
+    return Judged(
+        false_alarms=counts.fp, healthy=counts.healthy_steps,
+        false_alarms_first=early.fp, healthy_first=early.healthy_steps,
+        warned=counts.tp, missed=counts.fn * warnable, lead=counts.lead, instabilities=instabilities, seen=seen,
+        scored=np.bincount(timeline.run[~np.isnan(scores)], minlength=len(timeline)),
+    )  # fmt: skip
+
+
+def _first_records(timeline: Timeline) -> Timeline:
+    """The same with nothing but the first hundred records of each run that has them healthy."""
+    early = np.arange(len(timeline.run)) - timeline.bounds[timeline.run] < FIRST_RECORDS
+    healthy = timeline.zone == HEALTHY
+    records, of_them = (np.bincount(timeline.run[mask], minlength=len(timeline)) for mask in (healthy, healthy & early))
+    kept = np.divide(of_them, records, out=np.zeros(len(timeline)), where=records > 0)
+    zone = np.where(early, timeline.zone, IGNORED).astype(np.int8)
+    return replace(timeline, zone=zone, healthy_steps=np.rint(timeline.healthy_steps * kept).astype(np.int64))
+
+
+def _seen(source: Source, alerts: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    there, seen = np.zeros((2, len(source.timeline)), dtype=np.int64)
+    for run, label in enumerate(source.labels):
+        of_run = alerts[source.timeline.bounds[run] : source.timeline.bounds[run + 1]]
+        for item in label.excursions:
+            there[run] += 1
+            seen[run] += of_run[max(item.rise - TOLERANCE, 0) : item.begin + TOLERANCE + 1].any()
+    return there, seen
+
+
+def row(source: Source, group: Group, detector: str, judged: Judged) -> dict[str, Cell]:
+    """One line of the long table."""
+    chosen = group.runs
+
+    def total(name: str) -> int:
+        return int(getattr(judged, name)[chosen].sum())
+
+    warned, missed, false_alarms = total("warned"), total("missed"), total("false_alarms")
+    failed = warned + missed
+    f1 = 2.0 * warned / (2.0 * warned + missed + false_alarms) if failed else np.nan
+    leads = judged.lead[chosen & (judged.warned > 0)]
+    about: dict[str, Cell] = {
+        "level": group.level,
+        "name": group.name,
+        "detector": detector,
+        "runs": int(chosen.sum()),
+        "records": int(np.diff(source.timeline.bounds)[chosen].sum()),
+        "healthy": total("healthy"),
+        "failures": failed,
+        "instabilities": total("instabilities"),
+    }
+    if not total("scored"):
+        return about | dict.fromkeys(MEASURED, Score.undefined("the logs have nothing that the detector reads"))
+    return about | {
+        "false_alarms": false_alarms,
+        "false_alarms_per_10000": poisson_rate(false_alarms, total("healthy")),
+        "first_per_10000": poisson_rate(total("false_alarms_first"), total("healthy_first")),
+        "recall": share(warned, failed, "no run failed that could have been warned"),
+        "f1": Score(f1) if failed else Score.undefined("no run failed that could have been warned"),
+        "lead": Score(float(leads.mean())) if len(leads) else Score.undefined("no run was warned"),
+        "seen": share(total("seen"), total("instabilities"), "no instability"),
+    }
+
+
+def scores_of_alerts(source: Source, file: Path) -> NDArray[np.float64]:
+    """Scores of a CSV of alerts with columns ``set, run, step``: above :data:`ALERT_THRESHOLD` where it has one.
+
+    Raises :class:`UserError` for other columns, or a run or step of this set that does not exist.
+    """
+    table = pd.read_csv(file, dtype={"set": str, "run": str})
+    if not {"set", "run", "step"} <= {*table.columns}:
+        raise UserError(f"{file} has columns {', '.join(table.columns)}; set, run and step are due")
+    of_set = table[table["set"] == source.name]
+    bounds = source.timeline.bounds
+    numbers = {run.name: index for index, run in enumerate(source.study.runs)}
+    scores = np.zeros(len(source.timeline.step))
+    for name, steps in of_set.groupby("run")["step"]:
+        if name not in numbers:
+            raise UserError(f"{file} names run {name!r}, which the set {source.name} does not have")
+        index = numbers[str(name)]
+        known = source.study.runs[index].observations.step
+        at = np.searchsorted(known, steps.to_numpy())
+        if (at >= len(known)).any() or (known[at] != steps.to_numpy()).any():
+            raise UserError(f"{file} has an alert of run {name!r} at a step that is no record of it")
+        scores[bounds[index] + at] = ALERTED
+    return scores

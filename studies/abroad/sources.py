@@ -1,0 +1,135 @@
+"""Sets of runs that the benchmark scores: strangers', the zoo's, the study's own; each with its clock and its groups.
+
+On the clock of a stranger's run one record is one step, since a record may stand for 1 or 500 of them: an alarm is an
+episode after 50 quiet *records*, leads and false alarms are in records. All other sets count steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.evaluation.ground_truth import Truth
+from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
+from rmetric.evaluation.split import halves
+from rmetric.evaluation.studies import Study, load_study, with_drift
+from rmetric.files import checksum
+from rmetric.records import NO_FAULT, Run
+from studies.abroad.labels import AHEAD, Label, label_of
+from studies.abroad.strangers import read_strangers
+
+WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librispeech_conformer",
+             "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one line of the benchmark."""
+
+    level: str
+    """``source``, ``workload``, ``optimizer``, ``kind``, ``bug`` or ``own``."""
+    name: str
+    runs: NDArray[np.bool_]
+    """Which runs of the set belong to it, shape (runs,)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A set of runs with its truth."""
+
+    name: str
+    study: Study
+    timeline: Timeline
+    groups: Sequence[Group]
+    labels: Sequence[Label] = field(default_factory=tuple)
+    """Of strangers' runs, one a run."""
+
+
+def strangers(folder: Path, name: str) -> Source:
+    """One source of strangers' runs, from the folder or, where it is published, from its data set."""
+    if folder.suffix == ".parquet":
+        study = load_study(folder)
+    else:
+        runs = read_strangers(folder, [name])
+        for run in runs:
+            run.observations = with_drift(run.observations)
+        study = Study(folder, runs, checksums=[checksum(folder / f"{name}.parquet")])
+    labels = [label_of(run) for run in study.runs]
+    groups = [Group("source", name, np.ones(len(study.runs), bool))]
+    if name == "algoperf":
+        groups += _groups("workload", study.runs, lambda run: workload(run.model_type))
+        groups += _groups("optimizer", study.runs, lambda run: str(run.config.get("optimizer", "")))
+    return Source(name, study, stranger_timeline(study.runs, labels), groups, labels)
+
+
+def zoo(place: Path) -> Source:
+    """Runs of the zoo: a line a kind of healthy runs, disturbed ones included, and a line a bug."""
+    study = load_study(place)
+    faulty = np.array([run.fault != NO_FAULT for run in study.runs])
+    kinds = [replace(group, runs=group.runs & ~faulty) for group in _groups("kind", study.runs, lambda r: r.model_type)]
+    bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
+    whole = Group("source", place.stem, np.ones(len(study.runs), bool))
+    return Source(place.stem, study, zoo_timeline(study.runs), [whole, *kinds, *bugs])
+
+
+def own(file: Path) -> Source:
+    """A set of this project's study; of the set that was fitted to, the score half."""
+    study = load_study(file)
+    chosen = halves(study.runs).score if file.stem == "real_runs" else np.ones(len(study.runs), bool)
+    return Source(file.stem, study, Timeline.of(study.runs), [Group("own", file.stem, chosen)])
+
+
+def workload(task: str) -> str:
+    """Workload of AlgoPerf that a task is a variant of.
+
+    >>> workload("imagenet_resnet_large_bn_init_jax")
+    'imagenet_resnet'
+    """
+    return next((name for name in WORKLOADS if task.startswith(name)), task)
+
+
+def _groups(level: str, runs: Iterable[Run], key: Callable[[Run], str]) -> list[Group]:
+    keys = np.array([key(run) for run in runs])
+    return [Group(level, str(name), keys == name) for name in np.unique(keys) if name]
+
+
+def stranger_timeline(runs: Sequence[Run], labels: Sequence[Label]) -> Timeline:
+    """The timeline of strangers' runs on the clock of records."""
+    lengths = [len(run.observations) for run in runs]
+    zones = [label.zones(length) for label, length in zip(labels, lengths, strict=True)]
+    truths = []
+    for label, length in zip(labels, lengths, strict=True):
+        kind, onset = ("clean", None) if label.failure is None else ("failed", max(label.failure - AHEAD, 0))
+        truths.append(Truth(kind, onset, label.failure, max(length - 1, 0)))  # type: ignore[arg-type]
+    return Timeline(
+        truths=tuple(truths),
+        step=np.concatenate([*(np.arange(length) for length in lengths), np.empty(0, np.int64)]),
+        run=np.repeat(np.arange(len(runs)), lengths),
+        bounds=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        zone=np.concatenate([*zones, np.empty(0, np.int8)]),
+        healthy_steps=np.array([int((zone == HEALTHY).sum()) for zone in zones], dtype=np.int64),
+    )
+
+
+def zoo_timeline(runs: Sequence[Run]) -> Timeline:
+    """The timeline of the zoo, in which a disturbed run carries its own records from the disturbance on.
+
+    The strict protocol counts shared healthy steps in one control run of a group; a benign disturbance is in another.
+    """
+    timeline = Timeline.of(runs)
+    zone, healthy = timeline.zone.copy(), timeline.healthy_steps.copy()
+    names = {run.name for run in runs}
+    for index, (run, truth) in enumerate(zip(runs, timeline.truths, strict=True)):
+        if truth.kind != "clean":
+            continue
+        rows = slice(timeline.bounds[index], timeline.bounds[index + 1])
+        disturbance = run.config.get("disturbance") or {}
+        shared = run.config.get("twin") in names
+        begin = int(disturbance.get("step", 0)) if shared else 0
+        zone[rows] = np.where(timeline.step[rows] >= begin, HEALTHY, IGNORED)
+        healthy[index] = max(run.last_step - max(begin, 1) + 1, 0)
+    return replace(timeline, zone=zone, healthy_steps=healthy)

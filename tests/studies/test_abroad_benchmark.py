@@ -1,0 +1,101 @@
+"""The benchmark: clocks, counts, alerts from a file, and the command."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.evaluation.scores import Score
+from rmetric.evaluation.studies import Study
+from rmetric.records import Observations, Run
+from studies.abroad.benchmark import main, wide_table
+from studies.abroad.labels import label_of
+from studies.abroad.scoring import judge, poisson_rate, row, scores_of_alerts
+from studies.abroad.sources import Group, Source, stranger_timeline
+
+RECORDS, CADENCE = 400, 100
+
+
+def source() -> Source:
+    """Two runs, a record every 100 steps: an instability at records 200 to 204; a failure from record 300 on."""
+    noise = 0.05 * np.random.default_rng(0).standard_normal(RECORDS)
+    course = 3.0 + 7.0 * np.exp(-np.arange(RECORDS) / 30.0) + noise
+    unstable, lost = course.copy(), course.copy()
+    unstable[200:205] += 3.0
+    lost[300:] += 5.0
+    runs = [
+        Run(name, {"backend": "stranger"}, Observations(CADENCE * np.arange(RECORDS), {"training_loss": loss}))
+        for name, loss in {"unstable": unstable, "lost": lost}.items()
+    ]
+    labels = [label_of(run) for run in runs]
+    study = Study(Path("somewhere"), runs)
+    groups = [Group("source", "some", np.ones(2, bool))]
+    return Source("some", study, stranger_timeline(runs, labels), groups, labels)
+
+
+def alerts(tmp_path: Path, *at: tuple[str, int]) -> Path:
+    file = tmp_path / "alerts.csv"
+    rows = [("some", run, CADENCE * record) for run, record in at]
+    pd.DataFrame(rows, columns=["set", "run", "step"]).to_csv(file, index=False)
+    return file
+
+
+def test_alarms_are_counted_by_records_and_by_zone(tmp_path: Path) -> None:
+    some = source()
+    file = alerts(
+        tmp_path,
+        ("unstable", 20), ("unstable", 69), ("unstable", 130),  # 69 is one with 20: 48 quiet records between them
+        ("unstable", 201),  # in the instability
+        ("lost", 250), ("lost", 350),  # a warning; one that comes too late
+    )  # fmt: skip
+    judged = judge(some, scores_of_alerts(some, file), 0.5)
+    assert judged.false_alarms.tolist() == [2, 0] and judged.false_alarms_first.tolist() == [1, 0]
+    assert judged.warned.tolist() == [0, 1] and judged.missed.tolist() == [0, 0] and judged.lead[1] == 50
+    assert judged.instabilities.tolist() == [1, 1] and judged.seen.tolist() == [1, 0]
+    line = row(some, some.groups[0], "mine", judged)
+    f1, rate = line["f1"], line["false_alarms_per_10000"]
+    assert isinstance(f1, Score) and f1.value == pytest.approx(2 / 4)
+    assert isinstance(rate, Score) and rate.value == pytest.approx(2e4 / judged.healthy.sum())
+
+
+def test_a_detector_that_can_read_nothing_is_not_said_to_be_quiet() -> None:
+    some = source()
+    line = row(some, some.groups[0], "deaf", judge(some, np.full(2 * RECORDS, np.nan), 1.0))
+    rate = line["false_alarms_per_10000"]
+    assert isinstance(rate, Score) and not rate.defined and "reads" in rate.reason
+
+
+def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not have"):
+        scores_of_alerts(source(), alerts(tmp_path, ("nobody", 3)))
+    file = alerts(tmp_path, ("lost", 3))
+    file.write_text(file.read_text().replace("300", "301"))
+    with pytest.raises(UserError, match="no record"):
+        scores_of_alerts(source(), file)
+
+
+def test_exact_interval_of_a_rate() -> None:
+    rate = poisson_rate(3, 10_000)
+    assert (round(rate.low, 3), rate.value, round(rate.high, 3)) == (0.619, 3.0, 8.767)
+
+
+def test_the_worst_line_names_the_highest_rate_of_a_large_source() -> None:
+    shared = {"level": "source", "detector": "mine", "false_alarms_per_10000": poisson_rate(1, 10_000)}
+    rows = [
+        {**shared, "name": "quiet", "healthy": 10_000},
+        {**shared, "name": "loud", "healthy": 10_000, "false_alarms_per_10000": poisson_rate(9, 10_000)},
+        {**shared, "name": "small", "healthy": 10, "false_alarms_per_10000": poisson_rate(1, 10)},
+    ]
+    worst = wide_table(rows).rows[-1]["mine"]
+    assert isinstance(worst, Score) and worst.value == pytest.approx(9.0)
+
+
+def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RMETRIC_STRANGERS", raising=False)
+    logs = Path(__file__).parents[1] / "data" / "real_runs"
+    call = ["--zoo", str(logs), "--own", "--detectors", "robust_z", "numerics", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(call) == 0
+    table = pd.read_csv(tmp_path / "abroad_all.csv")
+    assert {*table["detector"]} == {"robust_z", "numerics"} and {*table["level"]} >= {"source", "bug"}
