@@ -27,6 +27,7 @@ from studies.abroad.sources import Source
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
 DATA = Path("data")
+ZOO = ("zoo.parquet", "bugs.parquet")
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
 """Healthy steps without which a line is not called the worst."""
@@ -53,7 +54,11 @@ def parser() -> Parser:
     p = Parser("Score detectors on strangers' runs, the zoo of trainings, its bugs, and the study's own sets.")
     p.add_argument("--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE})")
     p.add_argument(
-        "--zoo", type=Path, nargs="*", default=sorted(DATA.glob("zoo*.parquet")), help="data sets or folders of logs"
+        "--zoo",
+        type=Path,
+        nargs="*",
+        default=[DATA / name for name in ZOO if (DATA / name).exists()],
+        help="data sets, folders",
     )
     p.add_argument("--own", type=Path, nargs="*", default=sorted(DATA.glob("real_runs*.parquet")), help="data sets")
     p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="by name")

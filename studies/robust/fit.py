@@ -31,7 +31,8 @@ from rmetric.files import write_atomically
 from rmetric.records import Run
 from rmetric.robust.metric import COMPONENTS, SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
-from studies.abroad.timeline import record_timeline
+from studies.abroad.labels import label_of
+from studies.abroad.sources import stranger_timeline
 
 Floats = NDArray[np.float64]
 Runs = NDArray[np.bool_]
@@ -229,6 +230,10 @@ def fit_half(path: Path, jobs: int | None = None) -> list[Run]:
     return chosen
 
 
+def _timeline_of(strangers: Sequence[Run]) -> Timeline:
+    return stranger_timeline(strangers, [label_of(run) for run in strangers])
+
+
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Fit the robust R-Metric to healthy records: of studies' fit halves (odd repetitions).")
@@ -251,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     theirs = {path.stem: read_runs(path) for path in args.strangers}
     sources = [
         *(Source.of(name, runs, jobs=args.jobs) for name, runs in own.items()),
-        *(Source.of(name, runs, record_timeline(runs), args.jobs) for name, runs in theirs.items()),
+        *(Source.of(name, runs, _timeline_of(runs), args.jobs) for name, runs in theirs.items()),
     ]
     content = settings_of(sources, {name: digest(runs) for name, runs in {**own, **theirs}.items()}, args.budget)
     write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
