@@ -149,4 +149,4 @@ def _worst(rows: Sequence[Row], detector: str) -> Score:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

@@ -24,6 +24,7 @@ What the rules get wrong is named, with the reason, in ``exceptions.csv``; so fa
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -141,7 +142,7 @@ class _Course:
         about = series - series.rolling(COURSE_RECORDS, center=True, min_periods=1).median()
         recent = about.mask(noisy).rolling(NOISE_RECORDS, min_periods=WARM_UP)
         noise = ((recent.quantile(0.9) - recent.quantile(0.1)) / NORMAL_80).shift(COURSE_RECORDS // 2 + 1)
-        noise = np.maximum(noise.ffill().bfill(), LEAST_NOISE * level.abs())
+        noise = noise.ffill().bfill().clip(lower=LEAST_NOISE * level.abs())
         first = float(series.head(3).median())
         return cls(*(part.to_numpy() for part in (smooth - level, noise, (first - level).clip(lower=0.0))))
 
@@ -180,8 +181,8 @@ class _Exception:
 
 @cache
 def _exceptions() -> dict[str, _Exception]:
-    table = pd.read_csv(EXCEPTIONS)
-    return {row.run: _Exception(int(row.from_record), row.verdict) for row in table.itertuples(index=False)}
+    with open(EXCEPTIONS, encoding="utf-8", newline="") as file:
+        return {row["run"]: _Exception(int(row["from_record"]), row["verdict"]) for row in csv.DictReader(file)}
 
 
 def _corrected(found: Sequence[Excursion], named: _Exception, records: int) -> list[Excursion]:

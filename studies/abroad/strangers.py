@@ -70,8 +70,12 @@ def _of_source(root: Path, source: str, index: pd.DataFrame) -> list[Run]:
     steps = records[STEP].to_numpy(dtype=np.int64)
     return [
         Run(_name(entry), _config(entry), _observations(steps[start:end], columns, slice(start, end)))
-        for entry, (start, end) in zip(index.to_dict("records"), spans, strict=True)
+        for entry, (start, end) in zip(_entries(index), spans, strict=True)
     ]
+
+
+def _entries(index: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in entry.items()} for entry in index.to_dict("records")]
 
 
 def _starts(records: pd.DataFrame) -> NDArray[np.int64]:
