@@ -28,6 +28,7 @@ from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strang
 
 DATA = Path("data")
 ZOO = ("zoo.parquet", "bugs.parquet")
+ZOO = (DATA / "zoo.parquet", DATA / "bugs.parquet")
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
 """Healthy steps without which a line is not called the worst."""
