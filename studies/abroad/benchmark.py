@@ -28,7 +28,6 @@ from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strang
 
 DATA = Path("data")
 ZOO = ("zoo.parquet", "bugs.parquet")
-ZOO = (DATA / "zoo.parquet", DATA / "bugs.parquet")
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
 """Healthy steps without which a line is not called the worst."""
@@ -122,6 +121,8 @@ def wide_table(rows: Sequence[Row]) -> Table:
     names = list(dict.fromkeys(str(item["detector"]) for item in rows))
     lines: dict[tuple[Cell, Cell], dict[str, Cell]] = {}
     for item in rows:
+        if item["level"] == "bug":  # its steps before the onset are those of its healthy twin
+            continue
         key = item["level"], item["name"]
         line = lines.setdefault(key, {"level": key[0], "name": key[1], "healthy": item["healthy"]})
         line[str(item["detector"])] = item["false_alarms_per_10000"]
