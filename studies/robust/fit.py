@@ -27,7 +27,7 @@ from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import digest, folds, halves
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
-from rmetric.files import write_atomically
+from rmetric.files import checksum, write_atomically
 from rmetric.records import Run
 from rmetric.robust.metric import COMPONENTS, SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
@@ -230,8 +230,10 @@ def fit_half(path: Path, jobs: int | None = None) -> list[Run]:
     return chosen
 
 
-def _timeline_of(strangers: Sequence[Run]) -> Timeline:
-    return stranger_timeline(strangers, [label_of(run) for run in strangers])
+def strangers(path: Path, jobs: int | None = None) -> Source:
+    """A source of strangers' runs, whose clock is the record."""
+    runs = read_runs(path)
+    return Source.of(path.stem, runs, stranger_timeline(runs, [label_of(run) for run in runs]), jobs)
 
 
 def parser() -> Parser:
@@ -253,12 +255,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not (args.logs or args.strangers):
         raise UserError("there is nothing to fit to; give studies by --from, strangers' runs by --strangers")
     own = {path.stem: fit_half(path, args.jobs) for path in args.logs}
-    theirs = {path.stem: read_runs(path) for path in args.strangers}
-    sources = [
-        *(Source.of(name, runs, jobs=args.jobs) for name, runs in own.items()),
-        *(Source.of(name, runs, _timeline_of(runs), args.jobs) for name, runs in theirs.items()),
-    ]
-    content = settings_of(sources, {name: digest(runs) for name, runs in {**own, **theirs}.items()}, args.budget)
+    sources = [Source.of(name, runs, jobs=args.jobs) for name, runs in own.items()]
+    sources += [strangers(path, args.jobs) for path in args.strangers]
+    checksums = {name: digest(runs) for name, runs in own.items()}
+    checksums |= {path.stem: checksum(path) for path in args.strangers}
+    content = settings_of(sources, checksums, args.budget)
     write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
     print(f"{args.out}: threshold {content['threshold']:.4g}")
     for name, origin in content["provenance"]["sources"].items():
