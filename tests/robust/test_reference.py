@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from scipy.stats import median_abs_deviation
 
-from rmetric.robust.reference import Cusum, RobustReference, RobustTrend, SortedWindow
+from rmetric.robust.reference import (
+    LEVEL_CAP,
+    LEVEL_RECORDS,
+    LastRecords,
+    RobustReference,
+    RobustTrend,
+    SortedWindow,
+    UpperReference,
+)
 
 values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.integers(-3, 3).map(float)), min_size=1, max_size=30)
 
@@ -112,41 +120,31 @@ def test_the_warm_up_is_as_long_as_it_says() -> None:
     assert np.flatnonzero(~np.isnan(scores(2.0 + noise(80))))[0] == 48
 
 
-# -- CUSUM
+# -- the upper scale
 
 
-def cusum(**changes: float) -> Cusum:
-    return Cusum(**{"allowance": 0.5, "cap": 5.0, "ceiling": 60.0, **changes})
+def test_for_a_normal_distribution_the_upper_scale_is_the_usual_one() -> None:
+    one, other = (kind(window=400, warm_up=400, floor=1e-9, clip=5.0) for kind in (RobustReference, UpperReference))
+    for value in np.random.default_rng(5).normal(0.0, 2.0, 401).tolist():
+        one.update(value)
+        other.update(value)
+    assert one.scale <= other.scale < 1.25 * one.scale
 
 
-def test_against_the_closed_form() -> None:
-    z = np.random.default_rng(0).normal(0.0, 1.0, 300)
-    path = np.concatenate([[0.0], np.cumsum(np.minimum(z, 5.0) - 0.5)])
-    expected = path[1:] - np.minimum.accumulate(path)[1:]
-    ours = cusum(ceiling=math.inf)
-    assert [ours.update(value) for value in z.tolist()] == pytest.approx(expected.tolist())
+# -- several records
 
 
-def test_one_outlier_counts_up_to_the_cap() -> None:
-    assert cusum().update(1e9) == 4.5
+@given(st.lists(st.floats(-1e6, 1e6), min_size=LEVEL_RECORDS, max_size=40))
+def test_both_kinds_of_evidence_against_their_definition(values: list[float]) -> None:
+    last = LastRecords()
+    found = [last.update(value) for value in values]
+    assert found[-1][0] == min(values[-2:])
+    capped = np.clip(values[-LEVEL_RECORDS:], -LEVEL_CAP, LEVEL_CAP)
+    assert found[-1][1] == pytest.approx(capped.mean(), abs=1e-12)
 
 
-def test_infinity_fills_it_and_nan_leaves_it() -> None:
-    ours = cusum()
-    assert ours.update(math.inf) == 60.0
-    assert ours.update(math.nan) == 60.0
-    assert ours.update(-math.inf) == 0.0
-
-
-def test_the_evidence_fades_from_the_ceiling() -> None:
-    ours = cusum()
-    for _ in range(1000):
-        ours.update(5.0)
-    assert [ours.update(0.0) for _ in range(120)][-1] == 0.0
-
-
-def test_a_planned_change_leaves_it_unless_it_is_infinite() -> None:
-    ours = cusum()
-    ours.update(2.0)
-    assert ours.update(2.0, planned=True) == 1.5
-    assert ours.update(math.inf, planned=True) == 60.0
+def test_a_record_that_was_not_judged_is_left_out() -> None:
+    last = LastRecords()
+    last.update(4.0)
+    assert np.isnan(last.update(math.nan)).all()
+    assert last.update(3.0)[0] == 3.0

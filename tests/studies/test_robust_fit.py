@@ -5,29 +5,19 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
-from rmetric.evaluation.split import folds, halves
+from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
 from rmetric.robust.metric import RobustRMetric, RobustSettings
-from rmetric.signals import Weights
-from studies.robust.fit import (
-    cross_fitted,
-    evidence,
-    fit,
-    fit_study,
-    fit_tail,
-    fit_tails,
-    main,
-    statistics_of,
-    weigh,
-    weight_grid,
-)
-from tests.helpers import bits
+from rmetric.robust.surprise import Tail
+from studies.robust.fit import Fit, Source, cross_fitted, fit, fit_tail, fit_tails, main, r_of, settings_of, worst
 from tests.robust.runs import ONSET, disturbed, healthy
 
 
@@ -83,93 +73,102 @@ def test_only_healthy_steps_make_a_tail() -> None:
     assert fit_tail(Timeline.of([failing]), values).bars[-1] == 1.0
 
 
-def test_the_fit_finds_the_fault_within_the_budget() -> None:
-    made = study()
-    chosen = halves(made.runs).fit
-    timeline, _ = Timeline.of(made.runs).only(chosen)
-    fitted = fit(timeline, statistics_of(made, chosen, jobs=1), np.arange(4))
-    assert fitted.f1 == 1.0
-    assert max(fitted.weights) == 1.0
+def controls(*numbers: int) -> Source:
+    """Healthy runs of these seeds."""
+    return Source.of("controls", [run(number, healthy(seed=number)) for number in numbers], jobs=1)
 
 
-def test_a_fold_is_judged_by_the_others() -> None:
-    controls = [run(number, healthy(seed=number)) for number in (1, 3, 5)]
-    timeline = Timeline.of(controls)
-    statistics = statistics_of(Study(Path("controls"), controls, checksums=["1", "2", "3"]), np.ones(3, bool), jobs=1)
-    found = cross_fitted(timeline, statistics, np.array([0, 1, 1]))
-    others, rows = timeline.only(np.array([False, True, True]))
-    one, _ = timeline.only(np.array([True, False, False]))
-    assert np.array_equal(found[:, ~rows], evidence(fit_tails(others, statistics[rows]), one, statistics[~rows]))
+def r_of_source(fitted: Fit, source: Source) -> np.ndarray:
+    return r_of(fitted.tails, source.statistics)
+
+
+def test_the_fit_keeps_the_budget_in_each_source_and_finds_the_fault() -> None:
+    ours, theirs = Source.of("ours", study().runs, jobs=1), controls(11, 13, 15, 17)
+    fitted = fit([ours, theirs])
+    for source in (ours, theirs):
+        counts = source.timeline.count("strict", cross_fitted(source, [ours, theirs]), fitted.threshold)
+        assert counts.fp.sum() <= 1e-4 * counts.healthy_steps.sum()
+    assert ours.timeline.count("strict", r_of_source(fitted, ours), fitted.threshold).tp.sum() == 4
+
+
+def test_nothing_but_healthy_records_is_looked_at() -> None:
+    runs = study().runs
+    spoiled = [
+        replace(item, observations=disturbed({"training_loss": (slice(ONSET, None), 50.0)}, seed=item.config["seed"]))
+        if item.fault != "NONE"
+        else item
+        for item in runs
+    ]
+    one, other = (fit([Source.of("study", chosen, jobs=1)]) for chosen in (runs, spoiled))
+    assert one == other
+
+
+def test_a_fold_is_judged_by_the_others_and_by_the_other_sources() -> None:
+    ours, theirs = controls(1, 3, 5, 7), controls(9, 11)
+    found = cross_fitted(ours, [ours, theirs])
+    alone = ours.folds == ours.folds[0]
+    tails = fit_tails([theirs, ours.only(~alone)])
+    rows = alone[ours.timeline.run]
+    assert np.array_equal(found[rows], r_of(tails, ours.statistics[rows]))
 
 
 def test_a_fold_that_is_louder_than_all_others_stands_out() -> None:
-    loud = disturbed({"grad_norm": ([200, 350], 30.0)}, seed=1)  # type: ignore[dict-item]
-    runs = [run(1, loud), *(run(number, healthy(seed=number)) for number in (3, 5, 7))]
-    timeline = Timeline.of(runs)
-    statistics = statistics_of(Study(Path("loud"), runs, checksums=list("1357")), np.ones(4, bool), jobs=1)
-    crossed = cross_fitted(timeline, statistics, folds(runs, 4))
-    assert crossed.max() > evidence(fit_tails(timeline, statistics), timeline, statistics).max() + 1.0
+    loud = disturbed({"grad_norm": ([200, 201, 350, 351], 30.0)}, seed=1)  # type: ignore[dict-item]
+    source = Source.of("loud", [run(1, loud), *(run(number, healthy(seed=number)) for number in (3, 5, 7))], jobs=1)
+    crossed = cross_fitted(source, [source])
+    assert crossed.max() > r_of(fit_tails([source]), source.statistics).max() + 1.0
+
+
+@given(st.floats(-1.0, 40.0))
+def test_the_worst_source_decides(statistic: float) -> None:
+    tails = [Tail((0.0, 2.0, 8.0), (0.0, 1.0, 2.0)), Tail((1.0, 3.0), (0.0, 2.0)), Tail((), ())]
+    expected = min(tail.surprise(statistic) for tail in tails[:2])
+    # Exact at the knots of both; between them it is drawn straight.
+    assert worst(tails).surprise(statistic) == pytest.approx(expected, abs=0.35)
+    for bar in (0.0, 1.0, 2.0, 3.0, 8.0):
+        assert worst(tails).surprise(bar) == pytest.approx(min(tail.surprise(bar) for tail in tails[:2]))
 
 
 def test_r_of_the_fit_is_r_of_the_metric() -> None:
     made = study()
-    content = fit_study(made, jobs=1)
-    settings = RobustSettings.of(json.dumps(content))
-    everything = np.ones(len(made.runs), bool)
-    statistics = statistics_of(made, everything, jobs=1)
-    ours = weigh(settings.weights, evidence(settings.tails, Timeline.of(made.runs), statistics))[:1000]
-    theirs = [value.r for item in made.runs[:2] for value in RobustRMetric(settings).extend(item.observations)]
-    assert ours == pytest.approx(theirs, rel=1e-12)
-
-
-def test_the_score_half_is_never_looked_at() -> None:
-    made = study()
-    score = halves(made.runs).score
-    spoiled = [
-        replace(item, observations=healthy(seed=7), events=[]) if scored else item
-        for item, scored in zip(made.runs, score.tolist(), strict=True)
-    ]
-    again = Study(made.folder, spoiled, checksums=made.checksums)
-    assert fit_study(made, jobs=1) == fit_study(again, jobs=1)
+    source = Source.of("study", made.runs, jobs=1)
+    settings = RobustSettings.of(json.dumps(settings_of([source], {"study": ""}, 1e-4)))
+    theirs = [value.r for item in made.runs for value in RobustRMetric(settings).extend(item.observations)]
+    assert r_of(settings.tails, source.statistics) == pytest.approx(theirs, rel=1e-12)
 
 
 def test_a_smaller_budget_gives_no_lower_threshold() -> None:
+    source = controls(1, 3, 5, 7)
+    high, low = (fit([source], budget).threshold for budget in (1e-2, 1e-4))
+    assert high <= low
+
+
+def test_without_a_judged_record_there_is_nothing_to_fit() -> None:
+    silent = Observations(np.arange(1, 501), {"validation_loss": np.ones(500)})
+    with pytest.raises(UserError, match="no record was healthy and judged"):
+        fit([Source.of("silent", [run(1, silent, failure=ONSET + 20)], jobs=1).only(np.array([False]))])
+
+
+def test_the_score_half_is_never_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = study()
-    chosen = halves(made.runs).fit
-    timeline, _ = Timeline.of(made.runs).only(chosen)
-    statistics = statistics_of(made, chosen, jobs=1)
-    r = [fit(timeline, statistics, np.arange(4), budget).threshold for budget in (1e-2, 1e-4)]
-    assert r[0] <= r[1]
-
-
-def test_weights_are_relative() -> None:
-    grid = weight_grid()
-    assert len(set(grid)) == len(grid)
-    assert {max(weights) for weights in grid} == {1.0}
-    assert Weights(1.0, 1.0, 1.0) in grid
-
-
-def test_without_a_failed_run_there_is_nothing_to_fit() -> None:
-    quiet = Study(Path("quiet"), [run(1, healthy())], checksums=["1"])
-    with pytest.raises(UserError, match="no run of the fit half failed"):
-        fit_study(quiet, jobs=1)
-
-
-def test_without_a_fit_half_either() -> None:
-    even = Study(Path("even"), [run(2, healthy())], checksums=["1"])
-    with pytest.raises(UserError, match="no run in the fit half"):
-        fit_study(even, jobs=1)
-
-
-def test_the_command_writes_the_same_bytes_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("studies.robust.fit.load_study", lambda folder, jobs: study())
-    for name in ("one.json", "two.json"):
-        main(["--from", "anywhere", "--out", str(tmp_path / name), "--jobs", "1"])
+    score = halves(made.runs).score.tolist()
+    spoiled = [
+        replace(item, observations=healthy(seed=7), events=[]) if scored else item
+        for item, scored in zip(made.runs, score, strict=True)
+    ]
+    for name, runs in (("one", made.runs), ("two", spoiled)):
+        again = Study(made.folder, runs, checksums=made.checksums)
+        monkeypatch.setattr("studies.robust.fit.load_study", lambda folder, jobs, again=again: again)
+        main(["--from", "anywhere", "--out", str(tmp_path / f"{name}.json"), "--jobs", "1"])
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
-    assert "4 runs (2 failed" in capsys.readouterr().out
-    settings = RobustSettings.read(tmp_path / "one.json")
-    assert bits(settings.weights) == bits(settings.weights)
-    assert settings.budget_per_step == 1e-4
+    assert RobustSettings.read(tmp_path / "one.json").budget_per_step == 1e-4
+
+
+def test_without_a_fit_half_there_is_nothing_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    even = Study(Path("even"), [run(2, healthy())], checksums=["1"])
+    monkeypatch.setattr("studies.robust.fit.load_study", lambda folder, jobs: even)
+    assert main(["--from", "even"]) == 2
+    assert main([]) == 2
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 0}', "[]", '{"version": 2, "weights": 3}'])
@@ -183,8 +182,8 @@ def test_a_file_that_holds_no_settings_is_refused_in_one_line(tmp_path: Path, te
 def test_the_shipped_settings_say_where_they_come_from() -> None:
     text = (Path(__file__).parents[2] / "rmetric" / "robust" / "settings.json").read_text()
     origin = json.loads(text)["provenance"]
-    assert origin["half"] == "fit"
-    assert origin["healthy_steps"] > 10_000
-    assert origin["failed"] > 0
-    assert len(origin["data_sha256"]) == 64
+    assert [*origin["sources"]] == ["real_runs", "algoperf", "nanogpt"]
+    for source in origin["sources"].values():
+        assert source["healthy_steps"] > 50_000
+        assert len(source["data_sha256"]) == 64
     assert RobustSettings.of(text) == RobustSettings.shipped()
