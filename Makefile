@@ -4,6 +4,7 @@
 # make mechanism    attention, routers and updates under faults     make test        all tests
 # make corruption   flipped bits, and their repair                  make bench       what it costs, as JSON
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
+# make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
 # make zoo          forty kinds of training, healthy and with the bugs that people make (40 minutes on two cores)
 PYTHON ?= python3
 VENV   := .venv
@@ -15,7 +16,7 @@ CODE   := $(shell find rmetric studies -name "*.py")
 .PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-fast check bench clean FORCE
 
 help:
-	@sed -n '1,7s/^# //p' Makefile
+	@sed -n '1,8s/^# //p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
