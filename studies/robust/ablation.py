@@ -21,7 +21,7 @@ from rmetric.evaluation.protocols import WARNING, Counts
 from rmetric.evaluation.scores import f1, totals
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
-from rmetric.reporting.table import Column, Table, to_screen
+from rmetric.reporting.table import Cell, Column, Table, to_screen
 from rmetric.robust.metric import STATISTICS
 from studies.robust.fit import Fit, Source, fit, r_of, strangers
 
@@ -45,7 +45,7 @@ class Scored:
     """Strangers' sources, zoo and bugs, by name."""
 
 
-def rows(sources: Sequence[Source], scored: Scored) -> Iterator[dict[str, object]]:
+def rows(sources: Sequence[Source], scored: Scored) -> Iterator[dict[str, Cell]]:
     """One row with nothing left out, one without each statistic, one without each source."""
     yield _row("nothing", fit(sources), scored)
     for index, name in enumerate(STATISTICS):
@@ -67,9 +67,9 @@ def _all_without(scored: Scored, index: int) -> Scored:
     return Scored(_without(scored.home, index), abroad)
 
 
-def _row(left_out: str, fitted: Fit, scored: Scored) -> dict[str, object]:
+def _row(left_out: str, fitted: Fit, scored: Scored) -> dict[str, Cell]:
     at_home = totals(_counts(fitted, scored.home))
-    row: dict[str, object] = {"left_out": left_out, "threshold": fitted.threshold, "f1": float(f1(at_home))}
+    row: dict[str, Cell] = {"left_out": left_out, "threshold": fitted.threshold, "f1": float(f1(at_home))}
     for name, source in scored.abroad.items():
         counts = _counts(fitted, source)
         if name == "bugs":
