@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.ground_truth import Truth
-from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
+from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study, load_study, with_drift
 from rmetric.files import checksum
@@ -73,7 +73,7 @@ def zoo(place: Path) -> Source:
     kinds = [replace(group, runs=group.runs & ~faulty) for group in _groups("kind", study.runs, lambda r: r.model_type)]
     bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
     whole = Group("source", place.stem, np.ones(len(study.runs), bool))
-    return Source(place.stem, study, zoo_timeline(study.runs), [whole, *kinds, *bugs])
+    return Source(place.stem, study, Timeline.of(study.runs), [whole, *kinds, *bugs])
 
 
 def own(file: Path) -> Source:
@@ -113,23 +113,3 @@ def stranger_timeline(runs: Sequence[Run], labels: Sequence[Label]) -> Timeline:
         zone=np.concatenate([*zones, np.empty(0, np.int8)]),
         healthy_steps=np.array([int((zone == HEALTHY).sum()) for zone in zones], dtype=np.int64),
     )
-
-
-def zoo_timeline(runs: Sequence[Run]) -> Timeline:
-    """The timeline of the zoo, in which a disturbed run carries its own records from the disturbance on.
-
-    The strict protocol counts shared healthy steps in one control run of a group; a benign disturbance is in another.
-    """
-    timeline = Timeline.of(runs)
-    zone, healthy = timeline.zone.copy(), timeline.healthy_steps.copy()
-    names = {run.name for run in runs}
-    for index, (run, truth) in enumerate(zip(runs, timeline.truths, strict=True)):
-        if truth.kind != "clean":
-            continue
-        rows = slice(timeline.bounds[index], timeline.bounds[index + 1])
-        disturbance = run.config.get("disturbance") or {}
-        shared = run.config.get("twin") in names
-        begin = int(disturbance.get("step", 0)) if shared else 0
-        zone[rows] = np.where(timeline.step[rows] >= begin, HEALTHY, IGNORED)
-        healthy[index] = max(run.last_step - max(begin, 1) + 1, 0)
-    return replace(timeline, zone=zone, healthy_steps=healthy)
