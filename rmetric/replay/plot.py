@@ -52,10 +52,12 @@ NOT_FINITE: dict[str, Any] = {
     "linestyle": "none",
 }
 SIGNAL_COLORS = {"lambda": GREEN, "sigma_sq": ORANGE, "delta_l": PURPLE}
+ROBUST = "first alert, robust R-Metric"
 MARKS = {
     "fault": {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.1},
     "failure": {"color": VERMILION, "linestyle": "-", "linewidth": 1.6},
     "first alert": {"color": BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
+    ROBUST: {"color": PURPLE, "linestyle": (0, (3, 1, 1, 1)), "linewidth": 1.6},
 }
 OUTCOMES = {
     "clean": "did not fail",
@@ -196,6 +198,7 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
 def _marks(axes: Any, replay: Replay) -> list[Line2D]:
     handles = {}
     steps = {"failure": replay.failure_step, "fault": replay.onset, "first alert": replay.first_alert}
+    steps[ROBUST] = replay.alerts.get("r_metric_robust")
     for what, step in steps.items():  # broken lines over the solid one, so that equal steps show both
         if step is None:
             continue
@@ -203,7 +206,7 @@ def _marks(axes: Any, replay: Replay) -> list[Line2D]:
         for ax in axes:
             ax.axvline(step, zorder=1.5, **style)
         handles[what] = Line2D([], [], label=f"{what}, step {step:,}", **style)
-    return [handles[what] for what in ("fault", "first alert", "failure") if what in handles]
+    return [handles[what] for what in ("fault", ROBUST, "first alert", "failure") if what in handles]
 
 
 def _curve(ax: Axes, curve: Series, **style: Any) -> list[Line2D]:
