@@ -6,7 +6,7 @@ rule                                  the threshold                             
 :func:`threshold_for_budget`          of highest recall within the false-alarm budget          recall at the budget
 :func:`threshold_within_budget`       of highest F1 within the budget                          all detectors, fitted
 :func:`threshold_for_f1`              of highest F1                                            weights of the R-Metric
-:func:`lowest_within_budget`          lowest that keeps the budget; looks at no fault          mechanism detectors
+:func:`lowest_within_budget`          lowest that keeps the budget; looks at no fault          robust, mechanism
 ====================================  =======================================================  ====================
 
 A detector that was fitted to the very runs keeps its own threshold (:func:`keeps_its_threshold`).

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from rmetric.detectors import make_detector
-from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
 from tests.robust.runs import ONSET, disturbed, healthy
@@ -43,10 +39,3 @@ def made_study(backend: str = "torch", first_seed: int = 1) -> Study:
                 config = {"backend": backend, "model_type": model, "repetition": repetition}
                 runs.append(made_run(seed, fault, observations, **config))
     return Study(Path(backend), runs, checksums=[run.name for run in runs])
-
-
-def evaluated(study: Study) -> Evaluator:
-    """With a detector that is known by name alone: its scores are not asked for."""
-    records = sum(len(run.observations) for run in study.runs)
-    detectors = {CALIBRATED: make_detector(CALIBRATED)}
-    return Evaluator(study, detectors, {}, np.full((3, records), np.nan), draws=50, jobs=1)
