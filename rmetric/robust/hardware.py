@@ -108,10 +108,10 @@ class Slowdown:
         Values that make the usual step time, and that must be there before the first score.
 
     >>> slowdown = Slowdown(window=20, warm_up=10)
-    >>> for _ in range(15):
+    >>> for _ in range(20):
     ...     _ = slowdown.update(math.log(0.02))
-    >>> [round(slowdown.update(math.log(0.06)), 1) for _ in range(4)]
-    [0.0, 0.0, 1.1, 1.1]
+    >>> [round(slowdown.update(math.log(0.06)), 1) for _ in range(6)]
+    [0.0, 0.0, 0.0, 0.0, 1.1, 1.1]
     """
 
     def __init__(self, *, window: int, warm_up: int) -> None:

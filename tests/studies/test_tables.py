@@ -92,7 +92,7 @@ def test_a_table_without_rows_is_still_a_table(name):
 
 
 def test_all_tables_are_built_in_a_stable_order(tables):
-    assert CATALOGUE.numbers == [*(str(number) for number in range(1, 19)), "headline"]
+    assert CATALOGUE.numbers == [*(str(number) for number in range(1, 19) if number != 16), "headline"]
     assert (list(tables)[:1], list(tables)[-2:]) == (["table_1_approaches"], ["headline", "headline_full"])
     order = ["r_metric", "loss_spike", "grad_norm", "validation_slope"]
     for name in ("table_1_approaches", "table_3_detectors", "table_3b_strict", "table_3c_budget"):
