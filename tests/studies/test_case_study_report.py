@@ -16,6 +16,7 @@ from matplotlib.text import Text
 from rmetric.detectors import DETECTORS
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score
+from rmetric.faults import FAULTS
 from rmetric.measurements import MEASUREMENTS
 from rmetric.reporting.table import to_csv, to_markdown, to_screen
 from studies.case_study import dashboard
@@ -389,4 +390,4 @@ def test_progress_begins_with_the_first_step() -> None:
 def test_every_fault_is_listed_with_its_parameters() -> None:
     listed = fault_list()
     assert "factor=15.0" in listed
-    assert len(listed.splitlines()) == 24
+    assert len(listed.splitlines()) == 2 * len(FAULTS)
