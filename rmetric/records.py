@@ -73,6 +73,12 @@ class Observations:
                     of_record[index][name] = float(column[index])
         return of_record
 
+    def rows(self, rows: slice) -> Observations:
+        """Some of the records."""
+        assert self.evaluated is not None
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Observations(self.step[rows], columns, self.evaluated[rows])
+
     def __add__(self, later: Observations) -> Observations:
         """These observations followed by ``later``."""
         assert self.evaluated is not None and later.evaluated is not None

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tqdm import tqdm
 
@@ -23,6 +23,9 @@ from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import TERMINAL_EVENTS
 from rmetric.versions import content_checksums
+
+if TYPE_CHECKING:
+    from rmetric.twins.recording import RecordedRun
 
 MANIFEST = "manifest.json"
 Entries = dict[str, dict[str, Any] | None]
@@ -80,6 +83,12 @@ class Finished:
 def finished_log(name: str, content: bytes, records: int, outcome: str, failure_step: int | None) -> Finished:
     """Entry of a log with this content."""
     return Finished(name, hashlib.sha256(content).hexdigest(), len(content), records, outcome, failure_step)
+
+
+def finished_recording(recorded: RecordedRun) -> Finished:
+    """Entry of a live run whose log is whole."""
+    content, outcome = recorded.log.read_bytes(), recorded.judgement.outcome
+    return finished_log(recorded.name, content, records_in(content), outcome.kind, outcome.failure_step)
 
 
 @dataclass(frozen=True)

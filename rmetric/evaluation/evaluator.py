@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmetric.detectors import DETECTORS, Detector, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
-from rmetric.evaluation.protocols import PROTOCOLS, WARNING, Counts, Protocol, Starts, Timeline
+from rmetric.evaluation.protocols import PROTOCOLS, Counts, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, difference, resample, score, summarise
 from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.split import Halves, halves
@@ -238,7 +238,7 @@ class Evaluator:
     @cached_property
     def warnable(self) -> int:
         """Failed runs with a record in [onset, failure): nobody could warn the others (strict)."""
-        return len(np.unique(self.timeline.run[self.timeline.zone == WARNING]))
+        return int(self.timeline.warnable.sum())
 
     def budgeted(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
         """The detector at its threshold of highest recall within a false-alarm budget on the fit half (strict)."""

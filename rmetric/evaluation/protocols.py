@@ -164,6 +164,11 @@ class Timeline:
         """Shape (runs,)."""
         return np.array([truth.kind == "failed" for truth in self.truths], dtype=bool)
 
+    @cached_property
+    def warnable(self) -> NDArray[np.bool_]:
+        """True for failed runs with a record in [onset, failure): nobody could warn the others. Shape (runs,)."""
+        return np.isin(np.arange(len(self)), self.run[self.zone == WARNING])
+
     def counted(self, protocol: Protocol) -> NDArray[np.bool_]:
         """True for the runs that enter the scores, shape (runs,).
 

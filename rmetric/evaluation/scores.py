@@ -76,6 +76,18 @@ def poisson_upper(events: float, level: float = LEVEL) -> float:
     return float(chi2.ppf(level, 2.0 * (events + 1.0)) / 2.0)
 
 
+def poisson_interval(events: float, level: float = LEVEL) -> tuple[float, float]:
+    """Exact two-sided interval of a Poisson mean of which ``events`` were seen.
+
+    **Source:** Garwood 1936.
+
+    >>> [round(end, 3) for end in poisson_interval(0)]
+    [0.0, 3.689]
+    """
+    tail = (1.0 - level) / 2.0
+    return float(chi2.ppf(tail, 2.0 * events) / 2.0) if events else 0.0, poisson_upper(events, 1.0 - tail)
+
+
 Values = NDArray[np.float64]
 
 
@@ -238,7 +250,7 @@ def _exact_f1(sums: Totals) -> tuple[float, float]:
 
 def _exact_false_alarms(sums: Totals) -> tuple[float, float]:
     """Only ever needed where no false alarm was seen."""
-    return 0.0, 1000.0 * poisson_upper(0.0, level=1.0 - (1.0 - LEVEL) / 2.0) / float(sums.healthy_steps)
+    return 0.0, 1000.0 * poisson_interval(0.0)[1] / float(sums.healthy_steps)
 
 
 @dataclass(frozen=True)

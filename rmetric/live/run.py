@@ -253,8 +253,8 @@ class LiveRun(ABC):
         return {
             "step": self.step,
             "active_workers": list(self.active_workers),
-            "model": _copied(self.model.state_dict()),
-            "optimizer": _copied(self.optimizer.state_dict()),
+            "model": copied(self.model.state_dict()),
+            "optimizer": copied(self.optimizer.state_dict()),
             "scaler": self.scaler.state_dict(),
             "random": torch.get_rng_state(),
             "random_of_device": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
@@ -266,7 +266,7 @@ class LiveRun(ABC):
         self.learning_rate_factor, self.schedule_ahead_steps, self.observer = 1.0, 0, NoObserver()
         self.active_workers = list(state["active_workers"])
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(_copied(state["optimizer"]))
+        self.optimizer.load_state_dict(copied(state["optimizer"]))
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["random"])
@@ -309,12 +309,12 @@ class LanguageModelRun(LiveRun):
         return Batch(ids, ids)
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """A deep copy with its tensors on the CPU."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
+        return {key: copied(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_copied(item) for item in value)
+        return type(value)(copied(item) for item in value)
     return value

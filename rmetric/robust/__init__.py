@@ -1,4 +1,4 @@
-"""The robust R-Metric: references that outliers cannot move, drifts that add up, evidence in one unit."""
+"""The robust R-Metric: references that outliers cannot move, evidence of several records, in one unit."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Context of a record that all components share: where the loss should be by now, and whether records are others."""
+"""What the components of a record share: where the loss should be by now, and whether records are others."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from statistics import median
-from typing import NamedTuple
 
-from rmetric.measurements import Observation
 from rmetric.robust.reference import CLIP, UpperReference
 
 LARGEST_LOSS = 1e6
@@ -163,24 +161,3 @@ class _Sums:
         variance = self.xx / self.count - x * x
         slope = (self.xy / self.count - x * y) / variance if variance > 0.0 else 0.0
         return y + min(0.0, slope) * (place - self.origin - x)
-
-
-class RecordContext(NamedTuple):
-    """Context of one record; NaN where the loss cannot be judged."""
-
-    loss_z: float
-    """Robust z of the training loss against its own course."""
-    loss_excess: float
-    """Excess over that course, in units of the loss."""
-
-
-class RunContext:
-    """Contexts of the records of a run, one after the other."""
-
-    def __init__(self, window: int, warm_up: int) -> None:
-        self._curve = LearningCurve(window=window, warm_up=warm_up)
-
-    def update(self, observation: Observation) -> RecordContext:
-        """The context of the next record."""
-        z = self._curve.update(observation.step, bounded(observation["training_loss"]))
-        return RecordContext(z, self._curve.excess)

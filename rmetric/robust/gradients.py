@@ -7,7 +7,6 @@ from collections import deque
 from statistics import median
 
 from rmetric.measurements import Observation
-from rmetric.robust.context import RecordContext
 from rmetric.robust.reference import CLIP, LastRecords, RobustReference, RobustTrend, logarithm
 
 GRADIENT_FLOOR = 0.2
@@ -123,8 +122,8 @@ class GradientEvidence:
         self._update = Update(window, warm_up)
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
 
-    def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
-        """The statistics of the next record."""
+    def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
+        """The statistics of the next record, whose loss lies so far above its course, in nats."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
         twice, level = self._recent.update(self._norm.update(logarithm(norm)))
@@ -133,7 +132,7 @@ class GradientEvidence:
         jump = self._update.update(update, observation["learning_rate"])
         if self._zero_updates.update(update):
             jump = math.inf
-        unexplained = _unexplained(context.loss_excess, self._norm.excess)
+        unexplained = _unexplained(loss_excess, self._norm.excess)
         return math.inf if broken > 0.0 else broken, twice, level, unexplained, jump
 
 

@@ -7,7 +7,6 @@ from collections import deque
 from statistics import median
 
 from rmetric.measurements import Observation
-from rmetric.robust.context import RecordContext
 from rmetric.robust.reference import SortedWindow, logarithm
 
 STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
@@ -97,7 +96,7 @@ def _risen(value: float, weight: float, steps: int) -> float:
 class Slowdown:
     r"""Logarithm of the present step time over the usual one: a factor, whatever the scatter of the steps before.
 
-    .. math:: \tilde{x}_{t-4 \dots t} - \tilde{x}_{\text{the window before}}, \qquad x = \ln(\text{seconds a step})
+    .. math:: \tilde{x}_{t-8 \dots t} - \tilde{x}_{\text{the window before}}, \qquad x = \ln(\text{seconds a step})
 
     A z-score would not do here. Where steps take the same time to within a per cent, every change is many scales; where
     a machine is shared none is. What matters is the factor.
@@ -147,7 +146,7 @@ class HardwareEvidence:
         self._rate = math.nan
         self._counted = False
 
-    def update(self, observation: Observation, _context: RecordContext) -> tuple[float, ...]:
+    def update(self, observation: Observation) -> tuple[float, ...]:
         """The statistics of the next record."""
         steps = 1 if self._step is None else observation.step - self._step
         self._step = observation.step

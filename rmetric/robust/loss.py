@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rmetric.measurements import Observation
-from rmetric.robust.context import RecordContext
 from rmetric.robust.reference import LastRecords
 
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
@@ -45,13 +44,13 @@ class LossEvidence:
     statistics = ("training_loss.twice", "training_loss.level", "uniform_gap.jump")
     reads = ("training_loss", "uniform_gap")
 
-    def __init__(self, _window: int, _warm_up: int) -> None:
+    def __init__(self) -> None:
         self._recent = LastRecords()
         self._uniform = UniformAnswer()
 
-    def update(self, observation: Observation, context: RecordContext) -> tuple[float, ...]:
-        """The statistics of the next record."""
-        twice, level = self._recent.update(context.loss_z)
+    def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:
+        """The statistics of the next record, whose loss lies so many scales above its course."""
+        twice, level = self._recent.update(loss_z)
         gap = observation["uniform_gap"]
         uniform = self._uniform.update(gap) or math.isinf(gap)
         return twice, level, math.inf if uniform else 0.0 if gap == gap else math.nan

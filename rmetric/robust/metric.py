@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.context import Cadence, RunContext
+from rmetric.robust.context import Cadence, LearningCurve, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
@@ -104,19 +104,19 @@ class Statistics:
 
     def _start(self) -> None:
         """Begin with no past, but for the hardware: its events do not depend on what a record stands for."""
-        self._context = RunContext(self._window, self._warm_up)
+        self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
         self._gradients = GradientEvidence(self._window, self._warm_up)
-        self._loss = LossEvidence(self._window, self._warm_up)
+        self._loss = LossEvidence()
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""
         if self._cadence.changes(observation.step):
             self._start()
-        context = self._context.update(observation)
+        loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
         return (
-            self._hardware.update(observation, context),
-            self._gradients.update(observation, context),
-            self._loss.update(observation, context),
+            self._hardware.update(observation),
+            self._gradients.update(observation, self._curve.excess),
+            self._loss.update(observation, loss_z),
         )
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 from rmetric.records import Observations
 
 SHIPPED = Path(__file__).with_name("states.json")
-"""Scores of healthy runs, as ``python -m studies.robust.states fit`` writes them."""
+"""Scores of healthy runs, as ``python -m studies.states.fit`` writes them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ class History:
             columns["validation_loss"] = np.where(observations.evaluated, columns["validation_loss"], np.nan)
         self._append(0, Observations(observations.step, columns, observations.evaluated))
         while len(self._parts[-1]) > self._most:
-            self._append(len(self._parts), _rows(self._parts[-1], slice(0, 0)))
+            self._append(len(self._parts), self._parts[-1].rows(slice(0, 0)))
             self._settle()
 
     def _append(self, level: int, records: Observations) -> None:
@@ -54,8 +54,8 @@ class History:
             part = self._parts[level]
             even = len(part) - len(part) % 2
             if even:
-                self._parts[level] = _rows(part, slice(even, None))
-                self._parts[level + 1] = self._parts[level + 1] + _halved(_rows(part, slice(0, even)))
+                self._parts[level] = part.rows(slice(even, None))
+                self._parts[level + 1] = self._parts[level + 1] + _halved(part.rows(slice(0, even)))
 
     @property
     def observations(self) -> Observations:
@@ -66,12 +66,6 @@ class History:
         for part in reversed(self._parts[:-1]):
             whole = whole + part
         return whole
-
-
-def _rows(observations: Observations, rows: slice) -> Observations:
-    assert observations.evaluated is not None
-    columns = {name: column[rows] for name, column in observations.columns.items()}
-    return Observations(observations.step[rows], columns, observations.evaluated[rows])
 
 
 def _halved(observations: Observations) -> Observations:

@@ -23,7 +23,7 @@ from rmetric.evaluation.scoring import score_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies.abroad import sources
 from studies.abroad.scoring import ALERT_THRESHOLD, Judged, judge, row, scores_of_alerts
-from studies.abroad.sources import Source
+from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
 DATA = Path("data")
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
 
 
-def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -> Iterator[Source]:
+def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -> Iterator[RunSet]:
     """The sources that are there; what is left out is said on standard error, with the reason."""
     for name in SOURCES:
         published = DATA / f"{name}.parquet"
@@ -105,7 +105,7 @@ def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -
     yield from map(sources.own, own)
 
 
-def rows_of(source: Source, judged: Mapping[str, Judged]) -> list[Row]:
+def rows_of(source: RunSet, judged: Mapping[str, Judged]) -> list[Row]:
     """Lines of all groups of a source and all detectors."""
     return [row(source, group, name, found) for group in source.groups for name, found in judged.items()]
 

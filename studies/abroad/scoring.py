@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from rmetric.errors import UserError
-from rmetric.evaluation.protocols import HEALTHY, IGNORED, WARNING, Timeline
-from rmetric.evaluation.scores import LEVEL, Score, binomial_interval
+from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
+from rmetric.evaluation.scores import HitCounts, Score, binomial_interval, f1, poisson_interval
 from rmetric.reporting.table import Cell
 from studies.abroad.labels import TOLERANCE
-from studies.abroad.sources import Group, Source
+from studies.abroad.sources import Group, RunSet
 
 PER = 10_000
 FIRST_RECORDS = 100
 MEASURED = ("false_alarms", "false_alarms_per_10000", "first_per_10000", "recall", "f1", "lead", "seen")
 """Columns that say how a detector did."""
+NOBODY_TO_WARN = "no run failed that could have been warned"
 ALERTED, ALERT_THRESHOLD = 1.0, 0.5
 """Score of a record at which a file of alerts has one, and the threshold for such scores."""
 
@@ -28,16 +28,12 @@ ALERTED, ALERT_THRESHOLD = 1.0, 0.5
 def poisson_rate(events: int, steps: int) -> Score:
     """Events per 10,000 steps with the exact two-sided 95 % interval.
 
-    **Source:** Garwood 1936.
-
-    >>> poisson_rate(0, 10_000).high.round(3)
-    np.float64(3.689)
+    >>> round(poisson_rate(0, 10_000).high, 3)
+    3.689
     """
     if steps <= 0:
         return Score.undefined("there is no healthy step")
-    tail = (1.0 - LEVEL) / 2.0
-    low = chi2.ppf(tail, 2.0 * events) / 2.0 if events else 0.0
-    high = chi2.ppf(1.0 - tail, 2.0 * (events + 1)) / 2.0
+    low, high = poisson_interval(events)
     return Score(PER * events / steps, PER * low / steps, PER * high / steps)
 
 
@@ -65,18 +61,18 @@ class Judged:
     """Records that the detector had a score for."""
 
 
-def judge(source: Source, scores: NDArray[np.float64], threshold: float) -> Judged:
+def judge(source: RunSet, scores: NDArray[np.float64], threshold: float) -> Judged:
     """Counts of scores of all records of a source, shape (records,), at a threshold."""
     timeline = source.timeline
     counts = timeline.count("strict", scores, threshold)
     first = _first_records(timeline)
     early = first.count("strict", scores, threshold)
-    warnable = np.bincount(timeline.run[timeline.zone == WARNING], minlength=len(timeline)) > 0
     instabilities, seen = _seen(source, scores > threshold)
     return Judged(
         false_alarms=counts.fp, healthy=counts.healthy_steps,
         false_alarms_first=early.fp, healthy_first=early.healthy_steps,
-        warned=counts.tp, missed=counts.fn * warnable, lead=counts.lead, instabilities=instabilities, seen=seen,
+        warned=counts.tp, missed=counts.fn * timeline.warnable, lead=counts.lead,
+        instabilities=instabilities, seen=seen,
         scored=np.bincount(timeline.run[~np.isnan(scores)], minlength=len(timeline)),
     )  # fmt: skip
 
@@ -91,7 +87,7 @@ def _first_records(timeline: Timeline) -> Timeline:
     return replace(timeline, zone=zone, healthy_steps=np.rint(timeline.healthy_steps * kept).astype(np.int64))
 
 
-def _seen(source: Source, alerts: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _seen(source: RunSet, alerts: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     there, seen = np.zeros((2, len(source.timeline)), dtype=np.int64)
     for run, label in enumerate(source.labels):
         of_run = alerts[source.timeline.bounds[run] : source.timeline.bounds[run + 1]]
@@ -101,7 +97,7 @@ def _seen(source: Source, alerts: NDArray[np.bool_]) -> tuple[NDArray[np.int64],
     return there, seen
 
 
-def row(source: Source, group: Group, detector: str, judged: Judged) -> dict[str, Cell]:
+def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str, Cell]:
     """One line of the long table."""
     chosen = group.runs
 
@@ -110,7 +106,6 @@ def row(source: Source, group: Group, detector: str, judged: Judged) -> dict[str
 
     warned, missed, false_alarms = total("warned"), total("missed"), total("false_alarms")
     failed = warned + missed
-    f1 = 2.0 * warned / (2.0 * warned + missed + false_alarms) if failed else np.nan
     leads = judged.lead[chosen & (judged.warned > 0)]
     about: dict[str, Cell] = {
         "level": group.level,
@@ -128,14 +123,14 @@ def row(source: Source, group: Group, detector: str, judged: Judged) -> dict[str
         "false_alarms": false_alarms,
         "false_alarms_per_10000": poisson_rate(false_alarms, total("healthy")),
         "first_per_10000": poisson_rate(total("false_alarms_first"), total("healthy_first")),
-        "recall": share(warned, failed, "no run failed that could have been warned"),
-        "f1": Score(f1) if failed else Score.undefined("no run failed that could have been warned"),
+        "recall": share(warned, failed, NOBODY_TO_WARN),
+        "f1": Score(float(f1(HitCounts(warned, false_alarms, failed)))) if failed else Score.undefined(NOBODY_TO_WARN),
         "lead": Score(float(leads.mean())) if len(leads) else Score.undefined("no run was warned"),
         "seen": share(total("seen"), total("instabilities"), "no instability"),
     }
 
 
-def scores_of_alerts(source: Source, file: Path) -> NDArray[np.float64]:
+def scores_of_alerts(source: RunSet, file: Path) -> NDArray[np.float64]:
     """Scores of a CSV of alerts with columns ``set, run, step``: above :data:`ALERT_THRESHOLD` where it has one.
 
     Raises :class:`UserError` for other columns, or a run or step of this set that does not exist.

@@ -38,7 +38,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSet:
     """A set of runs with its truth."""
 
     name: str
@@ -49,7 +49,7 @@ class Source:
     """Of strangers' runs, one a run."""
 
 
-def strangers(folder: Path, name: str) -> Source:
+def strangers(folder: Path, name: str) -> RunSet:
     """One source of strangers' runs, from the folder or, where it is published, from its data set."""
     if folder.suffix == ".parquet":
         study = load_study(folder)
@@ -63,24 +63,24 @@ def strangers(folder: Path, name: str) -> Source:
     if name == "algoperf":
         groups += _groups("workload", study.runs, lambda run: workload(run.model_type))
         groups += _groups("optimizer", study.runs, lambda run: str(run.config.get("optimizer", "")))
-    return Source(name, study, stranger_timeline(study.runs, labels), groups, labels)
+    return RunSet(name, study, stranger_timeline(study.runs, labels), groups, labels)
 
 
-def zoo(place: Path) -> Source:
+def zoo(place: Path) -> RunSet:
     """Runs of the zoo: a line a kind of healthy runs, disturbed ones included, and a line a bug."""
     study = load_study(place)
     faulty = np.array([run.fault != NO_FAULT for run in study.runs])
     kinds = [replace(group, runs=group.runs & ~faulty) for group in _groups("kind", study.runs, lambda r: r.model_type)]
     bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
     whole = Group("source", place.stem, np.ones(len(study.runs), bool))
-    return Source(place.stem, study, Timeline.of(study.runs), [whole, *kinds, *bugs])
+    return RunSet(place.stem, study, Timeline.of(study.runs), [whole, *kinds, *bugs])
 
 
-def own(file: Path) -> Source:
+def own(file: Path) -> RunSet:
     """A set of this project's study; of the set that was fitted to, the score half."""
     study = load_study(file)
     chosen = halves(study.runs).score if file.stem == "real_runs" else np.ones(len(study.runs), bool)
-    return Source(file.stem, study, Timeline.of(study.runs), [Group("own", file.stem, chosen)])
+    return RunSet(file.stem, study, Timeline.of(study.runs), [Group("own", file.stem, chosen)])
 
 
 def workload(task: str) -> str:

@@ -136,9 +136,9 @@ DISTURBANCES: dict[str, Disturbance] = {
 """Name → disturbance, in the order in which control runs take turns."""
 
 
-def described(name: str, step: int | None) -> dict[str, Any]:
+def described(disturbance: Disturbance, step: int | None) -> dict[str, Any]:
     """A disturbance and its step, as they stand in the log's config."""
-    return {"type": name, "step": step, "params": asdict(DISTURBANCES[name])}  # type: ignore[call-overload]
+    return {"type": disturbance.name, "step": step, "params": asdict(disturbance)}  # type: ignore[call-overload]
 
 
 def _with_rows(batch: Batch, rows: np.ndarray[Any, np.dtype[np.int64]], tokens: Tensor) -> Batch:

@@ -16,12 +16,12 @@ from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.registry import load_plugin
-from rmetric.twins.recording import Branch, RecordedRun, fault_entry, log_config, record_group
+from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
 from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
 from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.disturbances import DISTURBANCES, described
 from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan, groups_of
-from studies.runner import Backend, Finished, finished_log, records_in
+from studies.runner import Backend, Finished, finished_recording
 
 OPTIMIZERS: dict[str, tuple[Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], float]] = {
     "adamw": (torch.optim.AdamW, 1e-3),
@@ -52,7 +52,7 @@ def train_group(
     branches = [_branch(plan, spec, None if spec.onset is None else twin) for spec in specs]
     make_run = partial(fresh_run, plan, specs[0])
     for recorded in record_group(make_run, plan, branches, folder, make_monitor=make_monitor):
-        yield _finished(recorded)
+        yield finished_recording(recorded)
 
 
 def _branch(plan: RealStudyPlan, spec: RealSpec, twin: str | None) -> Branch:
@@ -82,16 +82,10 @@ def _config(plan: RealStudyPlan, run: LanguageModelRun, spec: RealSpec, twin: st
         "sequence_length": plan.length,
         "learning_rate": run.config.learning_rate,
         "fault_injection": fault_entry(spec.make_fault(), spec.severity, spec.onset),
-        "disturbance": described(spec.disturbance, spec.onset) if spec.disturbance else None,
+        "disturbance": described(DISTURBANCES[spec.disturbance], spec.onset) if spec.disturbance else None,
         "twin": twin,
     }
     return log_config(run, own)
-
-
-def _finished(recorded: RecordedRun) -> Finished:
-    """The entry of a run in the manifest."""
-    content, outcome = recorded.log.read_bytes(), recorded.judgement.outcome
-    return finished_log(recorded.name, content, records_in(content), outcome.kind, outcome.failure_step)
 
 
 Task = tuple[RealStudyPlan, Sequence[RealSpec], Path, tuple[Path, ...], MakeMonitor]

@@ -17,8 +17,8 @@ import numpy as np
 
 from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_runs
-from rmetric.evaluation.protocols import WARNING, Counts
-from rmetric.evaluation.scores import f1, totals
+from rmetric.evaluation.protocols import Counts
+from rmetric.evaluation.scores import f1, recall, totals
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen
@@ -73,8 +73,7 @@ def _row(left_out: str, fitted: Fit, scored: Scored) -> dict[str, Cell]:
     for name, source in scored.abroad.items():
         counts = _counts(fitted, source)
         if name == "bugs":
-            can = np.isin(np.arange(len(source.timeline)), source.timeline.run[source.timeline.zone == WARNING])
-            row[name] = float(counts.tp[can].sum() / max((counts.tp + counts.fn)[can].sum(), 1))
+            row[name] = float(recall(totals(counts.of(source.timeline.warnable))))
         else:
             row[name] = 1e4 * float(counts.fp.sum()) / float(counts.healthy_steps.sum())
     return row

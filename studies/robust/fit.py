@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import rmetric
 from rmetric.cli import Parser, script
-from rmetric.dataset.read import read_runs
 from rmetric.episodes import REARM_STEPS
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import HEALTHY, Timeline
@@ -29,10 +28,9 @@ from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
 from rmetric.files import checksum, write_atomically
 from rmetric.records import Run
-from rmetric.robust.metric import COMPONENTS, SHIPPED, STATISTICS, VERSION, Statistics
+from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
-from studies.abroad.labels import label_of
-from studies.abroad.sources import stranger_timeline
+from studies.abroad.sources import strangers as labelled_strangers
 
 Floats = NDArray[np.float64]
 Runs = NDArray[np.bool_]
@@ -42,7 +40,6 @@ KNOT_DECADES = 0.5
 FOLDS = 4
 """Parts of each source, each of which is judged by the tails of the others. By its own tails no healthy record exceeds
 the largest value that there was of any statistic: a threshold set there gave nine in as many fresh ones."""
-NOTHING_TO_FIT = "no record was healthy and judged"
 
 
 @dataclass(frozen=True)
@@ -90,23 +87,17 @@ def fit(sources: Sequence[Source], budget_per_step: float = BUDGET_PER_STEP) -> 
     Raises
     ------
     UserError
-        If :func:`fit_or_none` finds nothing.
+        If no record was healthy and judged.
     """
-    found = fit_or_none(sources, budget_per_step)
-    if found is None:
-        raise UserError(f"{NOTHING_TO_FIT}; fit to a larger study")
-    return found
-
-
-def fit_or_none(sources: Sequence[Source], budget_per_step: float = BUDGET_PER_STEP) -> Fit | None:
-    """Fit as :func:`fit` does; ``None`` if no record was healthy and judged."""
     thresholds = []
     for source in sources:
         starts = source.timeline.starts(cross_fitted(source, sources))
         healthy, every = float(source.timeline.healthy_steps.sum()), np.ones(len(source.timeline), bool)
         thresholds.append(lowest_within_budget(starts, healthy, every, budget_per_step))
     known = [threshold for threshold in thresholds if not math.isnan(threshold)]
-    return Fit(fit_tails(sources), max(known)) if known else None
+    if not known:
+        raise UserError("no record was healthy and judged; fit to a larger study")
+    return Fit(fit_tails(sources), max(known))
 
 
 def cross_fitted(source: Source, sources: Sequence[Source]) -> Floats:
@@ -165,13 +156,7 @@ def fit_tail(timeline: Timeline, statistic_N: Floats) -> Tail:
 
 def r_of(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
     """R of records, as :class:`RobustRMetric`; shape (records,)."""
-    return evidence(tails, statistics_NJ).max(axis=0)
-
-
-def evidence(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
-    """Surprise of each component, shape (3, records)."""
-    of_statistic = dict(zip(STATISTICS, surprises(tails, statistics_NJ), strict=True))
-    return np.stack([np.max([of_statistic[name] for name in part.statistics], axis=0) for part in COMPONENTS])
+    return surprises(tails, statistics_NJ).max(axis=0)
 
 
 def surprises(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
@@ -232,8 +217,8 @@ def fit_half(path: Path, jobs: int | None = None) -> list[Run]:
 
 def strangers(path: Path, jobs: int | None = None) -> Source:
     """A source of strangers' runs, whose clock is the record."""
-    runs = read_runs(path)
-    return Source.of(path.stem, runs, stranger_timeline(runs, [label_of(run) for run in runs]), jobs)
+    labelled = labelled_strangers(path, path.stem)
+    return Source.of(labelled.name, labelled.study.runs, labelled.timeline, jobs)
 
 
 def parser() -> Parser:

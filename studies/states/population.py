@@ -69,13 +69,6 @@ def highest_scores(observations: Observations) -> dict[str, float]:
     """State → highest score over the looks at a run."""
     highest: dict[str, float] = {}
     for look in range(1, LOOKS + 1):
-        for state, evidence in evidence_of(head(observations, len(observations) * look // LOOKS)).items():
+        for state, evidence in evidence_of(observations.rows(slice(0, len(observations) * look // LOOKS))).items():
             highest[state] = max(evidence.score, highest.get(state, evidence.score))
     return highest
-
-
-def head(observations: Observations, records: int) -> Observations:
-    """The first records of a run."""
-    assert observations.evaluated is not None
-    columns = {name: column[:records] for name, column in observations.columns.items()}
-    return Observations(observations.step[:records], columns, observations.evaluated[:records])

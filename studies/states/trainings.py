@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation
 from rmetric.records import Observations
+from studies.zoo.data import digits
 
 STEPS, LOG_EVERY, EVAL_EVERY, BATCH = 600, 5, 20, 64
 CLASSES, HELD_OUT = 10, 400
@@ -32,7 +32,8 @@ class Training:
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.seed)
         torch.manual_seed(self.seed)
-        x, y = digits()
+        images = digits()
+        x, y = images.inputs.flatten(1), images.labels
         order = torch.randperm(len(x), generator=self.generator)
         x, y = x[order], y[order]
         self.held_out, self.examples = (x[:HELD_OUT], y[:HELD_OUT]), (x[HELD_OUT:], y[HELD_OUT:])
@@ -50,15 +51,6 @@ class Training:
         x, y = self.examples
         drawn = torch.randint(CLASSES, y.shape, generator=self.generator)
         self.examples = (x, torch.where(torch.rand(len(y), generator=self.generator) < share, drawn, y))
-
-
-@cache
-def digits() -> tuple[Tensor, Tensor]:
-    """Images of scikit-learn's digits, shape (1797, 64), in [0, 1], and their classes, shape (1797,)."""
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    return torch.tensor(x / 16.0, dtype=torch.float32), torch.tensor(y)
 
 
 Hook = Callable[[Training, int], None]

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -191,8 +191,3 @@ DISTURBANCES: dict[str, ZooDisturbance] = {
     item.name: item for item in (BadBatch(), Restart(), Stall(), Checkpoints(), DataShift(), DataMix())
 }
 """Name → disturbance."""
-
-
-def described(name: str, step: int | None) -> dict[str, Any]:
-    """A disturbance and its step, as they stand in the log's config."""
-    return {"type": name, "step": step, "params": asdict(DISTURBANCES[name])}

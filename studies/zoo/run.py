@@ -11,9 +11,10 @@ from rmetric.registry import load_plugin
 from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
 from rmetric.twins.watching import close_hardware_watch
 from studies.processes import in_fresh_processes, training_device
-from studies.runner import Backend, Finished, finished_log, records_in
+from studies.real_runs.disturbances import described
+from studies.runner import Backend, Finished, finished_recording
 from studies.zoo.distributed import record_processes
-from studies.zoo.disturbances import DISTURBANCES, described
+from studies.zoo.disturbances import DISTURBANCES
 from studies.zoo.plan import RECORDING_VERSION, SEVERITY, ZooPlan, ZooSpec, groups_of
 from studies.zoo.training import KINDS, KindRun
 
@@ -43,11 +44,7 @@ def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: 
             recorded = record_processes(kind, seed, plan, branches, folder)
         else:
             recorded = record_group(partial(KindRun, kind, seed, plan.steps), plan, branches, folder)
-        return [
-            finished_log(item.name, content, records_in(content), outcome.kind, outcome.failure_step)
-            for item in recorded
-            for content, outcome in [(item.log.read_bytes(), item.judgement.outcome)]
-        ]
+        return [*map(finished_recording, recorded)]
     finally:
         close_hardware_watch()
 
@@ -65,13 +62,8 @@ def _branch(plan: ZooPlan, spec: ZooSpec) -> Branch:
 
 def config_of(plan: ZooPlan, spec: ZooSpec, run: KindRun) -> dict[str, Any]:
     """``config`` of the log of a run."""
-    return log_config(run, own_config(plan, run, spec))
-
-
-def own_config(plan: ZooPlan, run: KindRun, spec: ZooSpec) -> dict[str, Any]:
-    """What the log of a run of the zoo says beside what every log of a live run says."""
     kind = run.kind
-    return {
+    own = {
         "backend": "zoo",
         "experiment_id": spec.experiment_id,
         "model_type": spec.kind,
@@ -90,9 +82,10 @@ def own_config(plan: ZooPlan, run: KindRun, spec: ZooSpec) -> dict[str, Any]:
         "batch_size": kind.config.rows,
         "learning_rate": kind.config.learning_rate,
         "fault_injection": fault_entry(spec.make_fault(), SEVERITY, spec.onset),
-        "disturbance": described(spec.disturbance, spec.onset) if spec.disturbance else None,
+        "disturbance": described(DISTURBANCES[spec.disturbance], spec.onset) if spec.disturbance else None,
         "twin": spec.twin,
     }
+    return log_config(run, own)
 
 
 ZOO = Backend(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.corpus import Corpus, standard_library
-from studies.zoo.training import Examples
+from studies.zoo.training import Examples, Kind
 
 HELD_OUT_PASSAGES = 32
 """Rows of a held-out batch, each of many tokens."""
@@ -40,3 +42,18 @@ def next_bytes(
 def token_loss(model: nn.Module, batch: Examples) -> Tensor:
     """Mean cross-entropy of the labels, nats a token; a label of -100 does not count."""
     return functional.cross_entropy(model(batch.inputs).flatten(0, 1), batch.labels.flatten())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextByteKind(Kind):
+    """A kind that predicts the next byte of a text."""
+
+    def text(self) -> Corpus | None:
+        """The text; ``None``: the source of the standard library."""
+        return None
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0, corpus=self.text())
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return token_loss(model, batch)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.live.run import LiveRun, LiveRunConfig, copied
 from rmetric.registry import Registry
 from rmetric.streams import stable_hash
 
@@ -112,17 +112,12 @@ class KindRun(LiveRun):
     def __init__(self, kind: Kind, seed: int, steps: int) -> None:
         torch.manual_seed(seed)
         parts = kind.make(seed)
-        config = kind.config
-        super().__init__(parts.model, parts.optimizer, LiveRunConfig(**{**vars(config), "seed": seed}))
+        super().__init__(parts.model, parts.optimizer, replace(kind.config, seed=seed))
         self.kind, self.steps, self.beside = kind, steps, parts.beside
         self._held_out: dict[str, Any] = {}
 
-    def draw(self, name: str, step: int) -> np.random.Generator:
-        """Random numbers of a step: a function of the seed, the name and the step."""
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.config.seed, stable_hash(name), step))))
-
     def batch(self) -> Any:
-        batch = self.kind.batch(self.draw(f"{self.kind.name}/batch", self.step), self.step)
+        batch = self.kind.batch(self.rng(f"{self.kind.name}/batch"), self.step)
         self.kind.before_step(self, batch)
         return self.kind.experience(self, batch)
 
@@ -153,23 +148,13 @@ class KindRun(LiveRun):
 
     def state_dict(self) -> dict[str, Any]:
         beside = {name: thing.state_dict() for name, thing in self.beside.items()}
-        return {**super().state_dict(), "beside": _cloned(beside)}
+        return {**super().state_dict(), "beside": copied(beside)}
 
     def load_state_dict(self, state: dict[str, Any]) -> Self:
         super().load_state_dict(state)
         for name, thing in self.beside.items():
-            thing.load_state_dict(_cloned(state["beside"][name]))
+            thing.load_state_dict(copied(state["beside"][name]))
         return self
-
-
-def _cloned(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _cloned(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_cloned(item) for item in value)
-    return value
 
 
 def register_kind(name: str) -> Callable[[K], K]:

@@ -13,12 +13,12 @@ from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
 from studies.abroad.scoring import judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import Group, Source, stranger_timeline
+from studies.abroad.sources import Group, RunSet, stranger_timeline
 
 RECORDS, CADENCE = 400, 100
 
 
-def source() -> Source:
+def source() -> RunSet:
     """Two runs, a record every 100 steps: an instability at records 200 to 204; a failure from record 300 on."""
     noise = 0.05 * np.random.default_rng(0).standard_normal(RECORDS)
     course = 3.0 + 7.0 * np.exp(-np.arange(RECORDS) / 30.0) + noise
@@ -32,7 +32,7 @@ def source() -> Source:
     labels = [label_of(run) for run in runs]
     study = Study(Path("somewhere"), runs)
     groups = [Group("source", "some", np.ones(2, bool))]
-    return Source("some", study, stranger_timeline(runs, labels), groups, labels)
+    return RunSet("some", study, stranger_timeline(runs, labels), groups, labels)
 
 
 def alerts(tmp_path: Path, *at: tuple[str, int]) -> Path:

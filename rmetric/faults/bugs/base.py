@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,18 @@ class Bug(Fault):
         raise UserError(f"{self.name} is a bug and is brought upon live runs alone; it cannot be simulated")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartialBug(Bug):
+    """A bug of a part of something: tensors, steps, examples. A subclass says of what."""
+
+    share: float = 0.5
+    """Above 0 and up to 1."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise UserError(f"{self.name} has share={self.share}; choose one above 0 and up to 1")
+
+
 def trained_parameters(training: LiveRun) -> list[tuple[str, Parameter]]:
     """Parameters that require a gradient, with their names, in the order of the model."""
     return [(name, item) for name, item in training.model.named_parameters() if item.requires_grad]
@@ -44,10 +56,18 @@ def number_of(share: float, of: int) -> int:
     return max(1, min(of, math.floor(share * of + 0.5)))
 
 
-def check_share(bug: Bug, share: float) -> None:
-    """Raise :class:`UserError` for a share that is not above 0 and up to 1."""
-    if not 0.0 < share <= 1.0:
-        raise UserError(f"{bug.name} has share={share}; choose one above 0 and up to 1")
+def number_but_one(bug: PartialBug, tensors: Sequence[object]) -> int:
+    """The bug's share of some tensors as a number that leaves one; raises :class:`UserError` for fewer than two."""
+    if len(tensors) < 2:
+        raise UserError(f"{bug.name} needs a model with at least two tensors that are trained")
+    return min(number_of(bug.share, len(tensors)), len(tensors) - 1)
+
+
+def randomness_kept(training: LiveRun) -> AbstractContextManager[None]:
+    """A context whose draws from torch's generators leave no trace in the training."""
+    import torch
+
+    return torch.random.fork_rng(devices=[training.device] if training.device.type == "cuda" else [])
 
 
 def is_distributed(training: LiveRun) -> bool:

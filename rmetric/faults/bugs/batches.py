@@ -30,20 +30,26 @@ def tensors_of(batch: Any, bug: Bug) -> dict[str, Tensor]:
     return tensors
 
 
+def targets_of(batch: Any, bug: Bug) -> Tensor:
+    """The field ``labels`` of a batch, of whatever type; raises :class:`UserError` where there is none."""
+    return _field(batch, bug, "labels", "", lambda _: True)
+
+
 def labels_of(batch: Any, bug: Bug) -> Tensor:
     """The field ``labels`` of a batch, whole numbers; raises :class:`UserError` where there is none."""
-    labels = tensors_of(batch, bug).get("labels")
-    if labels is None or labels.is_floating_point():
-        raise UserError(f"{bug.name} needs batches with a field labels that holds whole numbers")
-    return labels
+    return _field(batch, bug, "labels", " that holds whole numbers", lambda values: not values.is_floating_point())
 
 
 def inputs_of(batch: Any, bug: Bug) -> Tensor:
     """The field ``inputs`` of a batch, floating-point numbers; raises :class:`UserError` where there is none."""
-    inputs = tensors_of(batch, bug).get("inputs")
-    if inputs is None or not inputs.is_floating_point():
-        raise UserError(f"{bug.name} needs batches with a field inputs that holds floating-point numbers")
-    return inputs
+    return _field(batch, bug, "inputs", " that holds floating-point numbers", lambda values: values.is_floating_point())
+
+
+def _field(batch: Any, bug: Bug, name: str, what: str, fits: Callable[[Tensor], bool]) -> Tensor:
+    values = tensors_of(batch, bug).get(name)
+    if values is None or not fits(values):
+        raise UserError(f"{bug.name} needs batches with a field {name}{what}")
+    return values
 
 
 def in_each_field(batch: Any, bug: Bug, change: Callable[[Tensor], Tensor]) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, check_share, number_of, replaced, trained_parameters
+from rmetric.faults.bugs.base import Bug, PartialBug, number_of, replaced, trained_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ class MissingZeroGrad(Bug):
 
 @register_fault("GRADIENT_SIGN")
 @dataclass(frozen=True, kw_only=True)
-class GradientSign(Bug):
+class GradientSign(PartialBug):
     """The gradients of some tensors have the wrong sign: their weights climb the loss.
 
     It happens in hand-written backward passes and in losses that are maximised by mistake.
@@ -62,9 +62,6 @@ class GradientSign(Bug):
 
     share: float = 0.5
     """Share of the tensors, drawn at the onset; above 0 and up to 1."""
-
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -84,7 +81,7 @@ class GradientSign(Bug):
 
 @register_fault("STALE_GRADIENTS")
 @dataclass(frozen=True, kw_only=True)
-class StaleGradients(Bug):
+class StaleGradients(PartialBug):
     """In a share of the steps the gradients of the step before are applied once more.
 
     It happens where a step whose gradients overflowed is skipped only halfway, or where a worker sends what it had.
@@ -95,9 +92,6 @@ class StaleGradients(Bug):
 
     share: float = 0.5
     """Share of the steps, drawn step by step; above 0 and up to 1. At 1 the first gradients are applied for ever."""
-
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, check_share, is_distributed, number_of, trained_parameters
+from rmetric.faults.bugs.base import (
+    Bug,
+    PartialBug,
+    is_distributed,
+    number_but_one,
+    randomness_kept,
+    trained_parameters,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
 @register_fault("HALF_FROZEN")
 @dataclass(frozen=True, kw_only=True)
-class HalfFrozen(Bug):
+class HalfFrozen(PartialBug):
     """The first part of the model no longer requires gradients: a line of an earlier fine-tuning was left in."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-forum-84911)"
@@ -28,16 +35,11 @@ class HalfFrozen(Bug):
     share: float = 0.5
     """Share of the tensors, from the first one on; above 0 and up to 1. One at least is trained."""
 
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
-
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         _refuse_distributed(self, training)
         tensors = [item for _, item in trained_parameters(training)]
-        if len(tensors) < 2:
-            raise UserError(f"{self.name} needs a model with at least two tensors that are trained")
-        frozen = tensors[: min(number_of(self.share, len(tensors)), len(tensors) - 1)]
+        frozen = tensors[: number_but_one(self, tensors)]
         training.observer.note("CORRUPTION", fault=self.name, tensors=len(frozen), of=len(tensors))
         for item in frozen:
             item.requires_grad_(False)
@@ -130,8 +132,7 @@ def _loss_has_gradient(training: LiveRun) -> bool:
     import torch
 
     training.model.eval()
-    devices = [training.device] if training.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.enable_grad():
+    with randomness_kept(training), torch.enable_grad():
         return training.held_out_loss_of(training.held_out_batch("validation"), "validation").requires_grad
 
 

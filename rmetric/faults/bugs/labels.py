@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, check_share, number_of
-from rmetric.faults.bugs.batches import IGNORED_LABELS, labels_of, tensors_of
+from rmetric.faults.bugs.base import PartialBug, number_of
+from rmetric.faults.bugs.batches import IGNORED_LABELS, labels_of, targets_of, tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @register_fault("LABEL_MAP_SHIFT")
 @dataclass(frozen=True, kw_only=True)
-class LabelMapShift(Bug):
+class LabelMapShift(PartialBug):
     """A part of the data numbers its classes (or tokens) otherwise: each has the number of the next.
 
     A class of its own for the background, or one more special token in the tokenizer, is enough. Evaluation keeps the
@@ -32,9 +32,6 @@ class LabelMapShift(Bug):
 
     share: float = 0.5
     """Share of the examples (of a language model: of the sequences) in each batch; above 0 and up to 1."""
-
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -61,7 +58,7 @@ class LabelMapShift(Bug):
 
 @register_fault("LABELS_MISALIGNED")
 @dataclass(frozen=True, kw_only=True)
-class LabelsMisaligned(Bug):
+class LabelsMisaligned(PartialBug):
     """Inputs and labels no longer belong together: one of them was shuffled or filtered alone.
 
     A share of the examples have the labels of others. In language models each place has the label of the next, as where
@@ -74,15 +71,12 @@ class LabelsMisaligned(Bug):
     share: float = 0.5
     """Share of the examples in each batch, from the first one on; above 0 and up to 1."""
 
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
-
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        _labels(self, training.held_out_batch("validation"))
+        targets_of(training.held_out_batch("validation"), self)
 
         def moved(batch: Any) -> Any:
-            labels = _labels(self, batch)
+            labels = targets_of(batch, self)
             rows = number_of(self.share, len(labels))
             if _has_sequences(labels):
                 return replace(batch, labels=_rolled(labels, rows, dimension=1))
@@ -90,14 +84,6 @@ class LabelsMisaligned(Bug):
 
         with training.at("batch", moved):
             yield
-
-
-def _labels(bug: Bug, batch: Any) -> Tensor:
-    """The field ``labels`` of a batch, of whatever type; raises :class:`UserError` where there is none."""
-    labels = tensors_of(batch, bug).get("labels")
-    if labels is None:
-        raise UserError(f"{bug.name} needs batches with a field labels")
-    return labels
 
 
 def _has_sequences(labels: Tensor) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, check_share, number_of, trained_parameters
+from rmetric.faults.bugs.base import Bug, PartialBug, number_but_one, trained_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ class OptimizerStateLost(Bug):
 
 @register_fault("PARAMETERS_NOT_IN_OPTIMIZER")
 @dataclass(frozen=True, kw_only=True)
-class ParametersNotInOptimizer(Bug):
+class ParametersNotInOptimizer(PartialBug):
     """The optimizer does not know the last parameters of the model: a new head, or a plain list of modules.
 
     They stay as they are. Nobody clears their gradients either: those of all steps add up, and where all gradients are
@@ -50,15 +50,10 @@ class ParametersNotInOptimizer(Bug):
     share: float = 0.5
     """Share of the tensors, from the last one back; above 0 and below 1."""
 
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
-
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         tensors = [item for _, item in trained_parameters(training)]
-        if len(tensors) < 2:
-            raise UserError(f"{self.name} needs a model with at least two tensors that are trained")
-        forgotten = tensors[-min(number_of(self.share, len(tensors)), len(tensors) - 1) :]
+        forgotten = tensors[-number_but_one(self, tensors) :]
         ids = {id(item) for item in forgotten}
         training.observer.note("CORRUPTION", fault=self.name, tensors=len(forgotten), of=len(tensors))
         state = training.optimizer.state

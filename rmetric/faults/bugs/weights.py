@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, check_share, is_distributed, number_of, replaced, trained_parameters
+from rmetric.faults.bugs.base import (
+    Bug,
+    PartialBug,
+    is_distributed,
+    number_of,
+    randomness_kept,
+    replaced,
+    trained_parameters,
+)
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -21,7 +29,7 @@ Precision = Literal["bfloat16", "float16"]
 
 @register_fault("LAYER_REINITIALISED")
 @dataclass(frozen=True, kw_only=True)
-class LayerReinitialised(Bug):
+class LayerReinitialised(PartialBug):
     """Some layers begin anew, since the checkpoint did not have them under their names. An event, not a state.
 
     The optimizer keeps what it knows about the old weights.
@@ -33,9 +41,6 @@ class LayerReinitialised(Bug):
     share: float = 0.3
     """Share of the modules with weights of their own, drawn at the onset: at least one; above 0 and up to 1."""
 
-    def __post_init__(self) -> None:
-        check_share(self, self.share)
-
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         import torch
@@ -45,8 +50,7 @@ class LayerReinitialised(Bug):
         size = number_of(self.share, len(modules))
         chosen = [modules[index] for index in sorted(rng.choice(len(modules), size, replace=False))]
         training.observer.note("CORRUPTION", fault=self.name, modules=[name for name, _ in chosen])
-        devices = [training.device] if training.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        with randomness_kept(training):
             torch.manual_seed(int(rng.integers(2**62)))
             for _, module in chosen:
                 module.reset_parameters()  # type: ignore[operator]

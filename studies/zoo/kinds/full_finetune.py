@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
+from rmetric.live.corpus import Corpus
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.pretrained import other_domain, pretrained
 from studies.zoo.schedules import linear
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("full_finetune")
 @dataclass(frozen=True, kw_only=True)
-class FullFinetune(Kind):
+class FullFinetune(NextByteKind):
     """All weights of a pretrained model, on a text of another domain."""
 
     family = "fine-tuning"
@@ -29,11 +28,8 @@ class FullFinetune(Kind):
         model = pretrained()
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=0.01))
 
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0, corpus=other_domain())
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
+    def text(self) -> Corpus:
+        return other_domain()
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * linear(step / steps)

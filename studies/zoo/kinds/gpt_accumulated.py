@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.schedules import stable_then_decay
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind
+from studies.zoo.training import Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
 
 
 @register_kind("gpt_accumulated")
 @dataclass(frozen=True, kw_only=True)
-class GptAccumulated(Kind):
+class GptAccumulated(NextByteKind):
     """The spread between micro-batches is measured, as it is where memory is short."""
 
     family = "language"
@@ -28,12 +26,6 @@ class GptAccumulated(Kind):
     def make(self, seed: int) -> Parts:
         model = Transformer(Size(layers=1, dropout=0.05))
         return Parts(model, torch.optim.NAdam(model.parameters(), weight_decay=0.01, decoupled_weight_decay=True))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * stable_then_decay(step / steps)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.schedules import cosine
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind
+from studies.zoo.training import Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
 
 
 @register_kind("gpt_dropout")
 @dataclass(frozen=True, kw_only=True)
-class GptDropout(Kind):
+class GptDropout(NextByteKind):
     """The most usual language model, with the noise of dropout."""
 
     family = "language"
@@ -28,12 +26,6 @@ class GptDropout(Kind):
     def make(self, seed: int) -> Parts:
         model = Transformer(Size(dropout=0.1))
         return Parts(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * cosine(step / steps, last=0.1)

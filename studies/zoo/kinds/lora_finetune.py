@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
+from rmetric.live.corpus import Corpus
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.pretrained import other_domain, pretrained
 from studies.zoo.schedules import linear
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("lora_finetune")
 @dataclass(frozen=True, kw_only=True)
-class LoraFinetune(Kind):
+class LoraFinetune(NextByteKind):
     """Adapters of rank 4 on attention and feed-forward, on a text of another domain."""
 
     family = "fine-tuning"
@@ -33,11 +32,8 @@ class LoraFinetune(Kind):
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return Parts(model, torch.optim.AdamW(trained, weight_decay=0.0))
 
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0, corpus=other_domain())
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
+    def text(self) -> Corpus:
+        return other_domain()
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * linear(step / steps)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rmetric.live.corpus import BYTES
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind
+from studies.zoo.training import Parts, register_kind
 
 WIDTH = 64
 
@@ -32,7 +31,7 @@ class LstmModel(nn.Module):
 
 @register_kind("lstm_sgd")
 @dataclass(frozen=True, kw_only=True)
-class LstmSgd(Kind):
+class LstmSgd(NextByteKind):
     """Language models as they were before transformers: every step is clipped, the rate falls in stairs."""
 
     family = "language"
@@ -43,12 +42,6 @@ class LstmSgd(Kind):
     def make(self, seed: int) -> Parts:
         model = LstmModel()
         return Parts(model, torch.optim.SGD(model.parameters(), lr=self.config.learning_rate))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return 0.5 ** min(4 * step // steps, 3)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.optimizers import MuonAndAdamW
 from studies.zoo.schedules import linear
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind
+from studies.zoo.training import Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
 
 
@@ -37,7 +36,7 @@ class Recurrence(nn.Module):
 
 @register_kind("state_space")
 @dataclass(frozen=True, kw_only=True)
-class StateSpace(Kind):
+class StateSpace(NextByteKind):
     """No attention: the past is summed with weights that decay."""
 
     family = "language"
@@ -53,12 +52,6 @@ class StateSpace(Kind):
         known = {id(parameter) for parameter in matrices}
         others = [parameter for parameter in model.parameters() if id(parameter) not in known]
         return Parts(model, MuonAndAdamW(matrices, others))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * linear(step / steps, last=0.1)
