@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,7 +188,7 @@ class Run:
         return max(last_record, step_of(self.terminal) or 0)
 
 
-def step_of(event: Event | None) -> int | None:
+def step_of(event: Mapping[str, Any] | None) -> int | None:
     """The step of an event; ``None`` without an event, or if it has no whole number as its step (a damaged log)."""
     return whole_step((event or {}).get("step"))
 

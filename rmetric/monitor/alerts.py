@@ -1,19 +1,25 @@
-"""An alert, and the message in it: what was seen and what to do."""
+"""An alert, and the message in it: what was seen, its likely causes, and what to do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rmetric.detectors import StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.robust.loss import UNIFORM_NATS
 
-MOST_NAMES = 3
-"""Parameters that a message names, at most."""
+Cause = Literal["not_finite", "no_gradient", "uniform_answer", "machine", "off_course"]
+"""What an alert is about. Detectors that see the same are one alert for people."""
+CAUSES: tuple[Cause, ...] = ("not_finite", "no_gradient", "uniform_answer", "machine", "off_course")
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
 """Measurements of the machine rather than of the model."""
+_LIKELY_NAN = (
+    "Likely causes, the most frequent first: a learning rate that is too high{rate}, an overflow in half precision, "
+    "a bad batch (look at the one of this step); only then the device's memory"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +35,10 @@ class Alert:
     """The score lies above it."""
     message: str
     """Text for people: what was seen, where, and what to do."""
+    cause: Cause
+    """What it is about."""
+    repeats: str = ""
+    """Detector whose alert has told people of this cause already; empty: this one tells them."""
 
 
 @dataclass(frozen=True)
@@ -36,81 +46,134 @@ class GradientOutliers:
     """Gradients that stand out in a step."""
 
     non_finite: tuple[str, ...] = ()
-    """Parameters whose gradient is not finite."""
+    """Parameters whose gradient is not finite, in the order of the model."""
+    tensors: int = 0
+    """Parameters that have a gradient."""
     largest: str = ""
     """Parameter whose gradient norm has grown most, compared with its own recent mean; empty: unknown."""
     growth: float = math.nan
     """Factor by which it has grown."""
 
 
-def alert_message(
-    detector: StreamingDetector,
-    observation: Observation,
-    score: float,
-    outliers: GradientOutliers,
-    vocabulary: int | None,
-    worst: Mapping[str, str] | None = None,
-) -> str:
-    """Compose the message of an alert: one sentence of what was seen, one of what to do."""
+@dataclass(frozen=True)
+class Finding:
+    """What the record shows that a detector has alerted at."""
+
+    cause: Cause
+    seen: Sequence[str]
+    advice: str
+
+
+def finding_of(
+    detector: StreamingDetector, observation: Observation, outliers: GradientOutliers, vocabulary: int | None
+) -> Finding:
+    """The gravest thing that a record shows, of those that the detector looks at."""
     if detector.cause in MACHINE_MEASUREMENTS:
-        seen, advice = _machine_findings(observation)
-    else:
-        seen, advice = _model_findings(observation, outliers, vocabulary)
-    reason = "; ".join(seen) or "no single value is out of its range"
-    title = f"{detector.title}: {_number(score)}, above {_number(detector.threshold)}"
-    where = (worst or {}).get(detector.cause)
-    title += f", mostly for {detector.cause}" if detector.cause else ""
-    title += f" of {where}" if where else ""
-    return f"Step {observation.step}: {reason} ({title}). {advice}"
+        return _machine(observation)
+    loss, norm = observation["training_loss"], observation["grad_norm"]
+    if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
+        return _not_finite(observation, outliers)
+    uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS
+    if norm == 0.0:
+        alike = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
+        return Finding(
+            "no_gradient",
+            [f"the gradient norm is exactly 0{alike}"],
+            "Nothing is being learned: check the output projections for a corrupted weight and go back to the last "
+            "checkpoint.",
+        )
+    if uniform:
+        return Finding(
+            "uniform_answer",
+            [f"the loss is ln({vocabulary}): the model answers every token alike"],
+            "Check the output projections for a corrupted weight and go back to the last checkpoint.",
+        )
+    return _off_course(observation, outliers)
 
 
-def _machine_findings(observation: Observation) -> tuple[list[str], str]:
-    """Findings and advice where the machine stands out."""
-    events, rate = _number(observation["hardware_events"]), _number(observation["lambda"])
-    return (
-        [f"step time {_number(observation['step_time_s'])} s, hardware events in it {events}, λ {rate} an hour"],
+def alert_message(
+    detector: StreamingDetector, observation: Observation, score: float, finding: Finding, where: str = ""
+) -> str:
+    """Compose the message of an alert: what was seen, by whom, and what to do.
+
+    Parameters
+    ----------
+    where
+        Part of the model of which the detector's :attr:`~StreamingDetector.cause` is; empty: not known.
+    """
+    reason = "; ".join(finding.seen) or "no single value is out of its range"
+    found_by = f"found by {detector.title}"
+    if math.isfinite(score) and detector.threshold > 0.0:
+        found_by += f": {in_words(score)}, alerts above {in_words(detector.threshold)}"
+    if detector.cause and finding.cause != "not_finite":
+        found_by += f", mostly for {detector.cause}" + (f" of {where}" if where else "")
+    return f"Step {observation.step}: {reason} ({found_by}). {finding.advice}"
+
+
+def _machine(observation: Observation) -> Finding:
+    values = {
+        "step time {} s": observation["step_time_s"],
+        "hardware events in it {}": observation["hardware_events"],
+        "λ {} an hour": observation["lambda"],
+    }
+    return Finding(
+        "machine",
+        [", ".join(text.format(in_words(value)) for text, value in values.items() if not math.isnan(value))],
         "Look at the machine's errors and at who else uses it; keep the last checkpoint from now.",
     )
 
 
-def _model_findings(
-    observation: Observation, outliers: GradientOutliers, vocabulary: int | None
-) -> tuple[list[str], str]:
-    """Findings in the model's numbers, and advice about the gravest of them."""
-    loss, norm = observation["training_loss"], observation["grad_norm"]
-    if outliers.non_finite or math.isinf(norm):
-        where = _listed(outliers.non_finite) or "a gradient"
-        still = "the loss is still finite" if math.isfinite(loss) else "so is the loss"
-        return (
-            [f"the gradient of {where} is not finite, {still}"],
-            "Do not step: skip this update or go back to the last checkpoint, and test the device's memory; a layer "
-            "right before it may hold a corrupted weight.",
-        )
+def _not_finite(observation: Observation, outliers: GradientOutliers) -> Finding:
+    loss, rate = observation["training_loss"], observation["learning_rate"]
+    gradients = _gradients_in_words(outliers, math.isinf(observation["grad_norm"]))
     if math.isinf(loss):
-        return ["the loss is not finite"], "Go back to the last checkpoint and look at the batch of this step."
-    if norm == 0.0:
-        uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS and vocabulary
-        same = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
-        return (
-            [f"the gradient norm is exactly 0{same}"],
-            "Nothing is being learned: check the output projections for a corrupted weight and go back to the last "
-            "checkpoint.",
-        )
-    if abs(observation["uniform_gap"]) <= UNIFORM_NATS:
-        return (
-            [f"the loss is ln({vocabulary}): the model answers every token alike"],
-            "Check the output projections for a corrupted weight and go back to the last checkpoint.",
-        )
-    seen = [f"loss {_number(loss)}, gradient norm {_number(norm)}, update RMS {_number(observation['update_rms'])}"]
+        seen = f"the loss is not finite; {gradients}" if gradients else "the loss is not finite"
+        likely = _LIKELY_NAN.format(rate="" if math.isnan(rate) else f" (it is {in_words(rate)})")
+        return Finding("not_finite", [seen], f"Go back to the last checkpoint. {likely}.")
+    still = f", the loss is still finite ({in_words(loss)})" if not math.isnan(loss) else ""
+    return Finding(
+        "not_finite",
+        [gradients + still],
+        "Do not make this update: skip it or go back to the last checkpoint. Likely causes, the most frequent first: "
+        "an overflow in the backward pass (half precision, a loss scale that is too high), a square root or logarithm "
+        "of 0, a bad batch; if the same batch, computed again, is finite, the device's memory.",
+    )
+
+
+def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:
+    """How many gradients are not finite, and which: a name for one, first and last in the order of the model for more.
+
+    The backward pass meets the last one first.
+    """
+    names, tensors = outliers.non_finite, outliers.tensors
+    if not names:
+        return "the norm of the whole gradient is not finite" if overflow else ""
+    if len(names) == 1:
+        return f"the gradient of {names[0]} is not finite (1 tensor of {tensors})"
+    many = f"all {tensors} gradients" if len(names) == tensors else f"{len(names)} of {tensors} gradients"
+    return f"{many} are not finite, in the model's order from {names[0]} to {names[-1]}"
+
+
+def _off_course(observation: Observation, outliers: GradientOutliers) -> Finding:
+    values = {
+        "loss {}": observation["training_loss"],
+        "gradient norm {}": observation["grad_norm"],
+        "update RMS {}": observation["update_rms"],
+    }
+    seen = [", ".join(text.format(in_words(value)) for text, value in values.items() if not math.isnan(value))]
     if outliers.largest and outliers.growth > 2.0:
         seen.append(f"the gradient of {outliers.largest} is {outliers.growth:.3g} times its recent mean")
-    return seen, "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."
+    return Finding(
+        "off_course",
+        [part for part in seen if part],
+        "Compare learning rate and batch of this step with those before; keep the last checkpoint from now.",
+    )
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+def in_words(value: float) -> str:
+    """A number that a person reads.
 
-
-def _number(value: float) -> str:
-    return "not measured" if math.isnan(value) else f"{value:.4g}"
+    >>> in_words(0.00123456), in_words(float("inf"))
+    ('0.001235', 'not finite')
+    """
+    return "not finite" if math.isinf(value) else f"{value:.4g}"

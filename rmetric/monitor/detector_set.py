@@ -12,7 +12,7 @@ from rmetric.episodes import Rearm
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
-from rmetric.monitor.alerts import Alert, GradientOutliers, alert_message
+from rmetric.monitor.alerts import CAUSES, Alert, Cause, Finding, GradientOutliers, alert_message, finding_of
 from rmetric.monitor.transfer import StepNumbers
 
 SMOOTHING = 0.1
@@ -29,6 +29,11 @@ class Detections:
     """Detectors whose score lies above their threshold."""
     alerts: tuple[Alert, ...]
     """Alert episodes that begin here."""
+
+    @property
+    def news(self) -> tuple[Alert, ...]:
+        """Those that people are told of: one a cause."""
+        return tuple(alert for alert in self.alerts if not alert.repeats)
 
 
 class DetectorSet:
@@ -52,6 +57,7 @@ class DetectorSet:
         self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
         self._vocabulary = vocabulary
         self._rearm = {name: Rearm() for name in self.detectors}
+        self._told = _Told()
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
         self._baseline = GradientNormBaseline(names)
@@ -67,24 +73,57 @@ class DetectorSet:
         """Score the next observation; ``worst``: measurement → where its worst value is."""
         outliers = self._baseline.update(numbers)
         r = self._reference.update_explained(observation)
-        exceeded, alerts = [], []
-        for name, detector in self.detectors.items():
-            score = float(r.r) if detector is self._reference else detector.update(observation)
-            over = score > detector.threshold
-            if over:
-                exceeded.append(name)
-            if self._rearm[name].begins(observation.step, over):
-                alerts.append(
-                    Alert(
-                        step=observation.step,
-                        detector=name,
-                        score=score,
-                        threshold=detector.threshold,
-                        message=alert_message(detector, observation, score, outliers, self._vocabulary, worst),
-                    )
-                )
+        scores = {
+            name: float(r.r) if detector is self._reference else detector.update(observation)
+            for name, detector in self.detectors.items()
+        }
+        exceeded = {
+            name: finding_of(self.detectors[name], observation, outliers, self._vocabulary)
+            for name, score in scores.items()
+            if score > self.detectors[name].threshold
+        }
+        self._told.update(observation.step, exceeded)
+        alerts = []
+        for name in self.detectors:
+            if self._rearm[name].begins(observation.step, name in exceeded):
+                alerts.append(self._alert(name, observation, scores[name], exceeded[name], worst or {}))
                 self.first_alerts.setdefault(name, observation.step)
         return Detections(r, tuple(exceeded), tuple(alerts))
+
+    def _alert(
+        self, name: str, observation: Observation, score: float, finding: Finding, worst: Mapping[str, str]
+    ) -> Alert:
+        detector = self.detectors[name]
+        teller = self._told.teller(name, finding.cause)
+        return Alert(
+            step=observation.step,
+            detector=name,
+            score=score,
+            threshold=detector.threshold,
+            message=alert_message(detector, observation, score, finding, worst.get(detector.cause, "")),
+            cause=finding.cause,
+            repeats="" if teller == name else teller,
+        )
+
+
+class _Told:
+    """Remembers of each cause which detector told people of its latest episode."""
+
+    def __init__(self) -> None:
+        self._rearm = {cause: Rearm() for cause in CAUSES}
+        self._teller = dict.fromkeys(CAUSES, "")
+
+    def update(self, step: int, exceeded: Mapping[str, Finding]) -> None:
+        """Take in the next record: detectors above their threshold, and what each has found."""
+        found = {finding.cause for finding in exceeded.values()}
+        for cause, rearm in self._rearm.items():
+            if rearm.begins(step, cause in found):
+                self._teller[cause] = ""
+
+    def teller(self, name: str, cause: Cause) -> str:
+        """The detector whose alert tells people of a cause: ``name``, if none has since its episode began."""
+        self._teller[cause] = self._teller[cause] or name
+        return self._teller[cause]
 
 
 def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
@@ -113,4 +152,5 @@ class GradientNormBaseline:
         worst = int(growth.argmax())
         entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
         self._means[present] = np.where(finite, entered, means)
-        return GradientOutliers(broken, self._names[present[worst]] if growth[worst] > 0 else "", float(growth[worst]))
+        largest = self._names[present[worst]] if growth[worst] > 0 else ""
+        return GradientOutliers(broken, len(present), largest, float(growth[worst]))

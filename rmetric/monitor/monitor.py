@@ -21,14 +21,14 @@ from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
-from rmetric.monitor.hardware import HardwareReport, HardwareWatch
+from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.pipeline import StepPipeline
-from rmetric.monitor.recorder import Recorder, start_config, vocabulary_of
+from rmetric.monitor.recorder import Recorder, sinks_of, start_config, vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
-from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
+from rmetric.monitor.sinks import Sink, Sinks
 from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import WorkerLost
@@ -99,7 +99,10 @@ class TrainingMonitor:
     log
         Path of the JSONL log, written by the first process only; ``None``: none. An existing log is never overwritten.
     on_alert
-        Called with one :class:`Alert` where an alert episode begins, in the first process only.
+        Also called with one :class:`Alert` where an alert episode begins, in the first process only: one for
+        detectors that see the same.
+    announce
+        Tell of alerts, repairs and the end of the run through ``logging`` (logger ``rmetric``).
     detectors
         Names or detectors that may raise an alert. The R-Metric in the paper's setting is logged in any case, but it
         alerts in every run, healthy or not (docs/FINDINGS.md); name ``r_metric`` to have its alerts as well.
@@ -112,7 +115,7 @@ class TrainingMonitor:
         Further destinations of the events.
     hardware
         A :class:`HardwareWatch`, which stays yours to close; ``None``: one over what the first process's machine has;
-        ``False``: slow steps only.
+        ``True``: the same, with a warning about what it has not; ``False``: slow steps only.
     vocabulary
         Number of tokens the model tells apart; ``None``: from ``model.config.vocab_size`` if there is such a thing.
     scaler
@@ -146,6 +149,7 @@ class TrainingMonitor:
         *,
         log: str | PathLike[str] | None = None,
         on_alert: Callable[[Alert], object] | None = None,
+        announce: bool = True,
         detectors: Sequence[str | StreamingDetector] = DEFAULT_DETECTORS,
         sync: bool = False,
         config: Mapping[str, Any] | None = None,
@@ -171,8 +175,8 @@ class TrainingMonitor:
         names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         detector_set = DetectorSet(detectors, names, vocabulary)
         start = start_config(model, detector_set.thresholds, vocabulary, self._processes, config or {})
-        log_sinks = [JsonlSink(log)] if log is not None else []
-        self._recorder = Recorder(Sinks([*log_sinks, *sinks] if first else []), start, names)
+        every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
+        self._recorder = Recorder(Sinks(every_sink if first else []), start, names)
         self._mechanism = _mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None
         self._measurer = StepMeasurer(
             model,
@@ -183,7 +187,8 @@ class TrainingMonitor:
             mechanism=self._mechanism,
         )
         # One process watches all that its host has: if every process did, λ would count each event many times.
-        self._own_watch = HardwareWatch.automatic() if first and hardware in (None, True) else None
+        on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+        self._own_watch = own_watch(hardware, on_gpu=on_gpu) if first else None
         self._pipeline = StepPipeline(
             Estimators(vocabulary, scaled=scaler is not None),
             detector_set,

@@ -106,11 +106,11 @@ class StepPipeline:
         return reports + self._hardware.drain()
 
     def _call_user(self, detections: Detections) -> None:
-        """Call the user for each alert; a callback that raises is not called again."""
-        if self._on_alert is None or not detections.alerts:
+        """Call the user for each cause of an alert; a callback that raises is not called again."""
+        if self._on_alert is None:
             return
         try:
-            for alert in detections.alerts:
+            for alert in detections.news:
                 self._on_alert(alert)
         except Exception as error:  # noqa: BLE001 - whatever a callback does, training goes on
             self._on_alert = None

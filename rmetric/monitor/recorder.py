@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from torch import nn
@@ -15,7 +16,7 @@ from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.sinks import Sinks
+from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import NO_FAULT, Event
 
@@ -27,6 +28,19 @@ def vocabulary_of(model: nn.Module) -> int | None:
     """Number of tokens that a transformers model tells apart; ``None`` if it does not say."""
     size = getattr(getattr(unwrapped(model), "config", None), "vocab_size", None)
     return size if isinstance(size, int) and size > 1 else None
+
+
+def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[Sink]) -> list[Sink]:
+    """Destinations of a run's events: its log, what people are told, and others.
+
+    Raises
+    ------
+    UserError
+        For a log that cannot be where it should.
+    """
+    log_sink = JsonlSink(log) if log is not None else None
+    own: list[Sink | None] = [log_sink, Announcer(log_sink) if announce else None]
+    return [*(sink for sink in own if sink is not None), *others]
 
 
 def start_config(
@@ -112,7 +126,8 @@ class Recorder:
                 self._sinks.event({"event": "SIGNAL_SOURCE", "step": step, "signal": signal, "source": source})
         self._sinks.event(self._record(observation, detections, noise_scale, alerts))
         for alert in detections.alerts:
-            self._sinks.event({"event": "ALERT", **vars(alert)})
+            fields = {name: value for name, value in vars(alert).items() if value != ""}
+            self._sinks.event({"event": "ALERT", **fields})
         if step % TENSOR_NORMS_EVERY == 0 or detections.alerts:
             names = [self._parameters[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))

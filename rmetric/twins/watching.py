@@ -50,7 +50,7 @@ def monitor_of(
         config=config,
         scaler=run.scaler,
         hardware=hardware_watch() if hardware is None else hardware,
-        **options,
+        **{"announce": False, **options},  # a study makes many runs, and its tables tell of them
     )
 
 

@@ -24,8 +24,8 @@ def make_live_run(model: str = "tiny-llama", *, seed: int = 0, **config: Any) ->
 
 
 def watched(run: LanguageModelRun, **options: Any) -> TrainingMonitor:
-    """A monitor on a run; slow steps only, so that no test depends on this machine's hardware."""
-    monitor = TrainingMonitor(run.model, run.optimizer, **{"hardware": False, **options})
+    """A monitor on a run that tells nobody; slow steps only, so that no test depends on this machine's hardware."""
+    monitor = TrainingMonitor(run.model, run.optimizer, **{"hardware": False, "announce": False, **options})
     run.observer = monitor
     return monitor
 

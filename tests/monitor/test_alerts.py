@@ -6,7 +6,20 @@ import pytest
 
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.measurements import Observation
-from rmetric.monitor.alerts import GradientOutliers, alert_message
+from rmetric.monitor.alerts import GradientOutliers, alert_message, finding_of
+
+
+def message_of(
+    detector: StreamingDetector, observation: Observation, score: float, outliers: GradientOutliers, vocabulary: int
+) -> str:
+    return alert_message(detector, observation, score, finding_of(detector, observation, outliers, vocabulary))
+
+
+def numerics() -> StreamingDetector:
+    detector = make_detector("numerics")
+    assert isinstance(detector, StreamingDetector)
+    return detector
+
 
 HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": -3.0, "update_rms": 1e-3}
 
@@ -16,15 +29,19 @@ HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uni
     [
         (
             {"grad_norm": math.inf, "non_finite_count": 1.0},
-            GradientOutliers(non_finite=("layers.0.q_proj.weight",)),
-            ("layers.0.q_proj.weight is not finite", "the loss is still finite", "last checkpoint"),
+            GradientOutliers(non_finite=("layers.0.q_proj.weight",), tensors=12),
+            ("layers.0.q_proj.weight is not finite (1 tensor of 12)", "the loss is still finite (2.5)", "skip it"),
         ),
         (
             {"training_loss": math.inf, "grad_norm": math.inf},
             GradientOutliers(),
-            ("a gradient is not finite", "so is the loss"),
+            ("the loss is not finite; the norm of the whole gradient is not finite", "last checkpoint"),
         ),
-        ({"training_loss": math.inf}, GradientOutliers(), ("the loss is not finite", "batch of this step")),
+        (
+            {"training_loss": math.inf},
+            GradientOutliers(),
+            ("the loss is not finite", "a bad batch (look at the one of this step)"),
+        ),
         (
             {"grad_norm": 0.0, "uniform_gap": 0.0},
             GradientOutliers(),
@@ -42,8 +59,9 @@ def test_a_message_says_what_where_and_what_to_do(
     changes: dict[str, float], outliers: GradientOutliers, parts: tuple[str, ...]
 ) -> None:
     observation = Observation(7, **{**HEALTHY, **changes})
-    message = alert_message(make_detector("numerics"), observation, 1.0, outliers, 256)  # type: ignore[arg-type]
-    assert message.startswith("Step 7: ") and "broken numbers: 1, above 0" in message
+    message = message_of(numerics(), observation, 1.0, outliers, 256)
+    assert message.startswith("Step 7: ") and "(found by broken numbers)" in message
+    assert "inf" not in message and "nan" not in message
     for part in parts:
         assert part in message
 
@@ -59,12 +77,27 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
         if score > detector.threshold:
             break
     assert detector.cause == "step_time_s"
-    message = alert_message(detector, observation, score, GradientOutliers(), 256)
+    message = message_of(detector, observation, score, GradientOutliers(), 256)
     assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
     assert "learning rate" not in message
 
 
-def test_many_names_are_counted() -> None:
-    outliers = GradientOutliers(non_finite=tuple("abcde"))
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("cde", "3 of 5 gradients are not finite, in the model's order from c to e"),
+        ("abcde", "all 5 gradients are not finite, in the model's order from a to e"),
+    ],
+)
+def test_many_broken_gradients_are_counted_and_the_first_and_last_are_named(broken: str, said: str) -> None:
+    outliers = GradientOutliers(non_finite=tuple(broken), tensors=5)
     observation = Observation(1, grad_norm=math.inf, training_loss=1.0)
-    assert "a, b, c and 2 more" in alert_message(make_detector("numerics"), observation, 1.0, outliers, None)  # type: ignore[arg-type]
+    assert said in message_of(numerics(), observation, math.inf, outliers, 256)
+
+
+def test_where_the_loss_is_not_finite_the_learning_rate_comes_first_and_the_memory_last() -> None:
+    observation = Observation(1, grad_norm=math.inf, training_loss=math.inf, learning_rate=0.5)
+    message = message_of(numerics(), observation, math.inf, GradientOutliers(), 256)
+    causes = ("learning rate that is too high (it is 0.5)", "overflow", "bad batch", "memory")
+    assert sorted(causes, key=message.index) == list(causes)
+    assert "test the device" not in message

@@ -4,7 +4,7 @@ from rmetric.monitor.hardware.kernel_log import KernelLogSource
 from rmetric.monitor.hardware.nvml import NvmlSource
 from rmetric.monitor.hardware.reports import COMPONENTS, SLOW_STEPS, HardwareReport, HardwareSource, HardwareUnavailable
 from rmetric.monitor.hardware.step_times import StepTimes
-from rmetric.monitor.hardware.watch import HardwareWatch
+from rmetric.monitor.hardware.watch import HardwareWatch, own_watch
 
 __all__ = [
     "COMPONENTS",
@@ -16,4 +16,5 @@ __all__ = [
     "KernelLogSource",
     "NvmlSource",
     "StepTimes",
+    "own_watch",
 ]

@@ -180,6 +180,19 @@ class HardwareWatch:
         return [queue.popleft() for _ in range(len(queue))]
 
 
+def own_watch(asked: HardwareWatch | bool | None, *, on_gpu: bool) -> HardwareWatch | None:
+    """The watch that a monitor makes for itself; ``None``: the user brings one, or wants none.
+
+    What the machine has not is told to who asked for it (``True``), or trains on a GPU.
+    """
+    if asked is not None and asked is not True:
+        return None
+    watch = HardwareWatch.automatic()
+    if asked is None and not on_gpu:
+        watch.notes()
+    return watch
+
+
 def _try(make: Callable[[], Source], missing: list[str]) -> Source | None:
     """Make a source, or return ``None`` and put the reason into ``missing``."""
     try:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.context import Recompute, RepairRecord, RunContext, StepContext, StepStart
+from rmetric.monitor.repair.message import repair_message
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.repair.trigger import Suspicion
 from rmetric.state import restore, state_of
@@ -119,7 +120,9 @@ class PolicyRunner:
         self.log.append(repair)
         fields = {key: value for key, value in vars(repair).items() if key not in ("step", "details")}
         lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-        self._note("REPAIR", step=repair.step, **lists, **repair.details)
+        message = repair_message(repair)
+        told = {"message": message} if message else {}
+        self._note("REPAIR", step=repair.step, **lists, **repair.details, **told)
 
     def _updated(self, *_: Any) -> None:
         if not self.enabled:

@@ -1,3 +1,4 @@
+from .announcer import Announcer as Announcer
 from .base import Sink as Sink
 from .base import Sinks as Sinks
 from .jsonl import JsonlSink as JsonlSink

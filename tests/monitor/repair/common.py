@@ -92,8 +92,8 @@ class Toy:
         return [item.detach().clone() for item in [*self.model.state_dict().values(), *state]]
 
     def watch(self, **options: Any) -> TrainingMonitor:
-        """A monitor on it."""
-        return TrainingMonitor(self.model, self.optimizer, hardware=False, **options)
+        """A monitor on it that tells nobody."""
+        return TrainingMonitor(self.model, self.optimizer, hardware=False, **{"announce": False, **options})
 
 
 def equal(one: list[Tensor], other: list[Tensor]) -> bool:

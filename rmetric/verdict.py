@@ -1,0 +1,93 @@
+"""The answer to "was my run in order?": what a run's events say, counted, and put into one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rmetric.records import TERMINAL_EVENTS, step_of
+from rmetric.robust.reference import WARM_UP
+
+
+def is_news(event: Mapping[str, Any]) -> bool:
+    """Return whether people are told of an event: it has a message, and no other alert has told them of its cause.
+
+    >>> is_news({"event": "ALERT", "step": 7, "message": "The loss is not finite."})
+    True
+    >>> is_news({"event": "ALERT", "step": 7, "message": "The loss is not finite.", "repeats": "numerics"})
+    False
+    """
+    return bool(event.get("message")) and not event.get("repeats")
+
+
+@dataclass
+class RunSummary:
+    """Counts of a run, kept while its events pass by, by the monitor that writes them or by a replay."""
+
+    records: int = 0
+    last_step: int = 0
+    alerts: int = 0
+    """Causes that raised an alert; two detectors that saw the same are one."""
+    first_alert: int | None = None
+    """Step of the first of them."""
+    first_detector: str = ""
+    repairs: int = 0
+    ended: str = ""
+    """Event that ended the run; empty: none has."""
+    reason: str = ""
+    """Reason of its failure."""
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Count the next event."""
+        kind = event.get("event")
+        if kind == "METRICS":
+            self.records += 1
+            self.last_step = step_of(event) or self.last_step
+        elif kind == "ALERT" and is_news(event):
+            self.alerts += 1
+            if self.first_alert is None:
+                self.first_alert, self.first_detector = step_of(event), str(event.get("detector"))
+        elif kind == "REPAIR" and is_news(event):
+            self.repairs += 1
+        elif kind in TERMINAL_EVENTS:
+            self.ended, self.reason = str(kind), str(event.get("reason") or "")
+            self.last_step = step_of(event) or self.last_step
+
+    @property
+    def in_order(self) -> bool:
+        """True if the run reached its end and nothing was found."""
+        return self.ended == "EXPERIMENT_SUCCESS" and not self.alerts and not self.repairs
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words.
+
+        >>> RunSummary(records=1200, last_step=1200, ended="EXPERIMENT_SUCCESS").sentence
+        'in order as far as it was watched: no alert in 1,200 records'
+        >>> RunSummary(records=20, last_step=20, ended="EXPERIMENT_SUCCESS").sentence
+        'too short to be judged: no alert in 20 records'
+        """
+        return f"{self._judgement}: {self._counts}"
+
+    @property
+    def _judgement(self) -> str:
+        if self.ended == "EXPERIMENT_FAILURE":
+            return f"failed at step {self.last_step:,} ({self.reason or 'no reason given'})"
+        if not self.ended:
+            return f"not watched to its end, the last step is {self.last_step:,}"
+        if self.alerts:
+            return "not in order, look at its alerts"
+        if self.repairs:
+            return "reached its end, repaired on the way"
+        return "too short to be judged" if self.records < WARM_UP else "in order as far as it was watched"
+
+    @property
+    def _counts(self) -> str:
+        first = f", the first at step {self.first_alert:,} ({self.first_detector})" if self.alerts else ""
+        repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
+        return f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}{first}{repairs}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}" if number else f"no {noun}"

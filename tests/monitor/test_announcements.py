@@ -1,0 +1,155 @@
+"""What people hear of a run without having configured anything."""
+
+from __future__ import annotations
+
+import logging
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rmetric import read_run
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.alerts import Alert
+from rmetric.monitor.hardware import HardwareWatch, own_watch
+from rmetric.monitor.repair import RecomputeStep
+from tests.monitor.repair.common import Toy
+
+NAN_GRADIENT = """
+import torch, rmetric
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+with rmetric.TrainingMonitor(model, optimizer, log="run.jsonl") as monitor:
+    for step in range(1, 6):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        if step == 3:
+            model.weight.grad[0, 0] = float("nan")
+        monitor.step(loss)
+"""
+
+
+def test_a_nan_gradient_shows_on_a_console_where_nothing_is_configured(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", NAN_GRADIENT], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0 and ended.stdout == ""
+    alert, verdict = ended.stderr.splitlines()  # and no word about a GPU
+    assert alert.startswith("R-Metric: Step 3: the gradient of weight is not finite (1 tensor of 2)")
+    assert verdict == (
+        "R-Metric: not in order, look at its alerts: 1 alert in 5 records, the first at step 3 (numerics); "
+        "the log is run.jsonl"
+    )
+
+
+def trained(broken: dict[int, str], **options: Any) -> TrainingMonitor:
+    """A monitor after 60 steps of a tiny model; in the steps of ``broken`` the loss or a gradient is NaN."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with TrainingMonitor(model, optimizer, hardware=False, **options) as monitor:
+        for step in range(1, 61):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            for parameter in model.parameters() if step in broken else ():
+                assert parameter.grad is not None
+                parameter.grad.fill_(math.nan)
+            monitor.step(loss * math.nan if broken.get(step) == "loss" else loss)
+            optimizer.step() if step not in broken else None
+    return monitor
+
+
+def messages(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "rmetric" and record.levelno >= level]
+
+
+def test_two_detectors_that_see_one_nan_are_one_alert_for_people_and_two_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Alert] = []
+    monitor = trained({50: "gradient"}, log=tmp_path / "run.jsonl", on_alert=told.append)
+    events = [event for event in read_run(tmp_path / "run.jsonl").events if event["event"] == "ALERT"]
+    assert [(event["detector"], event.get("repeats")) for event in events] == [
+        ("numerics", None),
+        ("r_metric_robust", "numerics"),
+    ]
+    assert {event["cause"] for event in events} == {"not_finite"}
+    assert [(alert.step, alert.detector) for alert in told] == [(50, "numerics")]
+    assert [text for text in messages(caplog) if "Step 50" in text] == [f"R-Metric: {told[0].message}"]
+    assert monitor.alerts == {"numerics": 50, "r_metric_robust": 50}
+
+
+def test_another_cause_is_another_alert(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Alert] = []
+    trained({40: "loss", 41: "gradient"}, detectors=("numerics",), on_alert=told.append)
+    assert [alert.step for alert in told] == [40]  # the same cause, within 50 quiet steps
+    assert "Likely causes, the most frequent first: a learning rate that is too high (it is 0.01)" in told[0].message
+    assert len(messages(caplog)) == 2
+
+
+@pytest.mark.parametrize(("level", "shown_at"), [(logging.INFO, logging.INFO), (logging.WARNING, logging.WARNING)])
+def test_the_closing_line_of_a_run_in_order_is_shown_once_whatever_is_shown(
+    level: int, shown_at: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(level, "rmetric"):
+        trained({}, log=tmp_path / "run.jsonl").close()
+    (record,) = (record for record in caplog.records if record.name == "rmetric")
+    assert record.levelno == shown_at
+    in_order = "R-Metric: in order as far as it was watched: no alert in 60 records; the log is "
+    assert record.getMessage() == f"{in_order}{tmp_path / 'run.jsonl'}"
+
+
+def test_nobody_hears_a_monitor_that_is_not_to_announce(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Alert] = []
+    trained({50: "loss"}, announce=False, on_alert=told.append)
+    assert messages(caplog) == [] and len(told) == 1
+
+
+def test_a_transient_corruption_is_announced_and_points_at_the_hardware(caplog: pytest.LogCaptureFixture) -> None:
+    toy = Toy()
+    toy.flip_in = {30: 1}
+    with toy.watch(policy=RecomputeStep(), announce=True) as monitor:
+        toy.train(40, monitor)
+    repair, verdict = messages(caplog)
+    assert repair.startswith("R-Metric: Step 30: RecomputeStep: the step was computed again and came out different")
+    assert "points at the hardware" in repair
+    assert verdict.startswith("R-Metric: reached its end, repaired on the way: no alert in 40 records; 1 repair")
+
+
+def test_a_resumed_run_goes_on_counting(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    first = TrainingMonitor(model, optimizer, hardware=False)
+    for _ in range(3):
+        model(torch.ones(2, 4)).mean().backward()
+        first.step(math.nan)
+    state = first.state_dict()
+    first.detach()
+    caplog.clear()
+    second = TrainingMonitor(model, optimizer, hardware=False)
+    second.load_state_dict(state)
+    second.step(1.0)
+    second.close()
+    assert "1 alert in 4 records, the first at step 1 (numerics)" in messages(caplog)[-1]
+
+
+@pytest.mark.parametrize(("asked", "on_gpu", "said"), [(None, False, 0), (True, False, 1), (None, True, 1)])
+def test_that_there_is_no_gpu_is_told_to_who_asked_for_one(
+    asked: bool | None, on_gpu: bool, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # none is visible, wherever this runs
+    watch = own_watch(asked, on_gpu=on_gpu)
+    assert watch is not None
+    with watch:
+        told = watch.notes()
+        assert len(told) == said
+        assert all("λ counts" in note for note in told)
+
+
+def test_a_watch_that_the_user_brings_is_left_to_the_user() -> None:
+    with HardwareWatch([], None) as watch:
+        assert own_watch(watch, on_gpu=False) is None and own_watch(False, on_gpu=True) is None

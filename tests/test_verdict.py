@@ -1,0 +1,46 @@
+"""The verdict on a run: what its events say, in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmetric.verdict import RunSummary
+
+RECORDS = [{"event": "METRICS", "step": step} for step in range(1, 101)]
+ALERT = {"event": "ALERT", "step": 81, "detector": "numerics", "message": "The gradient is not finite."}
+AGAIN = {**ALERT, "detector": "r_metric_robust", "repeats": "numerics"}
+REPAIR = {"event": "REPAIR", "step": 90, "verdict": "transient", "message": "It came out different."}
+AGREES = {"event": "REPAIR", "step": 91, "verdict": "agrees"}
+SUCCESS = {"event": "EXPERIMENT_SUCCESS", "step": 100}
+FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
+
+
+@pytest.mark.parametrize(
+    ("events", "sentence"),
+    [
+        ([*RECORDS, SUCCESS], "in order as far as it was watched: no alert in 100 records"),
+        ([*RECORDS[:20], SUCCESS], "too short to be judged: no alert in 20 records"),
+        (
+            [*RECORDS, ALERT, AGAIN, SUCCESS],
+            "not in order, look at its alerts: 1 alert in 100 records, the first at step 81 (numerics)",
+        ),
+        (
+            [*RECORDS, REPAIR, AGREES, SUCCESS],
+            "reached its end, repaired on the way: no alert in 100 records; 1 repair",
+        ),
+        (
+            [*RECORDS, ALERT, FAILURE],
+            "failed at step 95 (NAN_LOSS): 1 alert in 100 records, the first at step 81 (numerics)",
+        ),
+        (RECORDS, "not watched to its end, the last step is 100: no alert in 100 records"),
+        ([SUCCESS], "too short to be judged: no alert in no record"),
+    ],
+)
+def test_the_sentence(events: list[dict[str, Any]], sentence: str) -> None:
+    summary = RunSummary()
+    for event in events:
+        summary.note(event)
+    assert summary.sentence == sentence
+    assert summary.in_order == sentence.startswith(("in order", "too short"))
