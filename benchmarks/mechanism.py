@@ -107,7 +107,7 @@ def _share(name: str, ratios: np.ndarray) -> dict[str, Any]:
 def _block(run: LanguageModelRun, options: dict[str, Any] | None, steps: int) -> tuple[float, float]:
     """Mean seconds and CPU seconds (of all threads) a step, under a monitor with these mechanism monitors or none."""
     watch = MechanismWatch(run.model, run.optimizer, **options) if options is not None else None
-    with TrainingMonitor(run.model, run.optimizer, hardware=False, mechanism=watch) as monitor:
+    with TrainingMonitor(run.model, run.optimizer, announce=False, hardware=False, mechanism=watch) as monitor:
         run.observer = monitor
         for _ in range(2):  # the monitor finds out about micro-batches, the watch about the weights before
             run.train_step()

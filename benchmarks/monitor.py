@@ -93,7 +93,7 @@ def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
         for block in range(args.blocks):
             plain.append(_block(run, args.steps, args.device))
             log = Path(folder) / f"{block}.jsonl"
-            with TrainingMonitor(run.model, run.optimizer, log=log, hardware=watch) as monitor:
+            with TrainingMonitor(run.model, run.optimizer, log=log, hardware=watch, announce=False) as monitor:
                 run.observer = monitor
                 watched.append(_block(run, args.steps, args.device))
                 run.observer = NoObserver()

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _monitor(run: LanguageModelRun, policy: Sequence[Policy] | None) -> TrainingMonitor:
-    return TrainingMonitor(run.model, run.optimizer, hardware=False, scaler=run.scaler, policy=policy)
+    return TrainingMonitor(run.model, run.optimizer, announce=False, hardware=False, scaler=run.scaler, policy=policy)
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
