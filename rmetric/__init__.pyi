@@ -1,6 +1,9 @@
 from .detectors import Detector as Detector
 from .detectors import StreamingDetector as StreamingDetector
 from .detectors import register_detector as register_detector
+from .diagnosis import Diagnosis as Diagnosis
+from .diagnosis import Finding as Finding
+from .diagnosis import diagnose as diagnose
 from .faults import Fault as Fault
 from .faults import register_fault as register_fault
 from .log_reader import read_run as read_run

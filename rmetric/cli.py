@@ -43,13 +43,17 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{text} (default: {str(shown).replace('%', '%%')})"
 
 
+class _ExamplesFormatter(argparse.RawDescriptionHelpFormatter, _HelpFormatter):
+    """Keeps the lines of an epilog with examples."""
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that prints defaults in ``--help`` and answers bad input with one line."""
 
-    def __init__(self, description: str, **options: object) -> None:
+    def __init__(self, description: str, *, examples: bool = False, **options: object) -> None:
         super().__init__(
             description=description,
-            formatter_class=_HelpFormatter,
+            formatter_class=_ExamplesFormatter if examples else _HelpFormatter,
             allow_abbrev=False,
             **options,  # type: ignore[arg-type]
         )
@@ -88,10 +92,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} (try {self.prog} --help)\n")
 
 
-def script(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[str] | None], int]:
+def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
     """Make ``main(argv=None)`` return an exit status.
 
-    0; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C.
+    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C.
     """
 
     @functools.wraps(main)
@@ -100,7 +104,7 @@ def script(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[s
             with warnings.catch_warnings():
                 # Where psutil is installed, joblib replaces workers that have grown. Their work is not lost.
                 warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-                main(argv)
+                status = main(argv)
             sys.stdout.flush()
         except SystemExit as request:
             return request.code if isinstance(request.code, int) else 0
@@ -117,7 +121,7 @@ def script(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[s
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
-        return 0
+        return status or 0
 
     return wrapped
 

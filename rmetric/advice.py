@@ -1,0 +1,103 @@
+"""Likely causes of what is found in a run, and what to do about it, said once for all that speak to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a finding may come from, and what to do."""
+
+    causes: tuple[str, ...]
+    """Likely causes, the likeliest first."""
+    action: str
+    """One or two sentences."""
+
+
+ADVICE: Mapping[str, Advice] = {
+    "NOT_FINITE": Advice(
+        ("an overflow in half precision", "a learning rate that is too high", "a damaged batch", "a faulty device"),
+        "Go back to the last checkpoint before this step; look at the batch of this step, and at the loss scale. If it "
+        "comes back on one machine only, test that device's memory.",
+    ),
+    "ZERO_GRADIENT": Advice(
+        ("a corrupted weight in the output layers", "a graph that is detached from the loss", "clipping of a norm that "
+         "is not finite", "a batch whose examples are all solved"),
+        "Check that parameters still change from step to step. If the zeros last, go back to the last checkpoint.",
+    ),
+    "ZERO_UPDATE": Advice(
+        ("a learning rate of 0 at the end of a schedule", "an optimizer without the model's parameters",
+         "steps that the loss scaler skips"),
+        "Compare the schedule with the planned number of steps, and the optimizer's parameters with the model's.",
+    ),
+    "UNIFORM_ANSWER": Advice(
+        ("a corrupted weight in the output layers", "activations that have collapsed"),
+        "The model answers every token alike and will not recover: go back to the last checkpoint.",
+    ),
+    "LOSS_RISE": Advice(
+        ("a learning rate that is too high here", "a change in the data", "a restart that lost state",
+         "corrupted weights"),
+        "Compare learning rate, data and code version of this step with those before; keep the last checkpoint from "
+        "before it.",
+    ),
+    "GRADIENT_RISE": Advice(
+        ("a learning rate that is too high here", "damaged batches", "corrupted weights", "too little clipping"),
+        "Look at the batches of these steps; lower the learning rate or the clipping threshold if it comes back.",
+    ),
+    "UPDATE_RISE": Advice(
+        ("a jump of the learning rate", "an optimizer that lost its state", "a corrupted optimizer state"),
+        "Compare the learning rate and the optimizer's state with those of the last checkpoint.",
+    ),
+    "HARDWARE_EVENTS": Advice(
+        ("a failing device or link", "a worker that is about to be lost"),
+        "Read the machine's error log for the worker named; save a checkpoint and take the machine out.",
+    ),
+    "SLOW_STEPS": Advice(
+        ("a slow or throttled worker", "a congested network", "data that does not arrive in time", "another job on the "
+         "machine"),
+        "Compare the step times of the workers; look at clocks, temperature and the input pipeline.",
+    ),
+    "NEVER_LEARNS": Advice(
+        ("a learning rate of 0, or far too high", "labels that do not belong to the inputs", "parameters that are "
+         "frozen or not in the optimizer", "gradients that are cleared before the step"),
+        "Try to overfit one batch; check that parameters change and that inputs and labels belong together.",
+    ),
+    "DEAD": Advice(
+        ("weights that are no longer finite", "a corrupted weight", "units that have all died"),
+        "Stop the run: nothing is learned any more. Go back to the last checkpoint before it began.",
+    ),
+    "OVERFITS": Advice(
+        ("too many passes over too little data", "too little regularisation", "training data that is unlike the "
+         "validation data"),
+        "Take the checkpoint with the lowest validation loss; stop here, or add data or regularisation.",
+    ),
+    "GRADIENT_GROWS": Advice(
+        ("a loss scale that is never lowered", "weights that grow without decay", "a slow divergence"),
+        "Look at the norm of the weights and at the loss scale; lower the learning rate before the loss follows.",
+    ),
+    "WORSE_LEVEL": Advice(
+        ("a shock that the run did not recover from (learning rate, data, corrupted weights)", "harder data from here "
+         "on", "a restart that lost state"),
+        "Go back to a checkpoint from before it began, unless the task was meant to become harder there.",
+    ),
+}  # fmt: skip
+"""Kind of finding → its advice."""
+
+KINDS_OF_MEASUREMENTS: Mapping[str, str] = {
+    "training_loss": "LOSS_RISE",
+    "validation_loss": "LOSS_RISE",
+    "delta_l": "LOSS_RISE",
+    "uniform_gap": "UNIFORM_ANSWER",
+    "grad_norm": "GRADIENT_RISE",
+    "sigma_sq": "GRADIENT_RISE",
+    "non_finite_count": "NOT_FINITE",
+    "update_rms": "UPDATE_RISE",
+    "hardware_events": "HARDWARE_EVENTS",
+    "event_worker": "HARDWARE_EVENTS",
+    "lambda": "HARDWARE_EVENTS",
+    "step_time_s": "SLOW_STEPS",
+    "step_time_max_s": "SLOW_STEPS",
+}
+"""Measurement that stands out → kind of finding."""

@@ -1,0 +1,69 @@
+"""``rmetric diagnose LOG…``: a verdict on each run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmetric.commands.logs import add_logs, each, reading
+
+if TYPE_CHECKING:
+    from rmetric.diagnosis import Diagnosis
+
+FOUND, UNUSABLE = 1, 2
+"""Exit statuses, beside 0."""
+EPILOG = """\
+examples:
+  rmetric diagnose run.jsonl
+  rmetric diagnose output_dir/ --fail-on error --sarif > findings.sarif
+
+Steps are training steps as the log counts them. "Sure" is 1 minus the share of healthy runs that show as much.
+Exit status: 0 nothing found, 1 findings, 2 a log that cannot be used.
+"""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the subcommand."""
+    p = commands.add_parser("diagnose", help=summary, description=f"Give a {summary}.", epilog=EPILOG, examples=True)
+    add_logs(p)
+    output = p.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON, one list of diagnoses")
+    output.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, for tools that show findings")
+    p.add_argument(
+        "--fail-on", choices=("note", "warning", "error"), default="note", metavar="SEVERITY",
+        help="mildest finding for exit status 1: note (it has passed), warning, error (the run is broken)",
+    )  # fmt: skip
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose, print, and tell by the exit status."""
+    from rmetric.diagnosis import SEVERITIES, diagnose_runs
+
+    options = reading(args)
+    found = list(each(args.logs, lambda log: diagnose_runs(log, **options)))
+    diagnoses = [diagnosis for diagnosis in found if diagnosis is not None]
+    if diagnoses:
+        print(_as_json(diagnoses, sarif=args.sarif) if args.json or args.sarif else _as_text(diagnoses))
+    if len(diagnoses) < len(found):
+        return UNUSABLE
+    least = SEVERITIES.index(args.fail_on)
+    grave = any(one.severity is not None and SEVERITIES.index(one.severity) >= least for one in diagnoses)
+    return FOUND if grave else 0
+
+
+def _as_text(diagnoses: Sequence[Diagnosis]) -> str:
+    """One run: everything. Several: a line each, then the ones with findings in full."""
+    if len(diagnoses) == 1:
+        return str(diagnoses[0])
+    lines = [diagnosis.in_brief for diagnosis in diagnoses]
+    return "\n\n".join(["\n".join(lines), *(str(diagnosis) for diagnosis in diagnoses if diagnosis.findings)])
+
+
+def _as_json(diagnoses: Sequence[Diagnosis], *, sarif: bool) -> str:
+    from rmetric.diagnosis.sarif import as_sarif
+
+    content = as_sarif(diagnoses) if sarif else [diagnosis.to_dict() for diagnosis in diagnoses]
+    return json.dumps(content, indent=1, allow_nan=False)

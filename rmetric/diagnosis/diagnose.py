@@ -1,0 +1,87 @@
+"""Diagnose a log, a data frame, or a run in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rmetric.diagnosis.examination import Examination
+from rmetric.diagnosis.frames import is_frame, run_of_frame
+from rmetric.diagnosis.result import Diagnosis
+from rmetric.errors import UserError
+from rmetric.importers import AUTO, IMPORTERS, detect_format
+from rmetric.log_reader import assemble, chunks
+from rmetric.records import Observations, Run
+
+MOST_DAMAGE = 5
+"""Reports of damage that are told one by one."""
+
+
+def diagnose(
+    subject: str | Path | Run | Observations | Any, *, format: str = AUTO, mapping: Mapping[str, str] | None = None
+) -> Diagnosis:
+    """Diagnosis of a run.
+
+    Parameters
+    ----------
+    subject
+        Path of a log of any known format, a run, its observations, or a data frame of pandas or Polars with a row a
+        record.
+    format
+        Name of the log's format; ``auto`` judges by its content.
+    mapping
+        Our name of a measurement → the log's or the frame's name of its column.
+
+    Raises
+    ------
+    UserError
+        If the log cannot be read, holds several runs, or lacks what is needed.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"step": range(300), "loss": [2.0 - 0.002 * step for step in range(300)]})
+    >>> diagnose(frame).healthy
+    True
+    """
+    found = list(diagnose_runs(subject, format=format, mapping=mapping))
+    if len(found) > 1:
+        names = ", ".join(repr(one.run) for one in found[:10])
+        raise UserError(f"{subject} holds {len(found)} runs ({names}); use rmetric.diagnosis.diagnose_runs")
+    return found[0]
+
+
+def diagnose_runs(
+    subject: str | Path | Run | Observations | Any, *, format: str = AUTO, mapping: Mapping[str, str] | None = None
+) -> Iterator[Diagnosis]:
+    """The same for each run of a file that holds several."""
+    if isinstance(subject, Run):
+        yield _examined(subject)
+    elif isinstance(subject, Observations):
+        yield _examined(Run("run", {}, subject))
+    elif is_frame(subject):
+        run, notes = run_of_frame(subject, mapping)
+        yield _examined(run, format="frame", notes=notes)
+    elif isinstance(subject, str | Path):
+        yield _of_file(Path(subject), format, mapping or {})
+    else:
+        raise TypeError(f"a path, a run or a data frame is due, not {type(subject).__name__}")
+
+
+def _of_file(file: Path, format: str, mapping: Mapping[str, str]) -> Diagnosis:
+    damage: list[str] = []
+    try:
+        name = detect_format(file, mapping) if format == AUTO else format
+        events = IMPORTERS[name](file, mapping, lambda line, text: damage.append(f"line {line}: {text}"))
+        run = assemble(file.stem, chunks(events, lambda line, text: damage.append(f"line {line}: {text}"), 2**62))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}); check the path and its permissions") from error
+    if not len(run.observations):
+        raise UserError(f"{file} has no record that could be used{f' ({damage[0]})' if damage else ''}; check the file")
+    more = [f"{len(damage) - MOST_DAMAGE} more reports of damage"] if len(damage) > MOST_DAMAGE else []
+    return _examined(run, source=str(file), format=name, notes=[*damage[:MOST_DAMAGE], *more])
+
+
+def _examined(run: Run, **about: Any) -> Diagnosis:
+    examination = Examination()
+    examination.extend(run.observations)
+    return examination.diagnosis(run.name, **about)

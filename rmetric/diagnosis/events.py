@@ -1,0 +1,145 @@
+"""Events of a run: the alerts of the default detectors, merged where they are one event, each with its kind.
+
+A record is one tick of the clock here, however many steps it stands for: alerts with fewer than 50 quiet records
+between them are one event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from rmetric.advice import KINDS_OF_MEASUREMENTS
+from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector, make_detector
+from rmetric.episodes import REARM_STEPS, Rearm
+from rmetric.measurements import Observation
+from rmetric.robust.loss import UNIFORM_NATS
+
+GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
+"""Kinds that name an event whatever else happens in it, the gravest last."""
+RARITY = "r_metric_robust"
+"""Detector whose score is the rarity of what it saw, in decades."""
+
+
+@dataclass(kw_only=True)
+class Event:
+    """An episode of alerts, whichever detector raised them."""
+
+    kind: str
+    """One of :data:`rmetric.advice.ADVICE`."""
+    measurement: str
+    """Measurement that stood out."""
+    step: int
+    """Step of the first alert."""
+    until: int
+    """Step of the latest alert."""
+    record: int
+    """Number of the record of the first alert, from 0."""
+    last_record: int
+    """Number of the record of the latest alert."""
+    value: float
+    """The measurement at the first alert of this kind; infinite: not finite."""
+    before: float
+    """Its median over the 50 records before; NaN: not measured."""
+    at: int
+    """Step of ``value``."""
+    surprise: float
+    """Highest score of the robust R-Metric: decades of rarity; NaN if only others alerted."""
+    alerts: int = 1
+    """Records with an alert."""
+    worker: int | None = None
+    """Worker that reported most of the hardware events; ``None``: not known."""
+
+    def go_on(self, later: Event) -> None:
+        """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""
+        if _gravity(later.kind) > _gravity(self.kind):
+            self.kind, self.measurement = later.kind, later.measurement
+            self.value, self.before, self.at = later.value, later.before, later.at
+        self.until, self.last_record = later.until, later.last_record
+        self.surprise = float(np.fmax(self.surprise, later.surprise))
+        self.alerts += 1
+
+    def is_over(self, records: int) -> bool:
+        """True if enough quiet records came after it for the next alert to be another event."""
+        return records - 1 - self.last_record >= REARM_STEPS
+
+
+def _gravity(kind: str) -> int:
+    return GRAVE.index(kind) if kind in GRAVE else -1
+
+
+class EventSeeker:
+    """Finds the events of one run while its records arrive."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        """In their order."""
+        self.records = 0
+        """Records so far."""
+        self._detectors = {name: _streaming(name) for name in DEFAULT_DETECTORS}
+        self._rearm = Rearm()
+        self._recent: dict[str, deque[float]] = {name: deque(maxlen=REARM_STEPS) for name in KINDS_OF_MEASUREMENTS}
+
+    def update(self, observation: Observation) -> Event | None:
+        """Judge the next record; the event that begins there, if one does."""
+        scores = {name: detector.update(observation) for name, detector in self._detectors.items()}
+        raised = {name: score for name, score in scores.items() if score > self._detectors[name].threshold}
+        begins = self._rearm.begins(self.records, bool(raised))
+        begun = None
+        if raised:
+            seen = self._event(observation, raised)
+            if begins:
+                begun = seen
+                self.events.append(seen)
+            else:
+                self.events[-1].go_on(seen)
+        else:
+            for name, values in self._recent.items():
+                if math.isfinite(value := observation[name]):
+                    values.append(value)
+        self.records += 1
+        return begun
+
+    def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
+        cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
+        kind, measurement = kind_of(observation, cause)
+        recent, worker = self._recent[measurement], observation["event_worker"]
+        return Event(
+            kind=kind, measurement=measurement,
+            step=observation.step, until=observation.step, at=observation.step,
+            record=self.records, last_record=self.records,
+            value=observation[measurement], before=median(recent) if recent else math.nan,
+            surprise=raised.get(RARITY, math.nan),
+            worker=int(worker) if math.isfinite(worker) else None,
+        )  # fmt: skip
+
+
+def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
+    """Kind of what stands out in a record that raised an alert, and the measurement.
+
+    Broken numbers name it, whichever statistic was the strongest; else the measurement of that statistic does.
+
+    >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
+    ('ZERO_GRADIENT', 'grad_norm')
+    """
+    broken = next((name for name in KINDS_OF_MEASUREMENTS if observation[name] == math.inf), "")
+    if broken or observation["non_finite_count"] > 0:
+        return "NOT_FINITE", broken or "non_finite_count"
+    if observation["grad_norm"] == 0.0:
+        return "ZERO_GRADIENT", "grad_norm"
+    if cause == "update_rms" and observation["update_rms"] == 0.0:
+        return "ZERO_UPDATE", "update_rms"
+    if cause == "uniform_gap" or abs(observation["uniform_gap"]) <= UNIFORM_NATS:
+        return "UNIFORM_ANSWER", "uniform_gap"
+    return KINDS_OF_MEASUREMENTS.get(cause, "LOSS_RISE"), cause if cause in KINDS_OF_MEASUREMENTS else "training_loss"
+
+
+def _streaming(name: str) -> StreamingDetector:
+    made = make_detector(name)
+    assert isinstance(made, StreamingDetector)
+    return made

@@ -1,0 +1,91 @@
+"""Data frames as runs: pandas, and Polars without depending on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rmetric.errors import UserError
+from rmetric.importers import FieldMap, merged
+from rmetric.log_reader import NumberedEvent, assemble, chunks
+from rmetric.measurements import in_convention
+from rmetric.records import Run
+
+Columns = dict[str, list[Any]]
+
+
+def is_frame(subject: object) -> bool:
+    """True for a data frame of pandas or of Polars."""
+    return hasattr(subject, "columns") and (hasattr(subject, "iloc") or hasattr(subject, "to_dict"))
+
+
+def run_of_frame(frame: Any, mapping: Mapping[str, str] | None = None) -> tuple[Run, list[str]]:
+    """A data frame as a run, and notes on what was taken for what.
+
+    Columns are understood by their usual names, as those of a CSV. A gap is *not measured*; a NaN is *not finite* where
+    the frame tells the two apart (Polars), or where the column had a number in every row before (pandas).
+
+    Raises :class:`UserError` if no column is of use.
+    """
+    notes: list[str] = []
+    columns = _columns(frame, notes)
+    chosen = FieldMap(mapping or {}).translate({name: name for name in columns})
+    if not chosen.keys() - {"step"}:
+        shown = ", ".join(repr(str(name)[:40]) for name in list(columns)[:12])
+        raise UserError(
+            f"the data frame has no column of use (its columns: {shown}); "
+            "name one with mapping={'training_loss': 'COLUMN'}"
+        )
+    if "step" not in chosen:
+        notes.append("there is no column for the step; rows count")
+    found = {ours: columns[theirs] for ours, theirs in chosen.items()}
+    damage: list[str] = []
+    run = assemble(
+        "frame", chunks(merged(_rows(found)), lambda line, text: damage.append(f"row {line}: {text}"), 2**62)
+    )
+    return run, [*notes, *damage[:5], *([f"{len(damage) - 5} rows more were damaged"] if len(damage) > 5 else [])]
+
+
+def _rows(columns: Columns) -> Iterator[NumberedEvent]:
+    length = len(next(iter(columns.values())))
+    for row in range(length):
+        event = {name: values[row] for name, values in columns.items() if values[row] is not None}
+        event.setdefault("step", row)
+        if isinstance(event["step"], float) and math.isnan(event["step"]):
+            event["step"] = None
+        if event.keys() - {"step"}:
+            yield row, event
+
+
+def _columns(frame: Any, notes: list[str]) -> Columns:
+    """Name → values; ``None`` for a gap, infinity for what is not finite."""
+    if hasattr(frame, "iloc"):
+        named = frame.reset_index() if frame.index.name else frame
+        return {str(name): _without_gaps(str(name), named[name], notes) for name in named.columns}
+    return {str(name): [_number(value) for value in values] for name, values in frame.to_dict(as_series=False).items()}
+
+
+def _number(value: Any) -> Any:
+    return in_convention(value) if isinstance(value, float) else value
+
+
+def _without_gaps(name: str, column: Any, notes: list[str]) -> list[Any]:
+    """Values of a column of pandas, which writes the same for a gap and for NaN."""
+    missing = column.isna().to_numpy()
+    values = [None if gap else _number(value) for value, gap in zip(column.tolist(), missing.tolist(), strict=True)]
+    first = int(missing.argmax()) if missing.any() else len(missing)
+    if missing.any() and first >= DENSE and column.dtype.kind == "f" and _is_measured(name):
+        notes.append(
+            f"column {name!r} has a number in each of the {first:,} rows before its first NaN: taken as not finite"
+        )
+        return [math.inf if gap else value for value, gap in zip(values, missing.tolist(), strict=True)]
+    return values
+
+
+DENSE = 20
+"""Rows with a number before the first NaN by which a column is one that is measured in every row."""
+
+
+def _is_measured(name: str) -> bool:
+    return any(ours in ("training_loss", "grad_norm") for ours, _ in FieldMap({}).targets(name))

@@ -1,0 +1,55 @@
+"""What a log does not let one judge, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from rmetric.records import Observations
+from rmetric.robust.reference import WARM_UP
+from rmetric.states import RECOGNISERS, evidence_of
+from rmetric.states.dead import LEAST_RECORDS as DEAD_RECORDS
+from rmetric.states.gradient_grows import LEAST_RECORDS as GRADIENT_RECORDS
+from rmetric.states.never_learns import LEAST_RECORDS as LEARNING_RECORDS
+from rmetric.states.overfits import LEAST_EVALUATIONS
+from rmetric.states.worse_level import LEAST_RECORDS as LEVEL_RECORDS
+
+EVENTS_OF = {
+    "loss": (("training_loss",), "training loss"),
+    "gradients": (("grad_norm",), "gradient norm"),
+    "updates": (("update_rms",), "size of the updates"),
+    "hardware": (("hardware_events", "lambda", "step_time_s"), "hardware events or step times"),
+}
+"""What events are about → measurements, any one of which is enough, and their name."""
+NEEDS = {
+    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss above 0",
+    "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
+    "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
+    "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
+    "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss above 0",
+}
+"""State → what it takes to tell."""
+
+
+def not_judged(history: Observations, measured: Container[str], records: int) -> dict[str, str]:
+    """Name of what could not be judged → why.
+
+    Parameters
+    ----------
+    history
+        Records, however shortened.
+    measured
+        Names of all that was measured.
+    records
+        Number of records before they were shortened.
+    """
+    if not records:
+        return {"everything": "there is no record"}
+    missing = {
+        about: f"the log has no {name}"
+        for about, (names, name) in EVENTS_OF.items()
+        if not any(name in measured for name in names)
+    }
+    if records <= WARM_UP:
+        missing["outliers"] = f"there are {records:,} records; the first {WARM_UP} tell what is usual in the run"
+    known = evidence_of(history)
+    return missing | {name: f"needs {NEEDS[name]}" for name in RECOGNISERS if name not in known}

@@ -1,0 +1,90 @@
+"""The diagnosis of a run, and how it shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
+from rmetric.diagnosis.html import table_of
+from rmetric.diagnosis.text import lines_of, wrapped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What is known of a run."""
+
+    run: str
+    """Its name."""
+    source: str
+    """Path of its log; empty for a run in memory."""
+    format: str
+    """Name of the log's format; ``memory`` for a run in memory, ``frame`` for a data frame."""
+    records: int
+    first_step: int | None
+    """``None`` without a record."""
+    last_step: int | None
+    findings: tuple[Finding, ...]
+    """The gravest first, then by step."""
+    not_judged: Mapping[str, str]
+    """What could not be judged, and why."""
+    notes: tuple[str, ...] = ()
+    """About the log: damage, and what was taken for what."""
+
+    @property
+    def healthy(self) -> bool:
+        """True if nothing was found in a run that could be judged at all."""
+        return not self.findings and bool(self.records)
+
+    @property
+    def severity(self) -> Severity | None:
+        """Of the gravest finding; ``None`` without one."""
+        return max((finding.severity for finding in self.findings), key=SEVERITIES.index, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return {
+            **vars(self),
+            "healthy": self.healthy,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "not_judged": dict(self.not_judged),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def verdict(self) -> str:
+        """``healthy``, ``nothing to judge``, or the kinds of findings with their first steps."""
+        if not self.records:
+            return "nothing to judge"
+        return ", ".join(f"{finding.name} at step {finding.step:,}" for finding in self.findings) or "healthy"
+
+    @property
+    def extent(self) -> str:
+        """Number of records, and first and last step."""
+        if not self.records:
+            return "no records"
+        return f"{self.records:,} records (steps {self.first_step:,} to {self.last_step:,})"
+
+    @property
+    def in_brief(self) -> str:
+        """Name, verdict and extent in one line."""
+        return f"{self.run}: {self.verdict}, {self.extent}"
+
+    def __str__(self) -> str:
+        lines = [self.in_brief]
+        for finding in self.findings:
+            lines += ["", *lines_of(finding)]
+        if self.not_judged:
+            lines += ["", "Not judged:", *(f"  {name}: {why}" for name, why in self.not_judged.items())]
+        if self.notes:
+            lines += ["", *(wrapped(f"Note: {note}", "") for note in self.notes)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """For a notebook; without scripts and outer files."""
+        missing = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in self.not_judged.items())
+        below = f"<details><summary>Not judged</summary><ul>{missing}</ul></details>" if missing else ""
+        notes = "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)
+        return f"<div><p><b>{escape(self.in_brief)}</b></p>{table_of(self.findings)}{below}{notes}</div>"

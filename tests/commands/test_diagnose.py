@@ -1,0 +1,100 @@
+"""``rmetric diagnose``: verdicts, exit statuses, JSON and SARIF."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmetric.commands import COMMANDS, main
+
+REAL_RUNS = Path(__file__).parents[1] / "data" / "real_runs"
+HEALTHY = str(REAL_RUNS / "real_seed0_00_none_twin.jsonl")
+BROKEN = str(REAL_RUNS / "real_seed0_12_silent_data_corruption_wflip_k_proj_30.jsonl")
+PASSED = str(REAL_RUNS / "real_seed0_08_lr_spike_lr_10_20.jsonl")
+
+
+def test_a_healthy_run_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", HEALTHY]) == 0
+    assert "healthy, 600 records (steps 0 to 599)" in capsys.readouterr().out
+
+
+def test_findings_exit_with_1_and_fit_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", BROKEN]) == 1
+    shown = capsys.readouterr().out
+    assert "ERROR DEAD, step 398 to 423" in shown
+    for part in ("likely causes:", "what to do:", "Not judged:", "runs show as much"):
+        assert part in " ".join(shown.split())
+    assert len(shown.splitlines()) <= 24
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(("least", "status"), [("note", 1), ("warning", 0), ("error", 0)])
+def test_fail_on_sets_the_mildest_finding_that_fails(least: str, status: int) -> None:
+    assert main(["diagnose", PASSED, "--fail-on", least]) == status
+
+
+def test_a_log_that_cannot_be_used_exits_with_2_and_the_others_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert main(["diagnose", str(tmp_path / "picture.jsonl"), BROKEN]) == 2
+    shown = capsys.readouterr()
+    assert "DEAD" in shown.out
+    assert shown.err.startswith("error:")
+
+
+def test_a_missing_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "nowhere.jsonl"]) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: nowhere.jsonl does not exist")
+    assert errors.count("\n") == 1
+
+
+def test_several_logs_have_a_line_each_and_the_unhealthy_ones_details(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(REAL_RUNS)]) == 1
+    shown = capsys.readouterr().out
+    logs = sorted(path.stem for path in REAL_RUNS.glob("*.jsonl"))
+    assert [line.split(":")[0] for line in shown.splitlines()[: len(logs)]] == logs
+    assert shown.count("none_twin: healthy") == 1
+    assert shown.count("what to do:") >= 10
+
+
+def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", HEALTHY, BROKEN, "--json"]) == 1
+    healthy, broken = json.loads(capsys.readouterr().out)
+    assert healthy["healthy"] is True
+    assert healthy["not_judged"]["hardware"]
+    (finding,) = broken["findings"]
+    assert finding["name"] == "DEAD"
+    assert finding["advice"].endswith(".")
+    assert broken["source"] == BROKEN
+
+
+def test_sarif_has_the_structure_of_2_1_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", HEALTHY, BROKEN, PASSED, "--sarif"]) == 1
+    log = json.loads(capsys.readouterr().out)
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    assert [result["level"] for result in run["results"]] == ["error", "note"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["message"]["text"]
+        assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith(".jsonl")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"rmetric {command}" in shown.split("examples:")[1]
+
+
+def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in COMMANDS)

@@ -1,0 +1,182 @@
+"""A diagnosis says each thing once, with step, numbers and advice; from logs, frames and runs alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rmetric
+from rmetric.advice import ADVICE
+from rmetric.detectors import DEFAULT_DETECTORS, make_detector
+from rmetric.diagnosis import Examination, diagnose, diagnose_runs
+from rmetric.errors import UserError
+from rmetric.measurements import MEASUREMENTS
+from rmetric.states import RECOGNISERS
+from tests.diagnosis.runs import losses, norms, run_of
+
+REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
+
+
+def test_a_healthy_run_has_no_finding() -> None:
+    found = diagnose(run_of(losses(), norms()))
+    assert found.healthy
+    assert found.records == 400
+    assert found.severity is None
+
+
+def test_a_run_without_records_is_not_called_healthy() -> None:
+    found = diagnose(run_of([]))
+    assert not found.healthy
+    assert found.not_judged == {"everything": "there is no record"}
+
+
+def test_a_loss_that_is_lost_is_one_finding_with_its_first_step() -> None:
+    loss, norm = losses(), norms()
+    loss[300:], norm[300:] = np.inf, np.inf
+    (finding,) = diagnose(run_of(loss, norm)).findings
+    assert (finding.name, finding.severity, finding.step, finding.until) == ("DEAD", "error", 300, 399)
+    assert "step 300" in finding.sentence
+
+
+def test_a_spike_that_passes_is_a_note() -> None:
+    loss = losses()
+    loss[200:210] += 3.0
+    (finding,) = diagnose(run_of(loss, norms())).findings
+    assert (finding.name, finding.severity) == ("LOSS_RISE", "note")
+    assert 200 <= finding.step <= 203
+    assert finding.numbers["value"] == pytest.approx(loss[finding.step])
+    assert finding.numbers["before"] == pytest.approx(np.median(loss[150:200]), abs=0.02)
+
+
+def test_spikes_of_one_kind_are_one_finding() -> None:
+    loss = losses(800)
+    for at in (200, 400, 600):
+        loss[at : at + 6] += 3.0
+    (finding,) = diagnose(run_of(loss, norms(800))).findings
+    assert finding.numbers["events"] == 3
+    assert "3 times" in finding.sentence
+
+
+def test_a_state_takes_in_the_events_that_it_began_with() -> None:
+    loss = losses()
+    loss[250:] += 3.0
+    (finding,) = diagnose(run_of(loss, norms())).findings
+    assert finding.name == "WORSE_LEVEL"
+    assert 250 <= finding.step <= 253
+    assert "it began like this" in finding.sentence
+
+
+@pytest.mark.parametrize("stride", [1, 100])
+def test_what_a_record_stands_for_changes_nothing_but_steps(stride: int) -> None:
+    loss = losses()
+    loss[200:206] += 3.0
+    (finding,) = diagnose(run_of(loss, norms(), stride)).findings
+    assert (finding.name, finding.severity) == ("LOSS_RISE", "note")
+
+
+def test_portions_change_nothing() -> None:
+    loss = losses()
+    loss[200:210] += 3.0
+    whole, portions = run_of(loss, norms()), Examination()
+    for start in range(0, len(whole), 37):
+        portions.extend(whole.rows(slice(start, start + 37)))
+    assert portions.diagnosis("run") == diagnose(whole)
+
+
+def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
+    missing = diagnose(run_of(losses(60))).not_judged
+    assert missing["gradients"] == "the log has no gradient norm"
+    assert missing["NEVER_LEARNS"] == "needs 100 records of a training loss above 0"
+    assert "WORSE_LEVEL" not in missing
+
+
+def test_every_kind_has_causes_and_advice() -> None:
+    read = {name for detector in DEFAULT_DETECTORS for name in make_detector(detector).reads}
+    assert read <= MEASUREMENTS.keys()
+    assert RECOGNISERS.keys() <= ADVICE.keys()
+    assert all(advice.causes and advice.action.endswith(".") for advice in ADVICE.values())
+
+
+@pytest.mark.parametrize("log", REAL_RUNS, ids=lambda log: log.stem)
+def test_findings_of_real_runs_do_not_repeat_one_another(log: Path) -> None:
+    findings = diagnose(log).findings
+    assert len({finding.name for finding in findings}) == len(findings)
+    assert ("none_twin" in log.stem) <= (not findings)
+    for finding in findings:
+        assert finding.step <= finding.until
+        assert finding.causes == tuple(dict.fromkeys(finding.causes))
+        assert 0.0 <= finding.sure <= 1.0 or finding.name == "ZERO_GRADIENT"
+
+
+def test_a_real_gradient_that_breaks_is_found_at_its_step() -> None:
+    (log,) = [log for log in REAL_RUNS if "gflip_30_False" in log.stem]
+    run = rmetric.read_run(log)
+    (finding,) = diagnose(log).findings
+    broken = run.observations.step[np.isinf(run.observations["grad_norm"])]
+    assert (finding.name, finding.severity, finding.step) == ("NOT_FINITE", "error", broken[0])
+
+
+def test_log_run_and_frame_give_the_same_findings() -> None:
+    log = next(log for log in REAL_RUNS if "labels_0p5_20" in log.stem)
+    run = rmetric.read_run(log)
+    observations = run.observations
+    frame = pd.DataFrame({"step": observations.step, **observations.columns})
+    assert diagnose(log).findings == diagnose(run).findings == diagnose(frame).findings
+
+
+def test_a_polars_frame_tells_nan_from_gaps() -> None:
+    polars = pytest.importorskip("polars")
+    loss: list[float | None] = [*losses(100), None, float("nan"), float("nan"), float("nan")]
+    found = diagnose(polars.DataFrame({"iteration": range(104), "train/loss": loss}))
+    assert found.records == 103
+    assert [finding.step for finding in found.findings] == [101]
+
+
+def test_a_nan_of_pandas_is_not_finite_only_where_every_row_had_a_number() -> None:
+    dense = pd.DataFrame({"step": range(130), "loss": [*losses(120), *[np.nan] * 10]})
+    assert diagnose(dense).findings[0].step == 120
+    assert "not finite" in diagnose(dense).notes[0]
+    sparse = pd.DataFrame({"step": range(400), "loss": losses(), "val_loss": losses()})
+    sparse.loc[sparse.index % 10 != 0, "loss"] = np.nan
+    assert diagnose(sparse).healthy
+    assert diagnose(sparse).notes == ()
+
+
+def test_a_frame_without_a_step_counts_rows_and_says_so() -> None:
+    found = diagnose(pd.DataFrame({"loss": losses()}))
+    assert (found.first_step, found.last_step) == (0, 399)
+    assert any("rows count" in note for note in found.notes)
+
+
+def test_a_frame_of_no_use_is_an_error_that_names_its_columns() -> None:
+    with pytest.raises(UserError, match="'accuracy'"):
+        diagnose(pd.DataFrame({"accuracy": [1.0, 2.0]}))
+
+
+def test_columns_of_a_frame_can_be_named() -> None:
+    frame = pd.DataFrame({"n": range(400), "objective": losses()})
+    assert diagnose(frame, mapping={"step": "n", "training_loss": "objective"}).last_step == 399
+
+
+def test_other_things_are_no_subject() -> None:
+    with pytest.raises(TypeError, match="not int"):
+        diagnose(3)
+
+
+def test_each_run_of_a_file_is_diagnosed() -> None:
+    assert [found.run for found in diagnose_runs(REAL_RUNS[0])] == [REAL_RUNS[0].stem]
+
+
+def test_it_shows_itself() -> None:
+    loss = losses()
+    loss[300:] = np.inf
+    found = diagnose(run_of(loss))
+    assert "ERROR DEAD, step 300 to 399" in str(found)
+    page = found._repr_html_()
+    assert page.startswith("<div>")
+    assert "DEAD" in page
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["findings"][0]["step"] == 300
