@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.measurements import MEASUREMENTS, MECHANISM, OBSERVABLE, Observation
+from rmetric.measurements import MEASUREMENTS, MECHANISM, OBSERVABLE, Observation, in_convention
 
 NO_FAULT = "NONE"
 """Name of the fault of a control run."""
 TERMINAL_EVENTS = ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
 MAX_STEP = 2**53
 """Beyond it, a double no longer tells two steps apart."""
+VALIDATION = "VALIDATION"
+"""Event of an evaluation, at the step after which it was made; ``validation_loss``, nats. Detectors see it in the next
+record. Older logs, and those of the simulator, have only that."""
 
 Event = dict[str, Any]
 
@@ -117,6 +120,17 @@ def fresh_evaluations(validation_loss: NDArray[np.float64], previous: float = ma
     return ~np.isnan(validation_loss) & (validation_loss != before)
 
 
+def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Steps and losses of the :data:`VALIDATION` events among some events; one that is damaged is passed by."""
+    found = [
+        (step, in_convention(event.get("validation_loss", math.inf)))
+        for event in events
+        if event.get("event") == VALIDATION and (step := step_of(event)) is not None
+    ]
+    steps, losses = zip(*found, strict=True) if found else ((), ())
+    return np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)
+
+
 def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.float64]:
     """The latest known value at each position: gaps (NaN) are filled with the value before them."""
     known = np.concatenate([[previous], values])
@@ -149,6 +163,18 @@ class Run:
         """The event that ended the run, or ``None`` for an incomplete log."""
         last = self.events[-1] if self.events else {}
         return last if last.get("event") in TERMINAL_EVENTS else None
+
+    def evaluations(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps after which the run was evaluated, and its validation losses, nats; both of shape (evaluations,).
+
+        Of a log without VALIDATION events, the records in which a validation loss is new.
+        """
+        evaluated = self.observations.evaluated
+        assert evaluated is not None
+        events = [event for event in self.events if event.get("event") == VALIDATION]
+        if events:
+            return reported_evaluations(events)
+        return self.observations.step[evaluated], self.observations["validation_loss"][evaluated]
 
     @property
     def fault(self) -> str:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.detector_set import Detections, DetectorSet
+from rmetric.monitor.arguments import check_options, check_trained
+from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
@@ -107,8 +108,9 @@ class TrainingMonitor:
         Names or detectors that may raise an alert. The R-Metric in the paper's setting is logged in any case, but it
         alerts in every run, healthy or not (docs/FINDINGS.md); name ``r_metric`` to have its alerts as well.
     sync
-        Wait for the numbers of a step before :meth:`step` returns, so that it can veto the update. Otherwise they are
-        looked at one step later and nothing ever waits for the device.
+        Wait for the numbers of a step before :meth:`step` returns, so that it can veto the update: where ``numerics``
+        alerts, or a gradient is not finite. Otherwise they are looked at one step later and nothing waits for the
+        device.
     config
         Further entries of the log's ``config``, such as ``experiment_id``, ``seed``, ``model_type``.
     sinks
@@ -123,7 +125,8 @@ class TrainingMonitor:
         row are then its normal work.
     policy
         Repairs a step that looks wrong: a policy of :mod:`rmetric.monitor.repair`, or several in the order in which
-        they are asked; ``None``: no repair. With a policy the numbers of a step are waited for.
+        they are asked; ``None``: no repair. With a policy the numbers of a step are waited for, and no update is made
+        from gradients that are not finite, whatever the policies say.
     attention_logits
         Also measure the largest attention logit (transformers models; costs extra, see docs/monitor.md).
     mechanism
@@ -138,7 +141,8 @@ class TrainingMonitor:
     Raises
     ------
     UserError
-        For an unknown detector, a log that cannot be where it should, a distributed set-up that cannot be watched.
+        For an argument of the wrong kind, a model with nothing to train, an unknown detector, a log that cannot be
+        where it should, a distributed set-up that cannot be watched.
         After construction nothing raises.
     """
 
@@ -163,6 +167,8 @@ class TrainingMonitor:
         update_entries: int | None = ENTRIES,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        check_trained(model, optimizer)
+        check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, clock=clock)
         self.enabled = True
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
@@ -248,8 +254,7 @@ class TrainingMonitor:
             Whether to go on with the update. Always ``True`` unless ``sync=True`` or a policy skips it.
         """
         if not self._started:
-            self._started = True
-            self._recorder.start(self.step_number if self._resumed else None)
+            self._start()
         self.step_number += 1
         computation, proceed = self._measurer.computation(loss), True
         if self._policies is not None:
@@ -262,16 +267,20 @@ class TrainingMonitor:
             self._pipeline.process(previous)
         if not self._sync and self._policies is None:
             return True
-        detections = self._process_pending()
-        if not self._sync:
-            return proceed
-        return self._agreed(proceed and (detections is None or not {*VETO_DETECTORS} & {*detections.exceeded}))
+        self._process_pending()
+        return self._agreed(proceed and not self._vetoed()) if self._sync else proceed
 
     @_never_raises(None)
     def validation(self, loss: Tensor | float) -> None:
-        """Report a validation loss, nats; it stands in the record of the next step."""
+        """Report a validation loss, nats: that of the model after the latest step.
+
+        The log has it at that step; detectors see it in the record of the next one.
+        """
         self._validation.append(float(loss))
         self._before_s = math.nan  # an evaluation is no part of a step's time
+        if self._started:
+            self._process_pending()  # nothing waits: an evaluation has waited for the device
+            self._recorder.validation(self.step_number, self._validation[-1])
 
     @_never_raises(None)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
@@ -312,9 +321,6 @@ class TrainingMonitor:
         The last line says how the run ended: as ``failure`` has it; else NAN_LOSS if the loss was not finite to the
         end; else success. A run that is left through an exception has no such line: it is incomplete.
         """
-        if self._pending is not None:  # a validation loss without a step after it joins the last step
-            self._pending.validation += self._validation
-            self._validation = []
         self._process_pending()
         self._leave(self._terminal(failure))
 
@@ -379,6 +385,13 @@ class TrainingMonitor:
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
+    def _start(self) -> None:
+        """Begin the log, or go on in it; evaluations before it come first."""
+        self._started = True
+        self._recorder.start(self.step_number if self._resumed else None)
+        for loss in self._validation:
+            self._recorder.validation(self.step_number, loss)
+
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
         return self._measurer.measure(
@@ -391,9 +404,16 @@ class TrainingMonitor:
         return self._before_s - before_s
 
     @_never_raises(None)
-    def _process_pending(self) -> Detections | None:
+    def _process_pending(self) -> None:
         pending, self._pending = self._pending, None
-        return None if pending is None else self._pipeline.process(pending)
+        if pending is not None:
+            self._pipeline.process(pending)
+
+    def _vetoed(self) -> bool:
+        """Return whether the update is certainly wrong, by the record of this step."""
+        pipeline = self._pipeline
+        broken = pipeline.last is not None and math.isinf(pipeline.last["grad_norm"])
+        return self.enabled and (broken or not {*VETO_DETECTORS}.isdisjoint(pipeline.exceeded))
 
     def _agreed(self, proceed: bool) -> bool:
         """Return whether all processes proceed: none of them may step alone."""

@@ -18,7 +18,7 @@ from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepNumbers
-from rmetric.records import NO_FAULT, Event
+from rmetric.records import NO_FAULT, VALIDATION, Event
 
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
@@ -101,6 +101,10 @@ class Recorder:
     def note(self, event: Event) -> None:
         """Keep a line until the record of its step is written."""
         self._notes.append(event)
+
+    def validation(self, step: int, loss: float) -> None:
+        """Write an evaluation that was made after a step, the record of which is written."""
+        self._sinks.event({"event": VALIDATION, "step": step, "validation_loss": loss})
 
     def step(
         self,

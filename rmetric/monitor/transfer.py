@@ -27,6 +27,11 @@ class StepNumbers:
     scalars: dict[str, float]
     """Further scalars by name; one that was not measured is missing."""
 
+    @property
+    def finite(self) -> bool:
+        """True if every gradient is finite."""
+        return bool(np.isfinite(self.norms).all())
+
 
 class DeviceTransfer:
     """Transfer of the numbers of a step. Building it starts the copy, :meth:`read` waits for its end.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmetric.log_reader import NumberedEvent, OnDamage
-from rmetric.records import MAX_STEP, TERMINAL_EVENTS, Event, Observations, Run, step_of
+from rmetric.records import MAX_STEP, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
 
 MAX_TEXT = 200
 
@@ -111,7 +111,10 @@ class RunMetadata:
 
 
 class EventFilter:
-    """Passes on records and usable hardware events; notes the rest in :attr:`metadata`. Holds no line for long."""
+    """Passes on records, evaluations and usable hardware events; notes the rest in :attr:`metadata`.
+
+    Holds no line for long.
+    """
 
     def __init__(self) -> None:
         self.metadata = RunMetadata()
@@ -121,7 +124,7 @@ class EventFilter:
         self._step_time_s = math.nan
 
     def admit(self, events: Iterator[NumberedEvent], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-        """The records as they are, and hardware events with a usable ``time_s``, each with its line number."""
+        """The records as they are, evaluations, hardware events with a usable ``time_s``; each with its line number."""
         for line, event in events:
             kind = event.get("event")
             if kind == "METRICS":
@@ -140,6 +143,9 @@ class EventFilter:
                     on_damage(line, "HARDWARE_EVENT has no usable time_s, nor a step with a known step time; skipped")
                 else:
                     yield line, {"event": kind, "time_s": time_s}
+            elif kind == VALIDATION:
+                self.metadata.note({"event": kind})
+                yield line, {name: event[name] for name in ("event", "step", "validation_loss") if name in event}
             elif kind == "EXPERIMENT_START":
                 self._start(line, event, on_damage)
             elif kind == "FAULT_INJECTED" or kind in TERMINAL_EVENTS:

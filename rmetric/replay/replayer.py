@@ -22,7 +22,7 @@ from rmetric.importers import AUTO, IMPORTERS, detect_format
 from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
-from rmetric.records import Observations
+from rmetric.records import Event, Observations
 from rmetric.replay.events import EventFilter, is_finite_number, plain_text
 from rmetric.replay.result import AlertEpisodes, FirstAlerts, LogAgreement, PlotCurves, Replay
 from rmetric.replay.settings import ReplaySettings
@@ -82,7 +82,8 @@ class Replayer:
             if len(chunk.step):
                 yield self._extend(chunk)
             else:
-                self._recovery().extend_without_records(chunk.events)
+                self._recovery().extend_without_records(_of_hardware(chunk))
+                self._draw_evaluations(chunk, np.empty(0), np.empty(0, dtype=bool))
 
     def _recovery(self) -> SignalRecovery | LiveSignals:
         """The recovery of the signals; by now the log has said of which kind it is."""
@@ -98,7 +99,7 @@ class Replayer:
         nothing = np.full(len(chunk.step), np.nan)
         logged = {name: chunk.columns.get(name, nothing) for name in (*MEASUREMENTS, *VERDICTS)}
         validation, evaluated = self._evaluations.extend(logged["validation_loss"])
-        signals = self._recovery().extend(chunk.events, logged, validation, evaluated)
+        signals = self._recovery().extend(_of_hardware(chunk), logged, validation, evaluated)
         verdicts = self._verdicts(signals)
 
         columns: Columns = {"step": chunk.step, "training_loss": logged["training_loss"]}
@@ -116,8 +117,14 @@ class Replayer:
         columns |= self._alert(observations, verdicts["r_metric"])
         columns |= _as_measured(verdicts, signals)
         if self._trace is not None:
-            self._trace.extend(columns, evaluated)
+            self._trace.extend(columns)
+        self._draw_evaluations(chunk, validation, evaluated)
         return columns
+
+    def _draw_evaluations(self, chunk: Chunk, losses: NDArray[np.float64], evaluated: NDArray[np.bool_]) -> None:
+        if self._trace is not None:
+            events = [event for _, event in chunk.events]
+            self._trace.extend_evaluations(*self._evaluations.points(chunk.step, losses, evaluated, events))
 
     def _count(self, steps: NDArray[np.int64]) -> None:
         self._records += len(steps)
@@ -198,6 +205,11 @@ class Replayer:
         warning = self._episodes.warning
         if replay.onset is not None and replay.failure_step is not None and warning is not None:
             replay.warning_step = warning if warning < replay.failure_step else None
+
+
+def _of_hardware(chunk: Chunk) -> list[tuple[int, Event]]:
+    """Hardware events of a chunk, each with the index of the record that it stands before."""
+    return [(index, event) for index, event in chunk.events if event["event"] == "HARDWARE_EVENT"]
 
 
 def _as_measured(verdicts: Columns, signals: Mapping[str, Recovered]) -> Columns:

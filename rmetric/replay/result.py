@@ -152,15 +152,24 @@ class PlotCurves:
     non_finite_steps: list[int] = field(default_factory=list)
     """First steps (up to 200) at which the training or the validation loss was not finite."""
 
-    def extend(self, columns: Mapping[str, NDArray[Any]], evaluated: NDArray[np.bool_]) -> None:
+    def extend(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Append a chunk of :meth:`~rmetric.replay.replayer.Replayer.run`."""
-        steps = columns["step"]
-        for name in ("training_loss", "validation_loss", *VERDICTS):
-            values = np.where(evaluated, columns[name], np.nan) if name == "validation_loss" else columns[name]
-            self.series.setdefault(name, Series()).extend(steps, values)
+        for name in ("training_loss", *VERDICTS):
+            self._append(name, columns["step"], columns[name])
+        self._note_non_finite(columns["step"], columns["training_loss"])
+
+    def extend_evaluations(self, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> None:
+        """Append validation losses at the steps after which they were measured."""
+        self._append("validation_loss", steps, losses)
+        self._note_non_finite(steps, losses)
+
+    def _append(self, name: str, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        self.series.setdefault(name, Series()).extend(steps, values)
+
+    def _note_non_finite(self, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> None:
         if len(self.non_finite_steps) < MAX_NON_FINITE_STEPS:
-            broken = np.isinf(columns["training_loss"]) | (np.isinf(columns["validation_loss"]) & evaluated)
-            self.non_finite_steps = [*self.non_finite_steps, *steps[broken].tolist()][:MAX_NON_FINITE_STEPS]
+            found = {*self.non_finite_steps, *steps[np.isinf(losses)].tolist()}
+            self.non_finite_steps = sorted(found)[:MAX_NON_FINITE_STEPS]
 
 
 @dataclass(kw_only=True)

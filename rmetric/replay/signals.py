@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.log_writer import to_log_precision
-from rmetric.records import Event, fresh_evaluations, held
+from rmetric.records import Event, fresh_evaluations, held, reported_evaluations
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Points = tuple[NDArray[np.int64], Floats]
+"""Steps and values, of equal length."""
 Logged = Mapping[str, Floats]
 """Every measurement and verdict by log name, each of shape (n,), as the log has it; NaN: it does not say."""
 
@@ -66,6 +68,26 @@ class Evaluations:
 
     def __init__(self) -> None:
         self._raw = self._latest = math.nan
+        self._dated = False
+
+    def points(self, steps: NDArray[np.int64], losses: Floats, evaluated: Bools, events: Sequence[Event]) -> Points:
+        """Steps after which the run was evaluated, and the losses.
+
+        From the first VALIDATION event on, those events; before, and in logs that have none, the records with a new
+        loss.
+
+        Parameters
+        ----------
+        steps, losses, evaluated
+            Records of the chunk, with what :meth:`extend` returned; shape (n,), n may be 0.
+        events
+            Events of the chunk.
+        """
+        dated = reported_evaluations(events)
+        if self._dated or len(dated[0]):
+            self._dated = True
+            return dated
+        return steps[evaluated], losses[evaluated]
 
     def extend(self, raw: Floats) -> tuple[Floats, Bools]:
         """Losses with their gaps filled, and whether each is new; shape (n,), n at least 1."""

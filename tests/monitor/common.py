@@ -61,3 +61,16 @@ class Waits(TorchDispatchMode):
         if name in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "unique"):
             self.calls.append(name)
         return func(*args, **(kwargs or {}))
+
+
+def small_training(seed: int = 0) -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
+    """A network of two layers and its optimizer."""
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def small_loss(model: torch.nn.Module, step: int) -> Tensor:
+    """Loss of the batch of a step."""
+    batch = torch.randn(5, 6, generator=torch.Generator().manual_seed(step))
+    return (model(batch) - batch[:, :2]).square().mean()

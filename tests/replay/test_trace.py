@@ -32,8 +32,9 @@ def test_the_trace_of_a_long_log_is_bounded(tmp_path: Path) -> None:
     trace = PlotCurves()
     for start in range(0, 200_000, 20_000):
         n = 20_000
-        columns: dict[str, Any] = {name: np.full(n, np.inf) for name in ("training_loss", "validation_loss", *VERDICTS)}
+        columns: dict[str, Any] = {name: np.full(n, np.inf) for name in ("training_loss", *VERDICTS)}
         columns["r_metric"] = np.random.default_rng(start).random(n)
-        trace.extend({"step": np.arange(start, start + n), **columns}, np.ones(n, dtype=bool))
+        trace.extend({"step": np.arange(start, start + n), **columns})
+        trace.extend_evaluations(np.arange(start, start + n), np.full(n, np.inf))
     assert len(trace.series["r_metric"].values) <= 3002
     assert len(trace.non_finite_steps) == 200

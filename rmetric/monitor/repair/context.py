@@ -187,6 +187,7 @@ class StepContext:
         """True if the latest computation is suspicious in any process."""
         self.certain = self.alarm is not None and self.alarm.certain
         """True if it has, in any process, numbers that no healthy step has."""
+        self._ever_certain = self.certain
         self.can_recompute = recompute is not None and run.start.known
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
         self.reasons: tuple[str, ...] = self.alarm.reasons if self.alarm else ()
@@ -225,12 +226,14 @@ class StepContext:
         self.computation = self._run.measure(loss)
         self.alarm = self.suspicion.judge(self.computation.numbers)
         self.suspicious, self.certain = self._run.any(self._state_of_alarm())
+        self._ever_certain |= self.certain
 
     def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
         """Agree with all processes on what each knows alone, and on who wants to be asked. One collective."""
         flags = [*wanted, *self._state_of_alarm(), not self.can_recompute]
         *wanted, self.suspicious, self.certain, cannot = self._run.any(flags)
         self.can_recompute = not cannot
+        self._ever_certain = self.certain
         return list(wanted)
 
     def _state_of_alarm(self) -> list[bool]:
@@ -289,6 +292,13 @@ class StepContext:
         return values
 
     # -- recording ----------------------------------------------------------------------------------------------------
+
+    def not_finite(self) -> bool:
+        """Return whether a gradient of the latest computation is not finite in some process; all must call it.
+
+        A collective only in a step that was alarming for certain in some process; of that they all know.
+        """
+        return self._ever_certain and self.any(not self.computation.numbers.finite)
 
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in some process; every process must call it."""

@@ -13,6 +13,7 @@ from rmetric.errors import UserError
 from rmetric.monitor.repair.context import Recompute, RepairRecord, RunContext, StepContext, StepStart
 from rmetric.monitor.repair.message import repair_message
 from rmetric.monitor.repair.policy import Decision, Policy
+from rmetric.monitor.repair.refuse_update import RefuseUpdate
 from rmetric.monitor.repair.trigger import Suspicion
 from rmetric.state import restore, state_of
 
@@ -59,6 +60,7 @@ class PolicyRunner:
         suspicion: Suspicion | None = None,
     ) -> None:
         self._policies = _policies(policies)
+        self._last_word = RefuseUpdate()
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         suspicion = suspicion or Suspicion(vocabulary=vocabulary)
         suspicion.watch([name for name, _ in named])
@@ -93,13 +95,14 @@ class PolicyRunner:
         context: StepContext | None = None
         try:
             context = StepContext(self._run, step, computation, recompute, alerts)
-            proceed = self._ask(context)
+            proceed = self._ask(context) and self._last_word.before_update(context) is not Decision.SKIP
             if proceed:
                 self._run.suspicion.accept(context.computation.numbers)
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
-            proceed = True
             if context is not None:
                 context.restore()
+            # Alone in an error, a process of several must not step out of line; the others would go on.
+            proceed = self._run.processes > 1 or self._run.scaler is not None or computation.numbers.finite
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed

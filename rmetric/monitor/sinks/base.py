@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from rmetric.errors import UserError
+from rmetric.records import VALIDATION
 
 LOGGER = logging.getLogger("rmetric")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -155,6 +156,16 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
         for name, value in {**record, **inside, **broken}.items()
         if name != "step" and isinstance(value, int | float) and not isinstance(value, bool)
     }
+
+
+def points(event: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers of an event that a curve shows at its step; an evaluation at the one after which it was made."""
+    if event.get("event") not in ("METRICS", VALIDATION):
+        return {}
+    numbers = scalars(event)
+    if event["event"] == "METRICS":
+        numbers.pop("validation_loss", None)
+    return numbers
 
 
 def sentence(event: Mapping[str, Any]) -> str:

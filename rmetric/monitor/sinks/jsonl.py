@@ -15,7 +15,7 @@ from rmetric.errors import UserError
 from rmetric.files import written_aside
 from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
-from rmetric.records import TERMINAL_EVENTS, step_of
+from rmetric.records import TERMINAL_EVENTS, VALIDATION, step_of
 
 _START = "EXPERIMENT_START"
 
@@ -147,14 +147,18 @@ def _kept(path: Path, step: int) -> Iterator[bytes]:
 
 
 def _is_later(line: bytes, step: int) -> bool:
-    """Return whether a line ends a run or belongs to a later step. An unreadable line stays for the reader."""
+    """Return whether a line ends a run or belongs to a later step. An unreadable line stays for the reader.
+
+    An evaluation after that very step is later, too: the checkpoint knows which there were, and they are written again.
+    """
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
     if not isinstance(event, dict):
         return False
-    return event.get("event") in TERMINAL_EVENTS or (step_of(event) or 0) > step
+    after = (step_of(event) or 0) + (event.get("event") == VALIDATION)
+    return event.get("event") in TERMINAL_EVENTS or after > step
 
 
 def _is_log(path: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmetric.monitor.sinks.base import Sink, optional_module, scalars, sentence
+from rmetric.monitor.sinks.base import Sink, optional_module, points, sentence
 
 
 class TensorBoardSink(Sink):
@@ -48,10 +48,10 @@ class TensorBoardSink(Sink):
     def event(self, event: Mapping[str, Any]) -> None:
         """Add one point to each curve, or one text."""
         step = event.get("step")
-        if event.get("event") == "METRICS":
-            for name, value in scalars(event).items():
-                self._writer.add_scalar(f"rmetric/{name}", value, step)
-        else:
+        numbers = points(event)
+        for name, value in numbers.items():
+            self._writer.add_scalar(f"rmetric/{name}", value, step)
+        if not numbers:
             self._writer.add_text(f"rmetric/{str(event.get('event')).lower()}", sentence(event), step)
 
     def flush(self) -> None:

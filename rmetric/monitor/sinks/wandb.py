@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmetric.monitor.sinks.base import Sink, optional_module, scalars, sentence
+from rmetric.monitor.sinks.base import Sink, optional_module, points, sentence
 
 
 class WandbSink(Sink):
@@ -60,8 +60,9 @@ class WandbSink(Sink):
     def event(self, event: Mapping[str, Any]) -> None:
         """Log the numbers of a record; send an alert; note how the run ended. Other events stay in the log alone."""
         kind = event.get("event")
-        if kind == "METRICS":
-            self._run.log({f"rmetric/{name}": value for name, value in scalars(event).items()}, step=event["step"])
+        numbers = {f"rmetric/{name}": value for name, value in points(event).items()}
+        if numbers:
+            self._run.log(numbers, step=event["step"])
         elif kind == "ALERT":
             self._run.alert(title=f"R-Metric: {event.get('detector')}", text=sentence(event))
         self._succeeded = kind == "EXPERIMENT_SUCCESS"

@@ -1,0 +1,66 @@
+"""Check what a monitor is given, so that a mistake is one line before training and not a traceback in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from rmetric.detectors import Detector
+from rmetric.errors import UserError
+from rmetric.monitor.sinks import Sink
+
+LOGGER = logging.getLogger("rmetric")
+
+
+def check_trained(model: Any, optimizer: Any) -> None:
+    """Raise :class:`UserError` unless these are a model with something to train and an optimizer.
+
+    An optimizer that has none of the model's parameters is told by a warning: training goes on, if not as it was meant.
+    """
+    if isinstance(model, torch.optim.Optimizer) and isinstance(optimizer, nn.Module):
+        raise UserError("model and optimizer are swapped; call TrainingMonitor(model, optimizer)")
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model must be the torch module that is trained, not {_kind(model)}")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UserError(f"optimizer must be the torch optimizer of the model, not {_kind(optimizer)}")
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    if not trained:
+        raise UserError(
+            f"{type(model).__name__} has no parameter with requires_grad=True; give the monitor the model that is "
+            "trained, after its layers are unfrozen"
+        )
+    owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if owned.isdisjoint(trained):
+        LOGGER.warning(
+            "the optimizer updates no parameter of this %s; make it from model.parameters() of the very model that "
+            "TrainingMonitor(model, optimizer) is given",
+            type(model).__name__,
+        )
+
+
+def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, clock: Any) -> None:
+    """Raise :class:`UserError` for an option of the wrong kind, with what to pass instead."""
+    if on_alert is not None and not callable(on_alert):
+        raise UserError(f"on_alert must be a function that takes an Alert, such as on_alert=print; not {on_alert!r}")
+    if not callable(clock):
+        raise UserError(f"clock must be a function that returns seconds, such as time.perf_counter; not {clock!r}")
+    if config is not None and not isinstance(config, Mapping):
+        raise UserError(f"config must be a dictionary, such as config={{'experiment_id': 'run 7'}}; not {config!r}")
+    _check_items("detectors", detectors, str | Detector, "detectors=['numerics', 'r_metric_robust']")
+    _check_items("sinks", sinks, Sink, "sinks=[TensorBoardSink('folder')]; a file for the log is log='run.jsonl'")
+
+
+def _check_items(name: str, given: Any, kind: Any, example: str) -> None:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise UserError(f"{name} must be a list, such as {example}; not {given!r}")
+    for item in given:
+        if not isinstance(item, kind):
+            raise UserError(f"{name} cannot hold {item!r}; pass such as {example}")
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

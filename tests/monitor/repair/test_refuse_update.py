@@ -1,0 +1,96 @@
+"""No update is made from gradients that are not finite where the monitor can prevent it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import LowerLearningRate, RecomputeStep, SkipUpdate
+from tests.monitor.common import small_loss, small_training
+
+POLICIES: dict[str, Any] = {
+    "recompute": lambda: {"policy": RecomputeStep(rehearsal=False)},
+    "rehearsed": lambda: {"policy": RecomputeStep()},
+    "several": lambda: {"policy": [RecomputeStep(), LowerLearningRate()]},
+    "skip": lambda: {"policy": SkipUpdate(max_in_a_row=2)},
+    "sync": lambda: {"sync": True},
+    "sync without numerics": lambda: {"sync": True, "detectors": ["loss_spike"]},
+}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("entry", ["same", "another"])
+def test_no_broken_update_passes_however_often_the_step_is_computed(kind: str, entry: str) -> None:
+    """``same``: a persistent fault; ``another``: each computation is broken in another place."""
+    model, optimizer = small_training()
+    computations = 0
+
+    def compute(step: int) -> torch.Tensor:
+        nonlocal computations
+        optimizer.zero_grad()
+        loss = small_loss(model, step)
+        loss.backward()
+        if step >= 6:
+            computations += 1
+            place = computations if entry == "another" else 0
+            model[0].weight.grad.view(-1)[place] = math.nan
+        return loss.detach()
+
+    proceeded = []
+    with TrainingMonitor(model, optimizer, hardware=False, **POLICIES[kind]()) as monitor:
+        for step in range(1, 12):
+            loss = compute(step)
+            proceeded.append(monitor.step(loss, recompute=lambda step=step: compute(step)))
+            if proceeded[-1]:
+                optimizer.step()
+        assert monitor.enabled
+    assert proceeded == [True] * 5 + [False] * 6
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_a_refusal_is_told_once_a_row_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = small_training()
+    log = tmp_path / "run.jsonl"
+    policy = RecomputeStep(rehearsal=False)
+    with (
+        caplog.at_level(logging.WARNING, "rmetric"),
+        TrainingMonitor(model, optimizer, log=log, hardware=False, policy=policy) as monitor,
+    ):
+        for step in range(1, 9):
+
+            def compute(step: int = step) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = small_loss(model, step)
+                loss.backward()
+                if step in (3, 4, 7):
+                    model[0].weight.grad[0, 0] = math.inf
+                return loss.detach()
+
+            if monitor.step(compute(), recompute=compute):
+                optimizer.step()
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    refused = [event["step"] for event in events if event["event"] == "REPAIR" and event["verdict"] == "refused"]
+    assert refused == [3, 7]
+    assert sum("no update" in record.message for record in caplog.records) == 2
+
+
+def test_an_update_that_a_scaler_will_leave_out_itself_is_the_scalers() -> None:
+    model, optimizer = small_training()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    with TrainingMonitor(model, optimizer, hardware=False, scaler=scaler, policy=SkipUpdate(max_in_a_row=1)) as monitor:
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            scaler.scale(small_loss(model, step)).backward()
+            model[0].weight.grad[0, 0] = math.inf
+            scaler.unscale_(optimizer)
+            if monitor.step(1.0) or step == 1:
+                scaler.step(optimizer)
+                scaler.update()
+    assert scaler.get_scale() == 2.0**20 / 2**4

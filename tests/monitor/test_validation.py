@@ -1,0 +1,126 @@
+"""A validation loss belongs to the step after which it was measured: in the log, after a resume, in a replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rmetric.log_reader import read_run
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import RecomputeStep
+from rmetric.monitor.sinks.base import points
+from rmetric.replay import replay_log
+from tests.monitor.common import small_loss, small_training
+
+MODES: list[dict[str, Any]] = [{}, {"sync": True}, {"policy": RecomputeStep(rehearsal=False)}]
+
+
+def train(monitor: TrainingMonitor, model: Any, optimizer: Any, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        optimizer.zero_grad()
+        loss = small_loss(model, step)
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+
+
+def lines(log: Path) -> list[tuple[str, int]]:
+    """Kind and step of the evaluations and records of a log, in its order."""
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    return [(event["event"], event["step"]) for event in events if event["event"] in ("METRICS", "VALIDATION")]
+
+
+@pytest.mark.parametrize("options", MODES, ids=["late", "sync", "policy"])
+def test_evaluations_stand_at_their_own_step_the_last_one_too(tmp_path: Path, options: dict[str, Any]) -> None:
+    log = tmp_path / "run.jsonl"
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, **options) as monitor:
+        monitor.validation(5.0)  # before the first step
+        train(monitor, model, optimizer, 1, 3)
+        monitor.validation(4.0)
+        train(monitor, model, optimizer, 4, 5)
+        monitor.validation(torch.tensor(3.0))
+        monitor.state_dict()
+    kinds = [("METRICS", step) for step in (1, 2, 3)] + [("VALIDATION", 3)] + [("METRICS", step) for step in (4, 5)]
+    assert lines(log) == [("VALIDATION", 0), *kinds, ("VALIDATION", 5)]
+    run = read_run(log)
+    steps, losses = run.evaluations()
+    assert steps.tolist() == [0, 3, 5] and losses.tolist() == [5.0, 4.0, 3.0]
+    # What detectors see is the past alone: the record after an evaluation is the first that has it.
+    assert run.observations["validation_loss"].tolist() == [5.0, 5.0, 5.0, 4.0, 4.0]
+
+
+def test_a_replay_draws_them_at_their_own_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+        train(monitor, model, optimizer, 1, 3)
+        monitor.validation(4.0)
+        train(monitor, model, optimizer, 4, 5)
+        monitor.validation(3.0)
+    curve = replay_log(log, trace=True).trace.series["validation_loss"]
+    assert curve.steps.tolist() == [3, 5] and curve.values.tolist() == [4.0, 3.0]
+
+
+def test_a_log_without_such_events_is_drawn_where_its_records_have_a_new_loss(tmp_path: Path) -> None:
+    log = tmp_path / "old.jsonl"
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+        for step in range(1, 6):
+            train(monitor, model, optimizer, step, step)
+            monitor.validation(5.0 - step // 2)
+    kept = [line for line in log.read_text().splitlines(keepends=True) if '"VALIDATION"' not in line]
+    log.write_text("".join(kept))
+    curve = replay_log(log, trace=True).trace.series["validation_loss"]
+    assert curve.steps.tolist() == [2, 3, 5] and curve.values.tolist() == [5.0, 4.0, 3.0]
+    assert read_run(log).evaluations()[0].tolist() == [2, 3, 5]
+
+
+@pytest.mark.parametrize("checkpoint_first", [False, True])
+def test_a_resumed_run_writes_the_same_lines(tmp_path: Path, checkpoint_first: bool) -> None:
+    def begin(name: str) -> tuple[TrainingMonitor, Any, Any]:
+        model, optimizer = small_training()
+        options: dict[str, Any] = {"log": tmp_path / name, "hardware": False, "clock": lambda: 0.0}
+        return TrainingMonitor(model, optimizer, **options), model, optimizer
+
+    def middle(monitor: TrainingMonitor) -> dict[str, Any]:
+        if checkpoint_first:
+            return monitor.state_dict()
+        monitor.validation(4.0)
+        return monitor.state_dict()
+
+    straight, model, optimizer = begin("straight.jsonl")
+    train(straight, model, optimizer, 1, 4)
+    middle(straight)
+    if checkpoint_first:
+        straight.validation(4.0)
+    train(straight, model, optimizer, 5, 8)
+    straight.close()
+
+    first, model, optimizer = begin("resumed.jsonl")
+    train(first, model, optimizer, 1, 4)
+    state = middle(first)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    first.validation(7.0)  # after the checkpoint: lost with the crash
+    train(first, model, optimizer, 5, 6)
+    first.detach()
+
+    second, model, optimizer = begin("resumed.jsonl")
+    model.load_state_dict(weights)
+    second.load_state_dict(state)
+    if checkpoint_first:
+        second.validation(4.0)  # the loop does it again
+    train(second, model, optimizer, 5, 8)
+    second.close()
+    assert (tmp_path / "resumed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
+
+
+def test_a_curve_has_a_validation_loss_once_and_at_its_step() -> None:
+    record = {"event": "METRICS", "step": 4, "training_loss": 2.0, "validation_loss": 3.0}
+    assert points(record) == {"training_loss": 2.0}
+    assert points({"event": "VALIDATION", "step": 3, "validation_loss": 3.0}) == {"validation_loss": 3.0}
+    assert points({"event": "ALERT", "step": 3, "score": 3.0}) == {}
