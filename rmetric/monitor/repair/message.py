@@ -14,6 +14,7 @@ _DONE = {
     "restored": "numbers in memory had changed between two updates{where}; they were put back",
     "unsettled": "every computation of the step came out different and suspicious{where}; none can be trusted",
     "skipped": "the update was left out",
+    "refused": "no update is made as long as gradients are not finite; if that goes on, go back to a checkpoint",
     "clipped": "the gradient was clipped",
     "lowered": "the learning rate is lowered for a while",
     "normalised": "queries and keys are normalised from now on",

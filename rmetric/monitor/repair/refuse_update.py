@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
-
-LOGGER = logging.getLogger("rmetric")
 
 
 @dataclass(kw_only=True)
@@ -25,10 +22,5 @@ class RefuseUpdate(Policy):
         refused = context.scaler is None and context.not_finite()
         if refused and not self._refused_before:
             context.report(self, "refused")
-            LOGGER.warning(
-                "step %d: no update, its gradients are not finite and no policy could mend them; if that goes on, go "
-                "back to a checkpoint",
-                context.step,
-            )
         self._refused_before = refused
         return Decision.SKIP if refused else Decision.PASS

@@ -78,7 +78,7 @@ def test_a_refusal_is_told_once_a_row_and_logged(tmp_path: Path, caplog: pytest.
     events = [json.loads(line) for line in log.read_text().splitlines()]
     refused = [event["step"] for event in events if event["event"] == "REPAIR" and event["verdict"] == "refused"]
     assert refused == [3, 7]
-    assert sum("no update" in record.message for record in caplog.records) == 2
+    assert sum("no update is made" in record.message for record in caplog.records) == 2
 
 
 def test_an_update_that_a_scaler_will_leave_out_itself_is_the_scalers() -> None:
