@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.log_writer import encode_event, encode_metrics
 from rmetric.measurements import MEASUREMENTS
+from rmetric.records import Event
 
 if TYPE_CHECKING:
     from rmetric.dataset.stored import StoredRun
@@ -27,12 +28,13 @@ def log_of(stored: StoredRun) -> bytes:
     """The log of a run, without what its own detectors had said in its records."""
     chunk = stored.chunk
     floats = {name: chunk.columns[name] for name in MEASUREMENTS if name in chunk.columns}
-    return b"".join(_lines(encode_metrics(chunk.step, floats, {}), stored))
+    return b"".join(with_events(encode_metrics(chunk.step, floats, {}), chunk.events))
 
 
-def _lines(records: Sequence[bytes], stored: StoredRun) -> Iterator[bytes]:
+def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Event]]) -> Iterator[bytes]:
+    """Lines of records with those of the events between them, each with the index of the record that it precedes."""
     written = 0
-    for index, event in stored.chunk.events:
+    for index, event in events:
         yield from records[written:index]
         written = index
         yield encode_event(event)

@@ -8,14 +8,11 @@ from typing import Any
 
 from rmetric.diagnosis.examination import Examination
 from rmetric.diagnosis.frames import is_frame, run_of_frame
+from rmetric.diagnosis.logs import runs_of
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, IMPORTERS, detect_format
-from rmetric.log_reader import assemble, chunks
+from rmetric.importers import AUTO
 from rmetric.records import Observations, Run
-
-MOST_DAMAGE = 5
-"""Reports of damage that are told one by one."""
 
 
 def diagnose(
@@ -62,23 +59,10 @@ def diagnose_runs(
         run, notes = run_of_frame(subject, mapping)
         yield _examined(run, format="frame", notes=notes)
     elif isinstance(subject, str | Path):
-        yield _of_file(Path(subject), format, mapping or {})
+        for found in runs_of(subject, format, mapping):
+            yield _examined(found.run, source=str(subject), format=found.format, notes=found.notes)
     else:
         raise TypeError(f"a path, a run or a data frame is due, not {type(subject).__name__}")
-
-
-def _of_file(file: Path, format: str, mapping: Mapping[str, str]) -> Diagnosis:
-    damage: list[str] = []
-    try:
-        name = detect_format(file, mapping) if format == AUTO else format
-        events = IMPORTERS[name](file, mapping, lambda line, text: damage.append(f"line {line}: {text}"))
-        run = assemble(file.stem, chunks(events, lambda line, text: damage.append(f"line {line}: {text}"), 2**62))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}); check the path and its permissions") from error
-    if not len(run.observations):
-        raise UserError(f"{file} has no record that could be used{f' ({damage[0]})' if damage else ''}; check the file")
-    more = [f"{len(damage) - MOST_DAMAGE} more reports of damage"] if len(damage) > MOST_DAMAGE else []
-    return _examined(run, source=str(file), format=name, notes=[*damage[:MOST_DAMAGE], *more])
 
 
 def _examined(run: Run, **about: Any) -> Diagnosis:

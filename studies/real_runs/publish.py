@@ -10,22 +10,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rmetric.cli import Parser, script
+from rmetric.conversion import chunk_of, labels_of
 from rmetric.dataset.layout import RUN_COLUMNS
 from rmetric.dataset.sources import DATA_SET, find_logs
 from rmetric.dataset.stored import StoredRun
-from rmetric.dataset.write import Written, as_json, write_stored
+from rmetric.dataset.write import Written, write_stored
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import in_parallel
 from rmetric.log_reader import Chunk, assemble, chunks, read_events
 from rmetric.log_writer import to_log_precision
-from rmetric.records import Event, Run, step_of
+from rmetric.records import Run
 
 
 def write_data_set(folder: str | Path, out: str | Path, jobs: int | None = None) -> Written:
@@ -68,27 +69,13 @@ def write_runs(runs: Sequence[Run], out: str | Path, labels: Sequence[Mapping[st
     named = labels or [{}] * len(runs)
     for unknown in {name for label in named for name in label} - {*RUN_COLUMNS}:
         raise ValueError(f"no column is named {unknown!r}; choose among {', '.join(RUN_COLUMNS)}")
-    stored = [StoredRun({**labels_of(run), **own}, _chunk_of(run)) for run, own in zip(runs, named, strict=True)]
+    stored = [StoredRun({**labels_of(run), **own}, _rounded(run)) for run, own in zip(runs, named, strict=True)]
     return write_stored(stored, out)
 
 
-def _chunk_of(run: Run) -> Chunk:
-    """The records of a run, and its events where their steps belong."""
-    seen = run.observations
-    columns = {name: to_log_precision(values) for name, values in seen.columns.items()}
-    if "validation_loss" in columns and seen.evaluated is not None:
-        columns["validation_loss"] = np.where(seen.evaluated, columns["validation_loss"], np.nan)
-    start: Event = {"event": "EXPERIMENT_START", "config": run.config}
-    places = [_place(run, event) for event in run.events]
-    return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts={})
-
-
-def _place(run: Run, event: Event) -> int:
-    """Index of the record that an event stands before; the last line of a log follows all records."""
-    step = step_of(event)
-    if step is None or event is run.terminal:
-        return len(run.observations)
-    return int(np.searchsorted(run.observations.step, step))
+def _rounded(run: Run) -> Chunk:
+    chunk = chunk_of(run)
+    return replace(chunk, columns={name: to_log_precision(values) for name, values in chunk.columns.items()})
 
 
 def _read(path: Path) -> StoredRun:
@@ -98,42 +85,6 @@ def _read(path: Path) -> StoredRun:
     pieces = list(chunks(read_events(path, refuse), refuse, size=2**62))
     chunk = pieces[0] if pieces else Chunk(np.empty(0, np.int64), {}, [], {})
     return StoredRun(labels_of(assemble(path.stem, pieces)), chunk)
-
-
-def labels_of(run: Run) -> dict[str, Any]:
-    """Labels of a run but for ``set`` and ``shared_records``, from its log."""
-    truth, injection, twin = truth_of(run), run.config.get("fault_injection"), run.config.get("twin")
-    injection = injection if isinstance(injection, dict) else {}
-    return {
-        "run": run.name,
-        "model": run.model_type,
-        "optimizer": _text(run.config.get("optimizer")),
-        "seed": _whole(run.config.get("seed")),
-        "repetition": _whole(run.config.get("repetition")),
-        "fault": run.fault,
-        "severity": run.severity,
-        "parameters": _json(injection.get("params")),
-        "disturbance": _json(run.config.get("disturbance")),
-        "onset": truth.onset,
-        "outcome": truth.kind,
-        "failure_step": truth.failure_step,
-        "reason": truth.reason,
-        "steps": truth.horizon,
-        "twin": twin if isinstance(twin, str) and twin != run.name else None,
-    }
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(value: Any) -> int | None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return value if fits else None
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else as_json(value)
 
 
 def parser() -> Parser:

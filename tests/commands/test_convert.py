@@ -1,0 +1,73 @@
+"""``rmetric convert``: what is read back is the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmetric import read_run
+from rmetric.commands import main
+from rmetric.conversion import log_lines
+from rmetric.dataset.read import read_runs
+from rmetric.records import Observations, Run
+
+REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
+SAMPLE = sorted((Path(__file__).parents[2] / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))[:2]
+CSV = "iteration,loss,eval_loss\n1,2.123456789012,\n2,nan,2.5\n3,1.9,\n4,1.8,2.5\n"
+
+
+def assert_same(one: Run, other: Run, *, verdicts: bool = True) -> None:
+    """Records, events and configuration; of a log also what its own detectors said."""
+    assert np.array_equal(one.observations.step, other.observations.step)
+    measured = {name for name in one.observations.columns if one.observations.has(name)}
+    assert measured == {name for name in other.observations.columns if other.observations.has(name)}
+    for name in measured:
+        assert np.array_equal(one.observations[name], other.observations[name], equal_nan=True), name
+    assert np.array_equal(one.observations.evaluated, other.observations.evaluated)
+    assert (one.config, one.events) == (other.config, other.events)
+    if verdicts:
+        assert one.alerts == other.alerts
+        assert one.verdicts.keys() == other.verdicts.keys()
+        for name, values in one.verdicts.items():
+            assert np.array_equal(values, other.verdicts[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("log", [*REAL_RUNS[:4], *SAMPLE], ids=lambda log: log.stem)
+def test_a_log_comes_back_as_the_same_run(log: Path, tmp_path: Path) -> None:
+    assert main(["convert", str(log), "--out", str(tmp_path / "run.jsonl")]) == 0
+    assert_same(read_run(log), read_run(tmp_path / "run.jsonl"))
+
+
+def test_logs_come_back_out_of_a_data_set(tmp_path: Path) -> None:
+    out = tmp_path / "runs.parquet"
+    assert main(["convert", *map(str, REAL_RUNS), "--out", str(out)]) == 0
+    for log, run in zip(REAL_RUNS, read_runs(out), strict=True):
+        assert_same(read_run(log), run, verdicts=False)
+
+
+def test_a_csv_keeps_its_digits_its_gaps_and_its_evaluations(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(CSV)
+    assert main(["convert", str(tmp_path / "metrics.csv"), "--out", str(tmp_path / "run.jsonl")]) == 0
+    seen = read_run(tmp_path / "run.jsonl").observations
+    assert seen.step.tolist() == [1, 2, 3, 4]
+    assert seen["training_loss"].tolist() == [2.123456789012, np.inf, 1.9, 1.8]
+    assert seen.evaluated.tolist() == [False, True, False, True]
+
+
+def test_measurements_of_the_mechanism_come_back(tmp_path: Path) -> None:
+    entropy = np.array([np.nan, 0.25, np.inf])
+    run = Run("run", {}, Observations(np.arange(3), {"training_loss": np.ones(3), "qk_entropy": entropy}))
+    (tmp_path / "run.jsonl").write_bytes(b"".join(log_lines(run)))
+    assert_same(run, read_run(tmp_path / "run.jsonl"))
+
+
+def test_a_folder_takes_a_log_a_run(tmp_path: Path) -> None:
+    assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "logs")]) == 0
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [log.name for log in REAL_RUNS[:2]]
+
+
+def test_several_runs_do_not_fit_in_one_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "run.jsonl")]) == 2
+    assert "takes one run, not 2" in capsys.readouterr().err
