@@ -260,7 +260,7 @@ class TrainingMonitor:
         if self._policies is not None:
             recompute = self._measurer.restarting(recompute) if recompute else None
             computation, proceed = self._policies.before_update(
-                self.step_number, computation, recompute, self._pipeline.exceeded
+                self.step_number, computation, recompute, self._pipeline.exceeded, self._pipeline.last
             )
         previous, self._pending = self._pending, self._measure(computation)
         if previous is not None:
@@ -268,6 +268,8 @@ class TrainingMonitor:
         if not self._sync and self._policies is None:
             return True
         self._process_pending()
+        if self._policies is not None:
+            self._policies.end_if_stopped(self.close)
         return self._agreed(proceed and not self._vetoed()) if self._sync else proceed
 
     @_never_raises(None)

@@ -1,4 +1,6 @@
 from .context import RepairRecord as RepairRecord
+from .fatal import FatalRule as FatalRule
+from .go_back import GoBack as GoBack
 from .model_policies import QkNormalisation as QkNormalisation
 from .model_policies import ResetRouterBias as ResetRouterBias
 from .model_policies import SmoothSingularValues as SmoothSingularValues
@@ -10,4 +12,5 @@ from .restore_state import RestoreState as RestoreState
 from .step_policies import ClipGradients as ClipGradients
 from .step_policies import LowerLearningRate as LowerLearningRate
 from .step_policies import SkipUpdate as SkipUpdate
+from .stopped import TrainingStopped as TrainingStopped
 from .trigger import Suspicion as Suspicion

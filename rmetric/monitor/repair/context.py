@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmetric.measurements import in_convention
+from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
 
@@ -133,6 +133,14 @@ class RunContext:
     processes: int
     device: torch.device
 
+    def minimum(self, value: float) -> float:
+        """Return the smallest value of all processes. One collective, in every process."""
+        if self.processes == 1:
+            return value
+        smallest = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(smallest, dist.ReduceOp.MIN)
+        return smallest.item()
+
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Return for each flag whether it is set in some process. One collective, in every process."""
         if self.processes == 1 or not flags:
@@ -165,6 +173,8 @@ class StepContext:
         Computes the step again; ``None``: the training loop gave none.
     alerts
         Detectors that were above their threshold in the step before.
+    observation
+        Record of the step before; ``None``: there is none.
     """
 
     def __init__(
@@ -174,9 +184,10 @@ class StepContext:
         computation: StepComputation,
         recompute: Recompute | None,
         alerts: Sequence[str],
+        observation: Observation | None = None,
     ) -> None:
         self._run, self._recompute = run, recompute
-        self.step, self.alerts = step, tuple(alerts)
+        self.step, self.alerts, self.observation = step, tuple(alerts), observation
         self.model, self.optimizer, self.scaler = run.model, run.optimizer, run.scaler
         self.suspicion = run.suspicion
         self.computation = self.first = computation
@@ -303,6 +314,11 @@ class StepContext:
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in some process; every process must call it."""
         return self._run.any([flag])[0]
+
+    def minimum(self, step: int | None) -> int | None:
+        """Return the earliest step of all processes, ``None`` if none has one; every process must call it."""
+        earliest = self._run.minimum(math.inf if step is None else step)
+        return None if math.isinf(earliest) else int(earliest)
 
     def report(
         self,

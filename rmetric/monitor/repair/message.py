@@ -20,6 +20,11 @@ _DONE = {
     "normalised": "queries and keys are normalised from now on",
     "smoothed": "the weights with the largest spectral norms are scaled down",
     "reset": "the router's biases were set anew",
+    "went_back": (
+        "{because}; weights and optimizer state are those of step {to_step} again, {steps_lost} steps are lost "
+        "(attempt {attempt} of {max_tries})"
+    ),
+    "gave_up": "{because}, after {attempts} attempts; what is wrong does not pass, and the training is stopped",
 }
 _POINTS_AT_HARDWARE = ("transient", "restored", "unsettled")
 _NOT_NEWS = ("agrees", "random")
@@ -31,7 +36,7 @@ def repair_message(repair: RepairRecord) -> str:
     if repair.verdict in _NOT_NEWS:
         return ""
     where = f" in {_named(repair.differing)}" if repair.differing else ""
-    done = _DONE.get(repair.verdict, repair.verdict).format(where=where)
+    done = _DONE.get(repair.verdict, repair.verdict).format(where=where, **repair.details)
     losses = f" (loss {in_words(repair.loss_before)} before, {in_words(repair.loss_after)} after)"
     changed = losses if repair.loss_before != repair.loss_after else ""
     hint = f" {_HARDWARE}." if repair.verdict in _POINTS_AT_HARDWARE else ""

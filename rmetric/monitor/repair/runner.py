@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
+from rmetric.measurements import Observation
 from rmetric.monitor.repair.context import Recompute, RepairRecord, RunContext, StepContext, StepStart
 from rmetric.monitor.repair.message import repair_message
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.repair.refuse_update import RefuseUpdate
+from rmetric.monitor.repair.stopped import TrainingStopped
 from rmetric.monitor.repair.trigger import Suspicion
 from rmetric.state import restore, state_of
 
@@ -82,11 +84,17 @@ class PolicyRunner:
         )
         self._handle = optimizer.register_step_post_hook(self._updated)
         self.enabled, self._closed = True, False
+        self._stopped: TrainingStopped | None = None
         self.log: list[RepairRecord] = []
         """All interventions so far."""
 
     def before_update(
-        self, step: int, computation: StepComputation, recompute: Recompute | None, alerts: Sequence[str]
+        self,
+        step: int,
+        computation: StepComputation,
+        recompute: Recompute | None,
+        alerts: Sequence[str],
+        observation: Observation | None = None,
     ) -> tuple[StepComputation, bool]:
         """Return the computation that the update is to be made from, and whether to make it."""
         if not self.enabled:
@@ -94,10 +102,12 @@ class PolicyRunner:
             return computation, True
         context: StepContext | None = None
         try:
-            context = StepContext(self._run, step, computation, recompute, alerts)
+            context = StepContext(self._run, step, computation, recompute, alerts, observation)
             proceed = self._ask(context) and self._last_word.before_update(context) is not Decision.SKIP
             if proceed:
                 self._run.suspicion.accept(context.computation.numbers)
+        except TrainingStopped as verdict:  # raised by the monitor, when the record of this step is written
+            self._stopped, proceed = verdict, False
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
             if context is not None:
                 context.restore()
@@ -126,6 +136,12 @@ class PolicyRunner:
         message = repair_message(repair)
         told = {"message": message} if message else {}
         self._note("REPAIR", step=repair.step, **lists, **repair.details, **told)
+
+    def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
+        """Close the monitor and raise the verdict of a policy that has stopped the training, if there is one."""
+        if self._stopped is not None:
+            close(self._stopped)
+            raise self._stopped
 
     def _updated(self, *_: Any) -> None:
         if not self.enabled:

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionLimit, InterventionPolicy, Policy
+from rmetric.monitor.repair.reduced_rate import ReducedRate
 from rmetric.state import restore, state_of
 
 
@@ -96,8 +96,8 @@ class SkipUpdate(Policy):
 class LowerLearningRate(InterventionPolicy):
     """Multiplies the learning rate for some updates, then gives it back.
 
-    The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
-    rate, and neither of them can multiply twice. What is left of the time is part of :meth:`state_dict`.
+    A scheduler, the training loop and the log see the scheduled rate (:class:`ReducedRate`). What is left of the time
+    is part of :meth:`state_dict`.
 
     **Source:** a lower learning rate as a mitigation of corrupted steps: O. Kao, Observability and Fault Tolerance for
     LLM training (slides, TU Berlin).
@@ -107,47 +107,29 @@ class LowerLearningRate(InterventionPolicy):
     """Factor on the learning rate, in (0, 1)."""
     steps: int = 100
     """Number of updates with the lower rate."""
-    _left: int = field(init=False, repr=False, default=0)
-    _scheduled: list[Any] = field(init=False, repr=False, default_factory=list)
-    _handles: list[RemovableHandle] = field(init=False, repr=False, default_factory=list)
+    _rate: ReducedRate | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.factor < 1.0:
             raise ValueError(f"factor is {self.factor}; it must lie between 0 and 1")
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
-        self._handles = [
-            optimizer.register_step_pre_hook(self._lower),
-            optimizer.register_step_post_hook(self._give_back),
-        ]
+        self._rate = ReducedRate(optimizer, self.factor)
 
     def intervene(self, context: StepContext) -> Decision:
-        self._left = self.steps
+        assert self._rate is not None
+        self._rate.left = self.steps
         context.report(self, "lowered", details={"factor": self.factor, "steps": self.steps})
         return Decision.PASS
 
-    def _lower(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._left <= 0:
-            return
-        self._scheduled = [group["lr"] for group in optimizer.param_groups]
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * self.factor
-
-    def _give_back(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._scheduled:
-            for group, rate in zip(optimizer.param_groups, self._scheduled, strict=True):
-                group["lr"] = rate
-            self._scheduled = []
-            self._left -= 1
-
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "left": self._left}
+        return {**super().state_dict(), "left": self._rate.left if self._rate is not None else 0}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._left = state["left"]
+        if self._rate is not None:
+            self._rate.left = state["left"]
 
     def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        if self._rate is not None:
+            self._rate.close()

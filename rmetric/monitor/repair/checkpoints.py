@@ -1,0 +1,119 @@
+"""Copies of a training to go back to, and which of them were healthy in hindsight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rmetric.live.run import copied
+from rmetric.monitor.tensors import stored
+
+Save = Callable[[], Any]
+"""Makes a snapshot of the training as it is between two updates."""
+Load = Callable[[Any], object]
+"""Puts the training back into a snapshot that :data:`Save` has made."""
+
+
+class HostCopies:
+    """Copies of weights, buffers and optimizer state in the host's memory; a pair of save and load functions.
+
+    Only what is trained is copied: the position in the data, the learning-rate schedule and the random states go on, so
+    that the batches in between are not used again. Under ``fully_shard`` each process copies its own part.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._model, self._optimizer = model, optimizer
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+
+    def _trained(self) -> Iterable[Tensor]:
+        return (parameter for group in self._optimizer.param_groups for parameter in group["params"])
+
+    @torch.no_grad()
+    def save(self) -> dict[str, Any]:
+        """Copy everything; waits for the device."""
+        state = self._optimizer.state
+        return {
+            "tensors": {name: stored(tensor).detach().to("cpu", copy=True) for name, tensor in self._tensors().items()},
+            "optimizer": [copied(_stored_state(state.get(parameter, {}))) for parameter in self._trained()],
+        }
+
+    @torch.no_grad()
+    def load(self, snapshot: Mapping[str, Any]) -> None:
+        """Put everything back in place: no tensor becomes another one, so that hooks and buckets stay valid."""
+        for name, tensor in self._tensors().items():
+            if name in snapshot["tensors"]:
+                stored(tensor).copy_(snapshot["tensors"][name])
+        for parameter, kept in zip(self._trained(), snapshot["optimizer"], strict=False):
+            self._load_state(parameter, kept)
+
+    def _load_state(self, parameter: Tensor, kept: Mapping[str, Any]) -> None:
+        if not kept:
+            self._optimizer.state.pop(parameter, None)
+            return
+        state = self._optimizer.state[parameter]
+        for key, value in kept.items():
+            if isinstance(value, Tensor) and isinstance(state.get(key), Tensor):
+                stored(state[key]).copy_(value)
+            else:
+                state[key] = copied(value)
+
+
+def _stored_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: stored(value) if isinstance(value, Tensor) else value for key, value in state.items()}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One copy of a training."""
+
+    position: int
+    """Updates that the weights have seen, plus 1: the step that comes next in the training that was kept."""
+    step: int
+    """Step of the monitor in which it was made; the same as long as nothing was undone."""
+    snapshot: Any
+    history: Any
+    """State of what judges the training, as plain values."""
+
+
+class Checkpoints:
+    """The checkpoints of a run, oldest first.
+
+    A checkpoint is known to be good when ``hindsight`` records have come after it without a sign: a fault may begin
+    before it shows. The newest good ones are kept, however many newer ones there are.
+
+    Parameters
+    ----------
+    keep
+        Good checkpoints that are kept, at least 1.
+    hindsight
+        Records.
+    """
+
+    def __init__(self, keep: int, hindsight: int) -> None:
+        self._keep, self._hindsight = keep, hindsight
+        self.held: list[Checkpoint] = []
+
+    def good_until(self, position: int, first_sign: int | None) -> int:
+        """Latest position of a good checkpoint, when the training has got to a position, perhaps with a first sign."""
+        return (position if first_sign is None else min(position, first_sign)) - self._hindsight
+
+    def add(self, checkpoint: Checkpoint) -> list[Checkpoint]:
+        """Add the newest one, of a training without a sign; returns those that were dropped for it."""
+        self.held.append(checkpoint)
+        until = self.good_until(checkpoint.position, None)
+        surplus = [held for held in self.held if held.position <= until][: -self._keep]
+        self.held = [held for held in self.held if held not in surplus]
+        return surplus
+
+    def choose(self, until: int) -> Checkpoint:
+        """Return the newest one up to a position, the oldest of all if there is none; newer ones are dropped."""
+        able = [held for held in self.held if held.position <= until]
+        self.held = able or self.held[:1]
+        return self.held[-1]

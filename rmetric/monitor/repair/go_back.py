@@ -1,0 +1,194 @@
+"""Go back to a checkpoint that was healthy, in hindsight too, when a run fails for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from rmetric.errors import UserError
+from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopies, Load, Save
+from rmetric.monitor.repair.context import RepairRecord, StepContext
+from rmetric.monitor.repair.fatal import FatalRule
+from rmetric.monitor.repair.policy import Decision, Policy
+from rmetric.monitor.repair.reduced_rate import ReducedRate
+from rmetric.monitor.repair.stopped import TrainingStopped
+from rmetric.state import restore, state_of
+
+
+@dataclass(kw_only=True)
+class GoBack(Policy):
+    """Puts weights and optimizer state back to a healthy checkpoint when a run fails for good.
+
+    Every so many steps it makes a checkpoint. When :class:`FatalRule` says that an alert does not pass, it goes back to
+    the newest checkpoint that lies ``hindsight`` records before the first sign, makes no update in this step, and lets
+    training go on from there. Detectors go back as well, those of the rule; the monitor's own and its steps go on.
+
+    By default the data, the schedule and the step count of the training loop go on: the batches in between are not used
+    again. With ``save`` and ``load`` functions of your own, a snapshot can hold the loop's position too, and ``load``
+    sets it back; what is saved is the state right before the update of the step.
+
+    If the run fails again before a newer checkpoint is known to be good, the same one is taken once more, then older
+    ones, and twice as many steps pass before each, for a fault may last. After ``max_tries`` times, or
+    ``max_rollbacks`` in the whole run, :class:`TrainingStopped` is raised.
+    """
+
+    every: int = 50
+    """Steps between checkpoints."""
+    keep: int = 2
+    """Good checkpoints that are kept; some more that are too young to be known as good are held beside them."""
+    hindsight: int = 25
+    """Records by which a checkpoint must be older than the first sign."""
+    max_tries: int = 4
+    """Times that it goes back for one failure."""
+    max_rollbacks: int = 20
+    """Times that it goes back in a run."""
+    rest: int = 25
+    """Least number of steps between two of them; doubled with each further try."""
+    learning_rate_factor: float = 1.0
+    """Factor on the learning rate after it went back, in (0, 1]."""
+    learning_rate_steps: int = 100
+    """Updates with that factor."""
+    save: Save | None = None
+    """Makes a snapshot; ``None``: weights and optimizer state are copied to the host's memory."""
+    load: Load | None = None
+    """Loads a snapshot; given with ``save``."""
+    on_rollback: Callable[[RepairRecord], object] | None = None
+    """Called after it went back: ``record.details["to_step"]`` is the step that training goes on from."""
+    rule: FatalRule = field(default_factory=FatalRule)
+    """Tells when a run fails for good."""
+    _checkpoints: Checkpoints = field(init=False, repr=False)
+    _rate: ReducedRate | None = field(init=False, repr=False, default=None)
+    _verdict: str = field(init=False, repr=False, default="")
+    _undone: int = field(init=False, repr=False, default=0)
+    """Steps of the monitor that were undone."""
+    _went_back_at: int = field(init=False, repr=False, default=-1)
+    _went_to: int = field(init=False, repr=False, default=0)
+    """Position of the checkpoint that it went back to."""
+    _tries: int = field(init=False, repr=False, default=0)
+    """Times that it went back for the failure that is not over yet; 0: there is none."""
+    _rollbacks: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        if (self.save is None) != (self.load is None):
+            raise UserError("GoBack needs save= and load= together, or neither")
+        if not 0.0 < self.learning_rate_factor <= 1.0:
+            raise UserError(f"learning_rate_factor is {self.learning_rate_factor}; it must be above 0 and at most 1")
+        if min(self.every, self.keep, self.max_tries) < 1:
+            raise UserError("every, keep and max_tries must be at least 1")
+        self._checkpoints = Checkpoints(self.keep, self.hindsight)
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._rate = ReducedRate(optimizer, self.learning_rate_factor)
+        if self.save is None:
+            copies = HostCopies(model, optimizer)
+            self.save, self.load = copies.save, copies.load
+
+    # -- in a step ----------------------------------------------------------------------------------------------------
+
+    def inspect(self, context: StepContext) -> bool:
+        self._verdict = self._judge(context)
+        return bool(self._verdict) or self._due(context)
+
+    def _judge(self, context: StepContext) -> str:
+        """Feed the rule with the record of the step before; that of the step in which weights changed says nothing."""
+        observation = context.observation
+        if observation is None or observation.step <= self._went_back_at:
+            return ""
+        kept = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
+        kept.step -= self._undone
+        verdict = self.rule.update(kept)
+        return verdict if context.step > self._resting_until else ""
+
+    @property
+    def _resting_until(self) -> int:
+        return self._went_back_at + self.rest * 2 ** (self._tries - 1) if self._tries else -1
+
+    def _due(self, context: StepContext) -> bool:
+        return not self._checkpoints.held or context.step % self.every == 0
+
+    def before_update(self, context: StepContext) -> Decision:
+        """All processes agree on the earliest first sign, and so on the checkpoint."""
+        first_sign = context.minimum(self.rule.first_sign)
+        if context.any(bool(self._verdict)):
+            self._go_back(context, first_sign)
+            return Decision.SKIP
+        if first_sign is None:
+            self._add(context)
+        return Decision.PASS
+
+    def _add(self, context: StepContext) -> None:
+        assert self.save is not None
+        position = context.step - self._undone
+        self._checkpoints.add(Checkpoint(position, context.step, self.save(), state_of(self.rule)))
+        until = self._checkpoints.good_until(position, None)
+        if any(self._went_to < held.position <= until for held in self._checkpoints.held):
+            self._tries = 0
+
+    def _go_back(self, context: StepContext, first_sign: int | None) -> None:
+        assert self.load is not None and self._rate is not None
+        verdict = self._verdict or "another process fails for good"
+        if self._tries >= self.max_tries or self._rollbacks >= self.max_rollbacks:
+            self._give_up(context, verdict)
+        position = context.step - self._undone
+        chosen = self._checkpoints.choose(self._until(position, first_sign))
+        self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
+        self._went_back_at, self._went_to = context.step, chosen.position
+        self._undone = context.step + 1 - chosen.position
+        self.load(chosen.snapshot)
+        self.rule = restore(replace(self.rule), chosen.history)  # into a fresh one
+        if self.learning_rate_factor < 1.0:
+            self._rate.left = self.learning_rate_steps
+        record = context.report(
+            self,
+            "went_back",
+            details={
+                "to_step": chosen.step,
+                "steps_lost": position + 1 - chosen.position,
+                "attempt": self._tries,
+                "max_tries": self.max_tries,
+                "because": verdict,
+            },
+        )
+        if self.on_rollback is not None:
+            self.on_rollback(record)
+
+    def _until(self, position: int, first_sign: int | None) -> int:
+        """Latest position to go back to: by hindsight; the same one again, as the fault may last; then an older one."""
+        if not self._tries:
+            return self._checkpoints.good_until(position, first_sign)
+        return self._went_to if self._tries % 2 else self._went_to - 1
+
+    def _give_up(self, context: StepContext, verdict: str) -> None:
+        tried = f"went back {self._tries} times for this and {self._rollbacks} times in all"
+        context.report(self, "gave_up", details={"attempts": self._tries, "because": verdict})
+        raise TrainingStopped(context.step, f"{verdict}; {tried}, and it fails again: the fault is not a transient one")
+
+    # -- checkpoints of the monitor -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Snapshots in memory are not part of it: a run that is resumed makes a new one in its first step."""
+        return {
+            "rule": state_of(self.rule),
+            "undone": self._undone,
+            "went_back_at": self._went_back_at,
+            "tries": self._tries,
+            "rollbacks": self._rollbacks,
+            "rate_left": self._rate.left if self._rate is not None else 0,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rule = restore(replace(self.rule), state["rule"])
+        self._undone, self._went_back_at = state["undone"], state["went_back_at"]
+        self._tries, self._rollbacks = state["tries"], state["rollbacks"]
+        if self._rate is not None:
+            self._rate.left = state["rate_left"]
+
+    def close(self) -> None:
+        self._checkpoints.held = []
+        if self._rate is not None:
+            self._rate.close()

@@ -1,0 +1,135 @@
+"""Going back: a run that diverges ends near its twin; what is kept, capped and logged."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rmetric.errors import UserError
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import GoBack, TrainingStopped
+from tests.helpers import lines_of
+from tests.monitor.repair.common import Toy, equal
+
+STEPS, ONSET = 400, 150
+
+
+class Spiked(Toy):
+    """A network whose learning rate is far too large from a step on."""
+
+    def __init__(self, first: int = ONSET, steps: int = 20, factor: float = 200.0) -> None:
+        super().__init__(lr=0.02)
+        self.wrong, self.factor, self.planned = range(first, first + steps), factor, 0.02
+
+    def compute(self) -> torch.Tensor:
+        self.optimizer.param_groups[0]["lr"] = self.planned * (self.factor if self.step in self.wrong else 1.0)
+        return super().compute()
+
+    def held_out(self) -> float:
+        self.model.eval()
+        data = torch.randn(256, 6, generator=torch.Generator().manual_seed(7))
+        with torch.no_grad():
+            return float((self.model(data) - data[:, :3]).square().mean())
+
+
+def trained(toy: Toy, steps: int = STEPS, **options: Any) -> TrainingMonitor:
+    with toy.watch(**options) as monitor:
+        toy.train(steps, monitor)
+    return monitor
+
+
+def test_a_run_that_diverges_ends_near_its_twin() -> None:
+    twin, alone, repaired = Spiked(steps=0), Spiked(), Spiked()
+    trained(twin)
+    trained(alone)
+    monitor = trained(repaired, policy=GoBack())
+    assert not alone.held_out() < 10.0 * twin.held_out()
+    assert repaired.held_out() < 1.05 * twin.held_out()
+    assert {repair.verdict for repair in monitor.repairs} == {"went_back"}
+    for repair in monitor.repairs:
+        assert repair.details["to_step"] + 25 <= ONSET < repair.step
+
+
+def test_a_healthy_run_is_left_as_it_is() -> None:
+    twin, watched = Spiked(steps=0), Spiked(steps=0)
+    trained(twin)
+    assert trained(watched, policy=GoBack()).repairs == []
+    assert equal(watched.bits(), twin.bits())
+
+
+def test_what_does_not_pass_stops_the_training_with_a_verdict_and_an_exit_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "run.jsonl"
+    with caplog.at_level(logging.WARNING), pytest.raises(TrainingStopped) as stopped:
+        trained(Spiked(steps=STEPS, factor=1000.0), policy=GoBack(max_tries=2), log=log, announce=True)
+    assert stopped.value.code == 3
+    events = lines_of(log.read_bytes())
+    repairs = [event for event in events if event["event"] == "REPAIR"]
+    assert [event["verdict"] for event in repairs] == ["went_back", "went_back", "gave_up"]
+    assert events[-1] == {"event": "EXPERIMENT_FAILURE", "step": stopped.value.step, "reason": "STOPPED"}
+    assert [event["step"] for event in events if event["event"] == "METRICS"][-1] == stopped.value.step
+    assert all(event["message"] in caplog.text for event in repairs)
+
+
+def test_functions_of_ones_own_take_the_training_loop_back_too() -> None:
+    toy = Spiked()
+    went_to: list[int] = []
+
+    def save() -> dict[str, Any]:
+        return {"step": toy.step, "weights": [item.clone() for item in toy.model.state_dict().values()]}
+
+    def load(snapshot: dict[str, Any]) -> None:
+        toy.step = snapshot["step"] - 1  # the step in which it was saved is done again
+        toy.wrong = range(0)  # a fault of the moment
+        with torch.no_grad():
+            for item, kept in zip(toy.model.state_dict().values(), snapshot["weights"], strict=True):
+                item.copy_(kept)
+
+    policy = GoBack(save=save, load=load, on_rollback=lambda record: went_to.append(record.details["to_step"]))
+    with toy.watch(policy=policy) as monitor:
+        while toy.step < STEPS:
+            toy.train(1, monitor)
+    twin = Spiked(steps=0)
+    trained(twin)
+    assert went_to == [100]
+    pairs = zip(toy.model.parameters(), twin.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_the_checkpoint_that_was_good_is_kept_while_newer_ones_are_not_known_to_be() -> None:
+    made: list[int] = []
+    toy = Spiked(first=152, steps=20)
+
+    def save() -> int:
+        made.append(toy.step)
+        return toy.step
+
+    loaded: list[int] = []
+    policy = GoBack(every=10, keep=1, save=save, load=loaded.append)
+    trained(toy, 200, policy=policy)
+    assert made[:4] == [1, 10, 20, 30]
+    assert loaded[0] == 120  # those of 130, 140 and 150 are less than 25 records older than the first sign
+
+
+def test_the_learning_rate_is_lower_for_a_while_after_it() -> None:
+    toy, rates = Spiked(factor=1000.0), []
+    policy = GoBack(learning_rate_factor=0.5, learning_rate_steps=10)
+    with toy.watch(policy=policy) as monitor:  # its hook comes first
+        toy.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+        toy.train(STEPS, monitor)
+    last = monitor.repairs[-1].step - len(monitor.repairs)  # no update in the steps in which it went back
+    assert rates[last : last + 12] == pytest.approx([0.5 * toy.planned] * 10 + [toy.planned] * 2)
+
+
+def test_mistakes_are_told_in_one_line() -> None:
+    with pytest.raises(UserError, match="save= and load="):
+        GoBack(save=lambda: None)
+    with pytest.raises(UserError, match="learning_rate_factor"):
+        GoBack(learning_rate_factor=2.0)
+    with pytest.raises(UserError, match="at least 1"):
+        GoBack(every=0)
