@@ -69,7 +69,7 @@ def test_what_does_not_pass_stops_the_training_with_a_verdict_and_an_exit_status
         trained(Spiked(steps=STEPS, factor=1000.0), policy=GoBack(max_tries=2), log=log, announce=True)
     assert stopped.value.code == 3
     events = lines_of(log.read_bytes())
-    repairs = [event for event in events if event["event"] == "REPAIR"]
+    repairs = [event for event in events if event.get("policy") == "GoBack"]
     assert [event["verdict"] for event in repairs] == ["went_back", "went_back", "gave_up"]
     assert events[-1] == {"event": "EXPERIMENT_FAILURE", "step": stopped.value.step, "reason": "STOPPED"}
     assert [event["step"] for event in events if event["event"] == "METRICS"][-1] == stopped.value.step
