@@ -18,7 +18,7 @@ class Advice:
 
 ADVICE: Mapping[str, Advice] = {
     "NOT_FINITE": Advice(
-        ("a learning rate that is too high", "an overflow in half precision", "a bad batch", "a device's faulty memory"),
+        ("a learning rate that is too high", "an overflow in half precision", "a bad batch", "a faulty device"),
         "Go back to the last checkpoint before this step; look at the batch of this step, and at the loss scale. If it "
         "comes back on one machine only, test that device's memory.",
     ),
