@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
@@ -21,20 +19,23 @@ from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.arguments import check_options, check_trained
 from rmetric.monitor.detector_set import DetectorSet
+from rmetric.monitor.ending import Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
+from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.pipeline import StepPipeline
+from rmetric.monitor.processes import Processes
 from rmetric.monitor.recorder import Recorder, sinks_of, start_config, vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import Sink, Sinks
+from rmetric.monitor.step_clock import StepClock
 from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
-from rmetric.monitor.worker_lost import WorkerLost
+from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import Event
-from rmetric.state import restore, state_of
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
@@ -43,35 +44,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("rmetric")
 VETO_DETECTORS = ("numerics",)
 """Detectors whose alarm vetoes an update: they look only for numbers that no healthy step produces."""
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class Failure(Protocol):
-    """Step and reason of a run's failure."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-
-
-def _never_raises(default: Any) -> Callable[[Method], Method]:
-    """Decorate a method of the monitor: an error in it is logged once and ends the monitor, never the training."""
-
-    def guard(method: Method) -> Method:
-        @functools.wraps(method)
-        def guarded(self: TrainingMonitor, *args: Any, **kwargs: Any) -> Any:
-            if not self.enabled:
-                return default
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
-                self._disable(error)
-                return default
-
-        return cast(Method, guarded)
-
-    return guard
 
 
 class TrainingMonitor:
@@ -173,24 +145,22 @@ class TrainingMonitor:
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
-        self._sync, self._clock = sync, clock
-        self._processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        first = self._processes == 1 or dist.get_rank() == 0
+        self._sync, self._clock, self._processes = sync, StepClock(clock), Processes.current()
+        first = self._processes.first
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         detector_set = DetectorSet(detectors, names, vocabulary)
-        start = start_config(model, detector_set.thresholds, vocabulary, self._processes, config or {})
+        start = start_config(model, detector_set.thresholds, vocabulary, self._processes.count, config or {})
         every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
         self._recorder = Recorder(Sinks(every_sink if first else []), start, names)
-        self._mechanism = _mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None
         self._measurer = StepMeasurer(
             model,
             optimizer,
             scaler=scaler,
             update_entries=update_entries,
             attention_logits=attention_logits,
-            mechanism=self._mechanism,
+            mechanism=_mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
         )
         # One process watches all that its host has: if every process did, λ would count each event many times.
         on_gpu = any(parameter.is_cuda for parameter in model.parameters())
@@ -202,9 +172,10 @@ class TrainingMonitor:
             hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
             on_alert if first else None,
         )
+        several = self._processes.count > 1 and first
+        self._last_words = LastWords(self._end_with_lost_worker) if several else None
         self._validation: list[float] = []
         self._pending: PendingStep | None = None
-        self._before_s = math.nan
         self._started = self._resumed = False
         self._policies: PolicyRunner | None = None
         if policy is not None:
@@ -216,7 +187,7 @@ class TrainingMonitor:
                 measure=self._measurer.computation,
                 note=self.note,
                 vocabulary=vocabulary,
-                processes=self._processes,
+                processes=self._processes.count,
             )
 
     @property
@@ -236,7 +207,7 @@ class TrainingMonitor:
 
     # -- in the training loop -----------------------------------------------------------------------------------------
 
-    @_never_raises(True)
+    @never_raises(True)
     def step(self, loss: Tensor | float, *, recompute: Callable[[], Tensor | float] | None = None) -> bool:
         """Watch one step: call it after ``backward``, before clipping and ``optimizer.step``.
 
@@ -270,21 +241,23 @@ class TrainingMonitor:
         self._process_pending()
         if self._policies is not None:
             self._policies.end_if_stopped(self.close)
-        return self._agreed(proceed and not self._vetoed()) if self._sync else proceed
+        if self._sync:
+            proceed = self._processes.all_agree(proceed and not self._vetoed(), self._measurer.gradients.device)
+        return proceed
 
-    @_never_raises(None)
+    @never_raises(None)
     def validation(self, loss: Tensor | float) -> None:
         """Report a validation loss, nats: that of the model after the latest step.
 
         The log has it at that step; detectors see it in the record of the next one.
         """
         self._validation.append(float(loss))
-        self._before_s = math.nan  # an evaluation is no part of a step's time
+        self._clock.leave_out()  # an evaluation is no part of a step's time
         if self._started:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
             self._recorder.validation(self.step_number, self._validation[-1])
 
-    @_never_raises(None)
+    @never_raises(None)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
         """Report a hardware event that something else saw (a cluster manager); it counts for λ.
 
@@ -292,28 +265,23 @@ class TrainingMonitor:
         """
         self._pipeline.reports.append(HardwareReport(component, kind, worker, details))
 
-    @_never_raises(None)
+    @never_raises(None)
     def note(self, event: str, *, step: int | None = None, **fields: Any) -> None:
         """Put a line of your own into the log, at the current step unless told otherwise."""
         self._recorder.note({"event": event, "step": self.step_number + 1 if step is None else step, **fields})
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""
-        seconds = self.seconds_into_step
-        try:
-            yield
-        finally:
-            self.continue_step(seconds)
+        return self._clock.paused()
 
     @property
     def seconds_into_step(self) -> float:
         """Seconds since the last :meth:`step`; NaN before the first, and after a validation or a checkpoint."""
-        return self._clock() - self._before_s
+        return self._clock.seconds
 
     def continue_step(self, seconds: float) -> None:
         """Let the current step be that old already: for a fork, which goes on in the middle of its twin."""
-        self._before_s = self._clock() - seconds
+        self._clock.seconds = seconds
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -324,7 +292,7 @@ class TrainingMonitor:
         end; else success. A run that is left through an exception has no such line: it is incomplete.
         """
         self._process_pending()
-        self._leave(self._terminal(failure))
+        self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
 
     def __enter__(self) -> Self:
         return self
@@ -344,24 +312,18 @@ class TrainingMonitor:
         self._process_pending()
         self._leave(None)
 
-    def _terminal(self, failure: Failure | None) -> Event:
-        if failure is not None:
-            return {"event": "EXPERIMENT_FAILURE", "step": failure.step, "reason": failure.reason}
-        if self._pipeline.non_finite_since is not None:
-            return {"event": "EXPERIMENT_FAILURE", "step": self._pipeline.non_finite_since, "reason": "NAN_LOSS"}
-        return {"event": "EXPERIMENT_SUCCESS", "step": self.step_number}
-
-    @_never_raises(None)
+    @never_raises(None)
     def _end_with_lost_worker(self, error: BaseException) -> None:
         """Record the death of a peer: the event counts for λ in one more record, and the run has failed."""
         self._process_pending()
+        worker = WorkerLost.worker_of(error, self._processes)
         details = f"{type(error).__name__} in the step after {self.step_number}"
-        self.hardware_event("worker", kind="fatal", worker=WorkerLost.worker_of(error), details=details)
+        self.hardware_event("worker", kind="fatal", worker=worker, details=details)
         self.step_number += 1
-        self._pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
-        self._leave({"event": "EXPERIMENT_FAILURE", "step": self.step_number, "reason": "WORKER_LOST"})
+        self._pipeline.process(unmeasured_step(self.step_number, self._clock.step()))
+        self._leave(failed(self.step_number, "WORKER_LOST"))
 
-    @_never_raises(None)
+    @never_raises(None)
     def _leave(self, terminal: Event | None) -> None:
         self._recorder.write_notes(self.step_number + 1)
         if terminal is not None and self._started:
@@ -371,14 +333,10 @@ class TrainingMonitor:
     def _release(self) -> None:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
-        for part in (self._policies, *self._measurer.parts, self._own_watch, self._recorder):
-            try:
-                if part is not None:
-                    part.close()
-            except Exception as error:  # noqa: BLE001 - the other parts are to be given back as well
-                LOGGER.warning("while the monitor was closed: %s", error)
+        close_all((self._policies, *self._measurer.parts, self._own_watch, self._last_words, self._recorder))
 
-    def _disable(self, error: Exception) -> None:
+    def disable(self, error: Exception) -> None:
+        """End the monitor because of an error inside, with one warning; training goes on."""
         LOGGER.warning(
             "the monitor stops at step %d, training goes on: %s: %s",
             self.step_number, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
@@ -397,15 +355,10 @@ class TrainingMonitor:
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
         return self._measurer.measure(
-            self.step_number, computation, step_time_s=self._step_time_s(), validation=validation
+            self.step_number, computation, step_time_s=self._clock.step(), validation=validation
         )
 
-    def _step_time_s(self) -> float:
-        """Seconds since the step before; NaN in the first one of this process."""
-        before_s, self._before_s = self._before_s, self._clock()
-        return self._before_s - before_s
-
-    @_never_raises(None)
+    @never_raises(None)
     def _process_pending(self) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -417,20 +370,7 @@ class TrainingMonitor:
         broken = pipeline.last is not None and math.isinf(pipeline.last["grad_norm"])
         return self.enabled and (broken or not {*VETO_DETECTORS}.isdisjoint(pipeline.exceeded))
 
-    def _agreed(self, proceed: bool) -> bool:
-        """Return whether all processes proceed: none of them may step alone."""
-        if self._processes == 1:
-            return proceed
-        vote = torch.tensor(float(proceed), device=self._measurer.gradients.device)
-        dist.all_reduce(vote, dist.ReduceOp.MIN)
-        return bool(vote.item())
-
     # -- checkpoints --------------------------------------------------------------------------------------------------
-
-    @property
-    def _history(self) -> list[Any]:
-        pipeline = self._pipeline
-        return [pipeline.estimators, pipeline.detectors, pipeline.step_times, pipeline.non_finite_since]
 
     def state_dict(self) -> dict[str, Any]:
         """State that all later scores depend on: plain values and tensors. Looks at the pending step first.
@@ -439,21 +379,20 @@ class TrainingMonitor:
         """
         return dict(self._state())
 
-    @_never_raises({})
+    @never_raises({})
     def _state(self) -> dict[str, Any]:
         self._process_pending()
-        self._before_s = math.nan  # a checkpoint is no part of a step's time
+        self._clock.leave_out()  # a checkpoint is no part of a step's time
         return {
             "step": self.step_number,
-            "history": state_of(self._history),
-            "update": self._measurer.update.state_dict(),
             "validation": list(self._validation),
             "recorder": self._recorder.state_dict(),
+            **self._pipeline.state_dict(),
+            **self._measurer.state_dict(),
             **({} if self._policies is None else {"repairs": self._policies.state_dict()}),
-            **({} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}),
         }
 
-    @_never_raises(None)
+    @never_raises(None)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; before the first :meth:`step`. The log goes on where the checkpoint was taken.
 
@@ -462,17 +401,12 @@ class TrainingMonitor:
         """
         if not state:
             return
-        self._pipeline.non_finite_since = restore(self._history, state["history"])[-1]
-        for source in self._measurer.dispersion:
-            if self._pipeline.estimators.sources["sigma_sq"] == source.name:
-                source.start_measuring()
-        self._measurer.update.load_state_dict(state["update"])
+        self._pipeline.load_state_dict(state)
+        self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
         self._validation = list(state["validation"])
         self._recorder.load_state_dict(state["recorder"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])
-        if self._mechanism is not None and "mechanism" in state:
-            self._mechanism.load_state_dict(state["mechanism"], state["step"])
         self.step_number, self._resumed = state["step"], True
 
 

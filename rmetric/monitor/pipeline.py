@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
@@ -13,6 +14,7 @@ from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import PendingStep
+from rmetric.state import restore, state_of
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -92,6 +94,18 @@ class StepPipeline:
         )
         self._call_user(detections)
         return detections
+
+    def state_dict(self) -> dict[str, Any]:
+        """History that later scores depend on, in plain values."""
+        return {"history": state_of(self._history)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self.non_finite_since = restore(self._history, state["history"])[-1]
+
+    @property
+    def _history(self) -> list[Any]:
+        return [self.estimators, self.detectors, self.step_times, self.non_finite_since]
 
     def _hardware_reports(self, step_time_s: float) -> list[HardwareReport]:
         """Hardware reports since the step before."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.ending import Closable
 from rmetric.monitor.measures import AttentionLogits, GradientNorms, UpdateSize
 from rmetric.monitor.transfer import DeviceTransfer, StepComputation
 
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
     from rmetric.monitor.mechanism.execution import PendingMeasurement
 
 Loss = Tensor | float
-
-
-class Closable(Protocol):
-    """Something that holds hooks, threads or files."""
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -112,6 +107,20 @@ class StepMeasurer:
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
         """Wrap the recomputation of a step so that the mechanism monitors first forget what they collected in it."""
         return self._mechanism.restarting(recompute) if self._mechanism else recompute
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that a resumed run needs to measure the same."""
+        inside = {} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}
+        return {"update": self.update.state_dict(), **inside}
+
+    def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
+        """Go on from the state after a step, in which the parts' norms came from this source."""
+        self.update.load_state_dict(state["update"])
+        if self._mechanism is not None and "mechanism" in state:
+            self._mechanism.load_state_dict(state["mechanism"], step)
+        for dispersion in self.dispersion:
+            if dispersion.name == source:
+                dispersion.start_measuring()
 
     def _parts_norms(self) -> tuple[Tensor | None, str]:
         """Gradient norms of the parts from the best source that has them, and its name; every source is asked."""

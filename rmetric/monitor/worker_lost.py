@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from weakref import WeakMethod
 
 import torch.distributed as dist
+
+from rmetric.monitor.processes import Processes
 
 UNKNOWN_WORKER = -1
 """Rank of a lost worker that is not known: more than one peer could have died and nothing says which."""
@@ -40,13 +45,40 @@ class WorkerLost(RuntimeError):  # noqa: N818 - it is an event, as StopIteration
         return any(_means_lost_peer(cause) for cause in _causes(error))
 
     @staticmethod
-    def worker_of(error: BaseException | None) -> int:
+    def worker_of(error: BaseException | None, processes: Processes | None = None) -> int:
         """Rank of the lost worker: of two processes the other one; torch names the peer's address, not its rank."""
         known = [cause.worker for cause in _causes(error) if isinstance(cause, WorkerLost)]
-        if known:
-            return known[0]
-        two = dist.is_available() and dist.is_initialized() and dist.get_world_size() == 2
-        return 1 - dist.get_rank() if two else UNKNOWN_WORKER
+        other = (processes or Processes.current()).other
+        return known[0] if known else UNKNOWN_WORKER if other is None else other
+
+
+class LastWords:
+    """Calls a function with the exception that ends the program if it means that a peer died.
+
+    A training loop that is left by an exception calls nobody: ``sys.excepthook`` is the last to be told. What stands
+    there is called afterwards and is put back by :meth:`close`.
+
+    Parameters
+    ----------
+    tell
+        Method to call; its object is not kept alive.
+    """
+
+    def __init__(self, tell: Callable[[BaseException], None]) -> None:
+        self._tell = WeakMethod(tell)
+        self._before = sys.excepthook
+        sys.excepthook = self
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        tell = self._tell()
+        if tell is not None and WorkerLost.caused(error):
+            tell(error)
+        self._before(kind, error, trace)
+
+    def close(self) -> None:
+        """Put back what was there; what somebody has put over it in the meantime is left, and hands on."""
+        if sys.excepthook is self:
+            sys.excepthook = self._before
 
 
 def _means_lost_peer(error: BaseException) -> bool:

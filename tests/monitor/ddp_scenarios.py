@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import os
+import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -293,5 +295,20 @@ def killed(folder: Path, rank: int) -> dict[str, Any]:
     return found
 
 
+def killed_in_two_lines(folder: Path, rank: int) -> None:
+    """The second process is killed; the first is left by what its next collective raises, and nobody catches it."""
+    model = _wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = TrainingMonitor(model, optimizer, log=folder / "survivor.jsonl", hardware=False, sync=True)
+    for step in range(100):
+        if rank == 1 and step == STEPS:
+            os.kill(os.getpid(), signal.SIGKILL)
+        loss = _loss(model, _batch(rank, step))
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 if __name__ == "__main__":
-    main({"healthy": healthy, "killed": killed})
+    main({"healthy": healthy, "killed": killed, "killed_in_two_lines": killed_in_two_lines})

@@ -206,6 +206,16 @@ def test_the_survivors_log_ends_with_the_worker_lost(killed: list[Ended], killed
     assert read_run(killed_folder / "survivor.jsonl").terminal == events[-1]
 
 
+def test_two_lines_without_a_context_are_enough_for_the_worker_lost(tmp_path: Path) -> None:
+    survivor, victim = run_processes(SCENARIOS, "killed_in_two_lines", tmp_path)
+    assert victim.killed and survivor.code != 0
+    assert "Traceback" in survivor.errors  # Python's own report comes as well
+    events = [json.loads(line) for line in (tmp_path / "survivor.jsonl").read_text().splitlines()]
+    assert events[-1] == {"event": "EXPERIMENT_FAILURE", "step": 5, "reason": "WORKER_LOST"}
+    (event,) = [event for event in events if event["event"] == "HARDWARE_EVENT"]
+    assert (event["kind"], event["worker"], event["step"]) == ("fatal", 1, 5)
+
+
 # -- recognising a death ----------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,50 @@
+"""The end of a run: the event that its log ends with, and parts that are given back whatever happens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from rmetric.records import Event
+
+LOGGER = logging.getLogger("rmetric")
+
+
+class Failure(Protocol):
+    """Step and reason of a run's failure."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Closable(Protocol):
+    """Something that holds hooks, threads or files."""
+
+    def close(self) -> None: ...
+
+
+def failed(step: int, reason: str) -> Event:
+    """Last event of a run that failed."""
+    return {"event": "EXPERIMENT_FAILURE", "step": step, "reason": reason}
+
+
+def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> Event:
+    """Last event of a run that reached this step: with the failure that is told, a loss not finite, else success."""
+    if failure is not None:
+        return failed(failure.step, failure.reason)
+    if non_finite_since is not None:
+        return failed(non_finite_since, "NAN_LOSS")
+    return {"event": "EXPERIMENT_SUCCESS", "step": step}
+
+
+def close_all(parts: Iterable[Closable | None]) -> None:
+    """Close every part; one that fails is told of and holds up no other."""
+    for part in parts:
+        try:
+            if part is not None:
+                part.close()
+        except Exception as error:  # noqa: BLE001 - the other parts are to be given back as well
+            LOGGER.warning("while the monitor was closed: %s", error)

@@ -1,0 +1,47 @@
+"""Keep the monitor's errors away from the training that it watches."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
+
+from rmetric.monitor.worker_lost import WorkerLost
+
+LOGGER = logging.getLogger("rmetric")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Guarded(Protocol):
+    """An object whose methods must not raise."""
+
+    enabled: bool
+    """False: its methods do nothing."""
+
+    def disable(self, error: Exception) -> None:
+        """End it because of an error."""
+
+
+def never_raises(default: Any) -> Callable[[Method], Method]:
+    """Decorate a method: an error in it disables its object and ``default`` is returned, as ever after.
+
+    Only the death of a peer, which a collective of the monitor may be the first to see, disables nothing: training
+    learns of it at its own next collective, and the log is to say so.
+    """
+
+    def guard(method: Method) -> Method:
+        @functools.wraps(method)
+        def guarded(self: Guarded, *args: Any, **kwargs: Any) -> Any:
+            if not self.enabled:
+                return default
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
+                if not WorkerLost.caused(error):
+                    self.disable(error)
+                return default
+
+        return cast(Method, guarded)
+
+    return guard

@@ -1,0 +1,48 @@
+"""The time of a step: from one call of the monitor to the next, without what is no part of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class StepClock:
+    """Measures the time between steps.
+
+    Parameters
+    ----------
+    now
+        The time, seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._before_s = math.nan
+
+    def step(self) -> float:
+        """End a step; seconds since the one before, NaN where that is not known."""
+        before_s, self._before_s = self._before_s, self._now()
+        return self._before_s - before_s
+
+    def leave_out(self) -> None:
+        """Let the current step have no time: something else than training took place in it."""
+        self._before_s = math.nan
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the last step; NaN where that is not known."""
+        return self._now() - self._before_s
+
+    @seconds.setter
+    def seconds(self, seconds: float) -> None:
+        self._before_s = self._now() - seconds
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of this context out."""
+        seconds = self.seconds
+        try:
+            yield
+        finally:
+            self.seconds = seconds
