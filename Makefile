@@ -5,6 +5,7 @@
 # make corruption   flipped bits, and their repair                  make bench       what it costs, as JSON
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
+# make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
 # make zoo          forty kinds of training, healthy and with the bugs that people make (40 minutes on two cores)
 PYTHON ?= python3
 VENV   := .venv
@@ -16,7 +17,7 @@ CODE   := $(shell find rmetric studies -name "*.py")
 .PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-fast check bench clean FORCE
 
 help:
-	@sed -n '1,8s/^# //p' Makefile
+	@sed -n '1,9s/^# //p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -91,6 +92,10 @@ zoo: $(VENV)/.live
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO --out data/zoo.parquet
 	$(RUN) -m studies.real_runs.publish --from logs_BUGS --out data/bugs.parquet
 
+.PHONY: ladder
+ladder: $(VENV)/.core
+	$(RUN) -m studies.ladder.run
+
 .PHONY: abroad
 # Any detector on strangers' runs, the zoo and the study's sets: ABROAD="--strangers FOLDER --zoo logs_ZOO --plugin FILE"
 abroad: $(VENV)/.core
@@ -127,7 +132,7 @@ sample: logs_FULL_METRIC/manifest.json
 	rm -f logs_FULL_METRIC/sample/*.jsonl
 	for run in $(SAMPLE); do cp logs_FULL_METRIC/run_*_$$run.jsonl logs_FULL_METRIC/sample/ || exit 1; done
 
-# The picture of the README, from all runs.
+# The picture of the README.
 .PHONY: picture
-picture: results/figures/.done
-	cp results/figures/figure_0_result.png docs/result.png
+picture: ladder
+	cp results/ladder/figure_ladder.png docs/ladder.png

@@ -2,6 +2,7 @@
 
     python run_modern_experiments.py                                            # simulated: seconds, 158 MB
     python run_modern_experiments.py --smoke --out logs_SMOKE                   # 36 simulated runs
+    python run_modern_experiments.py --as-published --out logs_AS_PUBLISHED     # under the author's conditions
     python run_modern_experiments.py --backend torch --out logs_REAL --jobs 2   # 720 real runs of tiny models: an hour
     python run_modern_experiments.py --backend torch --smoke --out logs_REAL_SMOKE
 
@@ -22,7 +23,7 @@ from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_numbe
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.simulation import MAX_STEPS
-from studies.paper.plan import CONTROLS_PER_REPETITION, StudyPlan
+from studies.paper.plan import CONTROLS_PER_REPETITION, PublishedPlan, StudyPlan
 from studies.paper.run import SIMULATION
 from studies.runner import Backend, Plan, run_study
 
@@ -39,10 +40,12 @@ def parser() -> Parser:
     count = {"type": whole_number(1), "metavar": "N"}
     p.add_argument("--repetitions", **count, help="runs of each fault and severity (default: 8)")
     p.add_argument("--steps", type=whole_number(1, MAX_STEPS), metavar="N", help="of a run (default: 5000; torch: 720)")
-    p.add_argument("--log-every", **count, help="steps between records (default: 10; torch: 1)")
+    p.add_argument("--log-every", **count, help="steps between records (default: 10; as published: 100; torch: 1)")
     p.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), metavar="NAME", help="architectures")
     p.add_argument("--faults", nargs="+", default=[], metavar="NAME", help="instead of the matrix; combine with +")
     p.add_argument("--smoke", action="store_true", help="36 runs instead of 720 (torch: 24 runs of 240 steps)")
+    conditions = "the author's conditions: faults at step 2500, crashes within 20 steps (docs/FINDINGS.md)"
+    p.add_argument("--as-published", action="store_true", help=conditions)
     p.add_argument("--transfer", action="store_true", help="torch: 132 runs of models and optimizers not in the 720")
     p.add_argument("--device", default="auto", metavar="NAME", help="torch: cpu, cuda, or auto")
     p.add_plugin("faults")
@@ -62,11 +65,15 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
     if args.backend == "simulation":
         if args.transfer:
             raise UserError("--transfer is a set of real runs; add --backend torch")
-        simulated = StudyPlan.smoke if args.smoke else StudyPlan
-        return simulated(**settings, log_every=args.log_every or 10).only(*only), SIMULATION
+        if args.log_every is not None:
+            settings["log_every"] = args.log_every
+        plan = PublishedPlan if args.as_published else StudyPlan
+        return (plan.smoke if args.smoke else plan)(**settings).only(*only), SIMULATION
     from studies.real_runs.plan import RealStudyPlan
     from studies.real_runs.run import TORCH  # torch, seconds to import
 
+    if args.as_published:
+        raise UserError("the author's conditions are those of a simulation; leave --backend torch out")
     if args.log_every not in (None, 1):
         raise UserError("a real run writes a record every step; leave --log-every out")
     trained = RealStudyPlan.smoke if args.smoke else RealStudyPlan.transfer if args.transfer else RealStudyPlan

@@ -4,6 +4,7 @@ From a specification to a log: :mod:`~rmetric.simulation.simulator` (steps), :mo
 (records), :mod:`~rmetric.simulation.logbook` (detectors, lines).
 """
 
+from rmetric.simulation.conditions import Conditions
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.logbook import RunLog, judge_traces, run_batch, write_logs
 from rmetric.simulation.parameters import SimulationParameters
@@ -13,6 +14,7 @@ from rmetric.simulation.spec import MAX_STEPS, SIMULATION_VERSION, RunSpec
 __all__ = [
     "MAX_STEPS",
     "SIMULATION_VERSION",
+    "Conditions",
     "HealthyParameters",
     "RunLog",
     "RunSpec",

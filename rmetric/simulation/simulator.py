@@ -76,7 +76,7 @@ class TrainingSimulator:
         self.parameters, self.responses = known.healthy, known.responses
 
     def simulate(self, specs: Sequence[RunSpec]) -> Traces:
-        """Simulate runs that share architecture, steps and cadence; raises ``ValueError`` if they do not."""
+        """Simulate runs that share architecture, steps, cadence and conditions; ``ValueError`` if they do not."""
         if not specs:
             raise ValueError("at least one run is needed")
         for spec in specs:
@@ -84,133 +84,140 @@ class TrainingSimulator:
                 raise ValueError(f"{spec.experiment_id} and {specs[0].experiment_id} cannot be simulated together")
         architecture, steps = specs[0].profile, specs[0].steps
         streams = RunStreams(tuple(spec.seed for spec in specs), steps)
-        healthy = healthy_processes(architecture, streams, self.parameters)
-        processes = undisturbed(architecture, healthy, len(specs), steps, self.parameters, self.responses)
-        onset, cleared = self._inject(specs, streams, processes)
-        excess, twin = self._integrate(len(specs), healthy, processes)
-        return self._observe(specs, streams, healthy, processes, excess, twin, onset, cleared)
-
-    def _inject(
-        self, specs: Sequence[RunSpec], streams: RunStreams, processes: Processes
-    ) -> tuple[list[int | None], list[int | None]]:
-        onsets = _onsets(specs, streams)
-        cleared: list[int | None] = [None] * len(specs)
-        column = np.arange(streams.steps)
-        first = 0
-        for _, group in groupby(specs, key=lambda spec: (spec.fault, spec.severity)):
-            rows = slice(first, first := first + len(list(group)))
-            fault = specs[rows.start].make_fault()
-            if fault is None:
-                continue
-            starts = np.array(onsets[rows], dtype=np.int64)
-            last_stop = np.zeros(len(starts), dtype=np.int64)
-            for part in fault.parts:
-                stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
-                active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
-                part.simulate(processes.of_runs(rows), active, streams.of_runs(rows).within(f"fault {part.name}"))
-                last_stop = np.maximum(last_stop, stops)
-            cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
-        return onsets, cleared
-
-    def _integrate(self, runs: int, healthy: Healthy, processes: Processes) -> tuple[Excess, Excess]:
-        healing = self.parameters.healing_rate * (0.3 + 0.7 * healthy.learning_rate_rel)
-        nothing = np.zeros_like(processes.growth)
-        both = integrate(
-            np.concatenate([processes.kick, healthy.kick]),
-            np.concatenate([processes.growth, nothing]),
-            healing,
-            processes.jump,
-            processes.floor,
-            processes.floor_rate,
-        )
-        return Excess(both.displacement[:runs], both.floor), Excess(both.displacement[runs:], nothing)
-
-    def _observe(
-        self,
-        specs: Sequence[RunSpec],
-        streams: RunStreams,
-        healthy: Healthy,
-        processes: Processes,
-        excess: Excess,
-        twin: Excess,
-        onset: list[int | None],
-        cleared: list[int | None],
-    ) -> Traces:
-        p, architecture = self.parameters, processes.architecture
-        broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
-        broken = np.maximum.accumulate(broken, axis=1)
-        mixed = 1.0 + p.mix_shift_held_out * healthy.mixed
-        training_loss, held_out = self._losses(streams, healthy, processes, excess, broken, mixed)
-        norms = worker_norms(p, streams, healthy, processes, excess)
-        norms[broken] = np.nan
-        grad_norm = norms.mean(axis=2, dtype=np.float64)
-        grad_norm[processes.non_finite_gradients > 0] = np.nan
-        learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
-        natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
-        return Traces(
-            specs=list(specs),
-            onset=onset,
-            cleared=cleared,
-            held_out=held_out,
-            twin_held_out=_loss(healthy, twin, architecture) * mixed,
-            non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
-            worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
-            lost_worker=processes.lost_worker,
-            training_loss=training_loss,
-            validation_loss=self._evaluated(streams, held_out, specs[0].eval_every),
-            learning_rate=learning_rate,
-            grad_norm=grad_norm,
-            sigma_sq=gradient_variance(norms),
-            update_rms=update_rms(p, streams, learning_rate, processes, broken),
-            step_time_s=np.round(
-                healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
-            ),
-            non_finite_count=processes.non_finite_gradients + broken,
-            hardware=[
-                sorted(a + b, key=lambda event: event.step) for a, b in zip(natural, processes.events, strict=True)
-            ],
-            reported=processes.reported,
-        )
-
-    def _losses(
-        self,
-        streams: RunStreams,
-        healthy: Healthy,
-        processes: Processes,
-        excess: Excess,
-        broken: NDArray[np.bool_],
-        mixed: FloatsRT,
-    ) -> tuple[FloatsRT, FloatsRT]:
-        """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
-        initial = processes.architecture.initial_loss
-        loss = _loss(healthy, excess, processes.architecture)
-        self._stray(loss, streams, processes)
-        loss[broken] = np.nan
-        training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
-        # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
-        collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
-        collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
-        return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
-
-    def _evaluated(self, streams: RunStreams, held_out: FloatsRT, eval_every: int) -> NDArray[np.float64]:
-        """Validation loss at the evaluations, each on a new sample of held-out text."""
-        at = np.arange(eval_every, streams.steps + 1, eval_every) - 1
-        return held_out[:, at] * (1.0 + self.parameters.held_out_noise * streams.normal("evaluation", size=(len(at),)))
-
-    def _stray(self, loss: FloatsRT, streams: RunStreams, processes: Processes) -> None:
-        """Let runs that have left their twin's path stray about their own, in place."""
-        rows = np.flatnonzero(processes.wobble.any(axis=1))
-        if not len(rows):
-            return
-        chosen = RunStreams(tuple(streams.seeds[row] for row in rows.tolist()), streams.steps, streams.scope)
-        noise = correlated(chosen.normal("wobble"), self.parameters.wobble_correlation_steps)
-        size = processes.wobble[rows] * processes.learning_rate_rel[rows]  # small steps do not stray far
-        loss[rows] *= np.maximum(1.0 + size * noise, 0.1)
+        parameters = specs[0].conditions.healthy(self.parameters)
+        healthy = healthy_processes(architecture, streams, parameters)
+        processes = undisturbed(architecture, healthy, len(specs), steps, parameters, self.responses)
+        onset, cleared = _inject(specs, streams, processes)
+        excess, twin = _integrate(len(specs), healthy, processes)
+        return _observe(parameters, specs, streams, healthy, processes, excess, twin, onset, cleared)
 
 
-def _common(spec: RunSpec) -> tuple[str, int, int, int]:
+def _inject(
+    specs: Sequence[RunSpec], streams: RunStreams, processes: Processes
+) -> tuple[list[int | None], list[int | None]]:
+    onsets = _onsets(specs, streams)
+    cleared: list[int | None] = [None] * len(specs)
+    column = np.arange(streams.steps)
+    first = 0
+    for _, group in groupby(specs, key=lambda spec: (spec.fault, spec.severity)):
+        rows = slice(first, first := first + len(list(group)))
+        fault = specs[rows.start].make_fault()
+        if fault is None:
+            continue
+        starts = np.array(onsets[rows], dtype=np.int64)
+        last_stop = np.zeros(len(starts), dtype=np.int64)
+        for part in fault.parts:
+            stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
+            active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
+            part.simulate(processes.of_runs(rows), active, streams.of_runs(rows).within(f"fault {part.name}"))
+            last_stop = np.maximum(last_stop, stops)
+        cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
+    return onsets, cleared
+
+
+def _integrate(runs: int, healthy: Healthy, processes: Processes) -> tuple[Excess, Excess]:
+    healing = processes.healing_rate * (0.3 + 0.7 * healthy.learning_rate_rel)
+    nothing = np.zeros_like(processes.growth)
+    both = integrate(
+        np.concatenate([processes.kick, healthy.kick]),
+        np.concatenate([processes.growth, nothing]),
+        healing,
+        processes.jump,
+        processes.floor,
+        processes.floor_rate,
+    )
+    return Excess(both.displacement[:runs], both.floor), Excess(both.displacement[runs:], nothing)
+
+
+def _observe(
+    parameters: HealthyParameters,
+    specs: Sequence[RunSpec],
+    streams: RunStreams,
+    healthy: Healthy,
+    processes: Processes,
+    excess: Excess,
+    twin: Excess,
+    onset: list[int | None],
+    cleared: list[int | None],
+) -> Traces:
+    architecture = processes.architecture
+    broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
+    broken = np.maximum.accumulate(broken, axis=1)
+    mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
+    training_loss, held_out = _losses(parameters, streams, healthy, processes, excess, broken, mixed)
+    norms = worker_norms(parameters, streams, healthy, processes, excess)
+    norms[broken] = np.nan
+    grad_norm = norms.mean(axis=2, dtype=np.float64)
+    grad_norm[processes.non_finite_gradients > 0] = np.nan
+    learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
+    natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
+    return Traces(
+        specs=list(specs),
+        onset=onset,
+        cleared=cleared,
+        held_out=held_out,
+        twin_held_out=_loss(healthy, twin, architecture) * mixed,
+        non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
+        worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
+        lost_worker=processes.lost_worker,
+        training_loss=training_loss,
+        validation_loss=_evaluated(parameters, streams, held_out, specs[0].eval_every),
+        learning_rate=learning_rate,
+        grad_norm=grad_norm,
+        sigma_sq=gradient_variance(norms),
+        update_rms=update_rms(parameters, streams, learning_rate, processes, broken),
+        step_time_s=np.round(
+            healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
+        ),
+        non_finite_count=processes.non_finite_gradients + broken,
+        hardware=[sorted(a + b, key=lambda event: event.step) for a, b in zip(natural, processes.events, strict=True)],
+        reported=processes.reported,
+    )
+
+
+def _losses(
+    parameters: HealthyParameters,
+    streams: RunStreams,
+    healthy: Healthy,
+    processes: Processes,
+    excess: Excess,
+    broken: NDArray[np.bool_],
+    mixed: FloatsRT,
+) -> tuple[FloatsRT, FloatsRT]:
+    """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
+    initial = processes.architecture.initial_loss
+    loss = _loss(healthy, excess, processes.architecture)
+    _stray(parameters, loss, streams, processes)
+    loss[broken] = np.nan
+    training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
+    # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
+    collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
+    collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
+    return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
+
+
+def _evaluated(
+    parameters: HealthyParameters, streams: RunStreams, held_out: FloatsRT, eval_every: int
+) -> NDArray[np.float64]:
+    """Validation loss at the evaluations, each on a new sample of held-out text."""
+    at = np.arange(eval_every, streams.steps + 1, eval_every) - 1
+    return held_out[:, at] * (1.0 + parameters.held_out_noise * streams.normal("evaluation", size=(len(at),)))
+
+
+def _stray(parameters: HealthyParameters, loss: FloatsRT, streams: RunStreams, processes: Processes) -> None:
+    """Let runs that have left their twin's path stray about their own, in place."""
+    rows = np.flatnonzero(processes.wobble.any(axis=1))
+    if not len(rows):
+        return
+    chosen = RunStreams(tuple(streams.seeds[row] for row in rows.tolist()), streams.steps, streams.scope)
+    noise = correlated(chosen.normal("wobble"), parameters.wobble_correlation_steps)
+    size = processes.wobble[rows] * processes.learning_rate_rel[rows]  # small steps do not stray far
+    loss[rows] *= np.maximum(1.0 + size * noise, 0.1)
+
+
+def _common(spec: RunSpec) -> tuple[object, ...]:
     """Settings that the runs of a batch must share."""
-    return spec.architecture, spec.steps, spec.log_every, spec.eval_every
+    return spec.architecture, spec.steps, spec.log_every, spec.eval_every, spec.conditions
 
 
 def undisturbed(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from rmetric.architectures import ARCHITECTURES, Architecture
 from rmetric.errors import UserError
 from rmetric.faults import NO_FAULT, Fault, check_fault_fits, file_name_part, make_fault
+from rmetric.simulation.conditions import FITTED, Conditions
 
 SIMULATION_VERSION = 1
 """Raise it when the same run is simulated or logged otherwise: studies that were begun before are then not resumed
@@ -36,6 +37,8 @@ class RunSpec:
     """Number of the run in its study."""
     name: str = ""
     """Name of the run where it is not part of a study; see :attr:`experiment_id`."""
+    conditions: Conditions = FITTED
+    """Which of the author's conditions hold instead of those fitted to real training."""
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.log_every < 1 or self.eval_every < 1:
@@ -68,7 +71,7 @@ class RunSpec:
 
     def make_fault(self) -> Fault | None:
         """The fault with its parameters; ``None`` for a control run."""
-        return None if self.is_control else make_fault(self.fault, self.severity)
+        return None if self.is_control else self.conditions.fault(make_fault(self.fault, self.severity))
 
     def twin(self) -> RunSpec:
         """The fault-free run with the same seed."""

@@ -9,7 +9,7 @@ from typing import Any
 from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES
-from rmetric.simulation import RunSpec
+from rmetric.simulation import Conditions, RunSpec
 from rmetric.streams import stable_hash
 
 COMMON_FAULTS = (
@@ -23,6 +23,8 @@ COMMON_FAULTS = (
 """Faults that every architecture of the study gets; each has two more of its own."""
 
 CONTROLS_PER_REPETITION = 6
+AS_PUBLISHED = Conditions(crash=True, steady_loss=True, no_disturbances=True, exact_evaluation=True)
+"""All of the author's conditions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,3 +91,20 @@ class StudyPlan:
             log_every=self.log_every,
             repetition=repetition,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedPlan(StudyPlan):
+    """The same runs under the author's conditions, as far as the published files show them.
+
+    **Source:** M. Fatima 2025, and its author's files: a record every 100 of 5,000 steps, every fault at step 2,500.
+    """
+
+    log_every: int = 100
+    onset: int | None = 2500
+    """Step of every fault, which is an evaluation; ``None``: uniform over the middle half, on no grid."""
+    conditions: Conditions = AS_PUBLISHED
+
+    def _spec(self, architecture: str, fault: str, severity: str, repetition: int) -> RunSpec:
+        spec = super()._spec(architecture, fault, severity, repetition)
+        return replace(spec, conditions=self.conditions, onset=None if spec.is_control else self.onset)
