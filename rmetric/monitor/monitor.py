@@ -26,7 +26,7 @@ from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
-from rmetric.monitor.recorder import Recorder, sinks_of, start_config, vocabulary_of
+from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
@@ -84,7 +84,8 @@ class TrainingMonitor:
         alerts, or a gradient is not finite. Otherwise they are looked at one step later and nothing waits for the
         device.
     config
-        Further entries of the log's ``config``, such as ``experiment_id``, ``seed``, ``model_type``.
+        Further entries of the log's ``config``, such as ``seed``, ``model_type``, and ``experiment_id``, the name of
+        the run; without it, sinks show the log's folder and name, or model and time.
     sinks
         Further destinations of the events.
     hardware
@@ -153,7 +154,7 @@ class TrainingMonitor:
         detector_set = DetectorSet(detectors, names, vocabulary)
         start = start_config(model, detector_set.thresholds, vocabulary, self._processes.count, config or {})
         every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
-        self._recorder = Recorder(Sinks(every_sink if first else []), start, names)
+        self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start, names)
         self._measurer = StepMeasurer(
             model,
             optimizer,

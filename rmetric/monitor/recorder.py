@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -30,6 +32,18 @@ def vocabulary_of(model: nn.Module) -> int | None:
     return size if isinstance(size, int) and size > 1 else None
 
 
+def run_name(log: str | PathLike[str] | None, model: nn.Module) -> str:
+    """Name of a run whose user has given none: that of its log with its folder, else the model's with the time.
+
+    >>> run_name("/data/lr-3e-4/run.jsonl", nn.Linear(1, 1))
+    'lr-3e-4/run'
+    """
+    if log is None:
+        return f"{type(unwrapped(model)).__name__} {datetime.now():%Y-%m-%d %H:%M:%S}"
+    path = Path(log).absolute()
+    return f"{path.parent.name}/{path.stem}"
+
+
 def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[Sink]) -> list[Sink]:
     """Destinations of a run's events: its log, what people are told, and others.
 
@@ -39,8 +53,8 @@ def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[S
         For a log that cannot be where it should.
     """
     log_sink = JsonlSink(log) if log is not None else None
-    own: list[Sink | None] = [log_sink, Announcer(log_sink) if announce else None]
-    return [*(sink for sink in own if sink is not None), *others]
+    announcers = [Announcer(log_sink)] if announce else []
+    return [*announcers, *([log_sink] if log_sink is not None else []), *others]
 
 
 def start_config(
@@ -53,7 +67,6 @@ def start_config(
         "schema_version": SCHEMA_VERSION,
         "package_version": __version__,
         "backend": "torch",
-        "experiment_id": "live run",
         "model_type": kind if isinstance(kind, str) and kind else type(inside).__name__,
         "num_workers": workers,
         "log_every_n_steps": 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import io
 import os
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
+from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import LOGGER, log_errors, replaced
+from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
-_TrainerCallback: Any = optional_module("transformers", "transformers", "'rmetric[live]'").TrainerCallback
+_transformers: Any = optional_module("transformers", "transformers", "'rmetric[live]'")
+_TrainerCallback: Any = _transformers.TrainerCallback
 _Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator
 STATE_FILE = "rmetric_monitor.pt"
 
@@ -32,7 +35,9 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     """Watches a stock Trainer: ``Trainer(..., callbacks=[RMetricCallback(log="run.jsonl")])``.
 
     Gradients are seen unclipped, with every micro-batch of gradient accumulation; the loss is that of the step, as it
-    is backpropagated. The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
+    is backpropagated. Wherever the Trainer reports to (``report_to``), its training logs bring ``rmetric/<field>`` and
+    ``rmetric/alerts``, at once after an alert where it trains in one process; an open run of Weights & Biases gets each
+    alert as an alert. The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
     ``trainer.train(resume_from_checkpoint=...)``.
 
     Parameters
@@ -52,6 +57,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         """The monitor, from the first backward pass on."""
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
         self._early: list[float] = []
+        self._reports = FrameworkLog()
         self._stack = ExitStack()
 
     def on_train_begin(
@@ -89,13 +95,35 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._stack.enter_context(replaced(_Accelerator, "backward", first_backward))
 
     def _begin(self, accelerator: Any, model: nn.Module, optimizer: Any, output: str, step: int) -> None:
+        self._reports = FrameworkLog()
+        options = {**self._options, "sinks": [*self._options.get("sinks", ()), self._reports, WandbAlerts()]}
         # The Trainer has weighed each micro-batch: their sum is the loss of the step.
-        monitor = self._stack.enter_context(watched(accelerator, model, optimizer, torch.sum, self._options))
+        monitor = self._stack.enter_context(watched(accelerator, model, optimizer, torch.sum, options))
+        self._stack.enter_context(self._reporting())
         if step:
             self._resume(monitor, Path(self._checkpoint or _checkpoint(output, step)), step)
         for loss in self._early:
             monitor.validation(loss)
         self.monitor = monitor
+
+    def _reporting(self) -> AbstractContextManager[None]:
+        """Put the monitor's numbers into what the Trainer logs of its training.
+
+        Reporters hear of a log before callbacks of the user do, so that one of these cannot add to it.
+        """
+        original = _transformers.Trainer.log
+
+        def log(trainer: Any, logs: dict[str, float], *args: Any, **options: Any) -> None:
+            if "loss" in logs and any(callback is self for callback in trainer.callback_handler.callbacks):
+                logs.update(self._reports.take())
+            original(trainer, logs, *args, **options)
+
+        return replaced(_transformers.Trainer, "log", log)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Have the Trainer log after an alert; with several processes that would need all of them."""
+        if self._reports.urgent and args.world_size == 1:
+            control.should_log = True
 
     def _resume(self, monitor: TrainingMonitor, checkpoint: Path, step: int) -> None:
         monitor.step_number = step

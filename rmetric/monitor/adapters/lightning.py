@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import log_errors
+from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
 # Either package has hooks of the same names; a Trainer of one takes a callback of the other.
@@ -21,7 +23,9 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     """Watches a Lightning Trainer: ``Trainer(..., callbacks=[RMetricLightning(log="run.jsonl")])``.
 
     Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. Lightning's
-    checkpoints carry the monitor's state. With several optimizers the first one is watched.
+    checkpoints carry the monitor's state. The Trainer's loggers get ``rmetric/<field>`` and ``rmetric/alerts`` every
+    ``log_every_n_steps``, and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With
+    several optimizers the first one is watched.
 
     Parameters
     ----------
@@ -37,12 +41,16 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
         self._losses: list[Tensor] = []
+        self._reports = FrameworkLog()
+        self._reported = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         with log_errors("the monitor's start"):
-            options = {"scaler": scaler, **self._options}
+            self._reports = FrameworkLog()
+            sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
+            options = {"scaler": scaler, **self._options, "sinks": sinks}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
             if self._state:
@@ -65,6 +73,19 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         if not self.monitor.step(loss):
             pl_module.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
 
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Report when it is time, once a step."""
+        due = trainer.log_every_n_steps and trainer.global_step % trainer.log_every_n_steps == 0
+        if (due or self._reports.urgent) and trainer.global_step > self._reported:
+            self._report(trainer)
+
+    def _report(self, trainer: Any) -> None:
+        values = self._reports.take()
+        self._reported = trainer.global_step
+        with log_errors("reporting to the loggers"):
+            for logger in trainer.loggers if values else ():
+                logger.log_metrics(values, step=trainer.global_step - 1)  # Lightning counts steps from 0
+
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Hand on the validation loss."""
         loss = trainer.callback_metrics.get(self._validation_key)
@@ -75,6 +96,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """End the log."""
         if self.monitor is not None:
             self.monitor.close()
+            self._report(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the log incomplete, or end it with a lost worker."""

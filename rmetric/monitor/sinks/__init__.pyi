@@ -5,4 +5,5 @@ from .jsonl import JsonlSink as JsonlSink
 from .prometheus import PrometheusEndpoint as PrometheusEndpoint
 from .prometheus import PrometheusTextfile as PrometheusTextfile
 from .tensorboard import TensorBoardSink as TensorBoardSink
+from .wandb import WandbAlerts as WandbAlerts
 from .wandb import WandbSink as WandbSink

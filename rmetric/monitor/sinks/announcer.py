@@ -22,7 +22,7 @@ class Announcer(Sink):
     Parameters
     ----------
     log
-        The log that the closing line names; ``None``: there is none.
+        The log that the closing line names, told after this sink; ``None``: there is none.
     """
 
     noun = "the announcement"
@@ -51,7 +51,8 @@ class Announcer(Sink):
             return
         self._open = False
         quietly = self._summary.in_order and LOGGER.isEnabledFor(logging.INFO)
-        where = f"; the log is {self._log}" if self._log is not None else ""
+        stopped = "" if self._log is None or self._log.is_open else ", which stops before the end"
+        where = f"; the log is {self._log}{stopped}" if self._log is not None else ""
         LOGGER.log(logging.INFO if quietly else logging.WARNING, "R-Metric: %s%s", self._summary.sentence, where)
 
     def state_dict(self) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class Sink(ABC):
 
     noun: ClassVar[str] = "this sink"
     """Name, in a warning, of what stops when it fails."""
+    named: ClassVar[bool] = True
+    """Whether it is told a name of the run (``experiment_id``) where the user gave none. The log is not, so that
+    nothing in it depends on its place or on the time."""
 
     @abstractmethod
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
@@ -72,10 +75,12 @@ class Sinks:
     ----------
     sinks
         In the order in which they are told.
+    name
+        Name of a run whose ``config`` has none.
     """
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = dict(enumerate(sinks))
+    def __init__(self, sinks: Sequence[Sink], name: str = "") -> None:
+        self._sinks, self._name = dict(enumerate(sinks)), name
         self._last_step: int | None = None
 
     @property
@@ -86,7 +91,8 @@ class Sinks:
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Begin the run in every sink; see :meth:`Sink.start`."""
         self._last_step = resume_step
-        self._each(lambda sink: sink.start(config, resume_step=resume_step))
+        named = {"experiment_id": self._name, **config} if self._name else config
+        self._each(lambda sink: sink.start(named if sink.named else config, resume_step=resume_step))
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Hand one event to every sink."""

@@ -42,6 +42,7 @@ class JsonlSink(Sink):
     """
 
     noun = "the log"
+    named = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -56,6 +57,11 @@ class JsonlSink(Sink):
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def is_open(self) -> bool:
+        """True from :meth:`start` to :meth:`close`, which also comes when the disk is full."""
+        return self._descriptor is not None
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Open the file and write EXPERIMENT_START, unless a log is resumed that has one."""

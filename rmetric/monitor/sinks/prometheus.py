@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,22 @@ from typing import Any
 from rmetric.errors import UserError
 from rmetric.measurements import OBSERVABLE, VERDICTS
 from rmetric.monitor.sinks.base import Sink, optional_module, scalars
+from rmetric.records import TERMINAL_EVENTS, VALIDATION
+from rmetric.verdict import is_news
 
 _UNITS = {"training_loss": "nats", "validation_loss": "nats", "delta_l": "nats", "lambda": "per_hour"}
 """Fields whose name in the log does not end in their unit."""
 
-DESCRIBED = {**OBSERVABLE, **VERDICTS}
-"""Fields that the catalogue describes."""
+DESCRIBED = {name: measurement.description for name, measurement in {**OBSERVABLE, **VERDICTS}.items()}
+DESCRIBED |= {
+    "training_loss": "mean loss of the batch of the latest step, nats",
+    "validation_loss": "latest known mean loss on held-out data, nats",
+    "learning_rate": "what the optimizer's first parameter group is updated with",
+    "step_time_s": "duration of the latest step, from one update to the next, s",
+    "noise_scale": "gradient noise scale B_simple (McCandlish et al. 2018), in parts of a step's batch",
+}
+COUNTED = ("HARDWARE_EVENT", "REPAIR", *TERMINAL_EVENTS)
+"""Kinds of events that are counted from 0, beside the alerts of each detector."""
 
 
 def metric_name(field: str) -> str:
@@ -35,8 +46,16 @@ class _Exposition(Sink):
     """The latest values of a run as Prometheus metrics, each with the label ``run``.
 
     Every number of the latest METRICS record is a gauge, NaN when that record does not have it. Beside them:
-    ``rmetric_step``, ``rmetric_run_active`` (1 until the run is closed) and ``rmetric_events_total`` by kind of event
-    and detector.
+
+    ========================================= ==========================================================================
+    ``rmetric_step``                          last step that was recorded
+    ``rmetric_last_step_timestamp_seconds``   when that was, in Unix time: a run that hangs leaves it behind
+    ``rmetric_run_active``                    1 until the run is closed
+    ``rmetric_alerts_total``                  alerts that people are told of: one a cause
+    ``rmetric_events_total``                  events of the log by kind and detector
+    ========================================= ==========================================================================
+
+    Counters begin at 0, each detector's too, so that ``increase()`` sees the first alert.
     """
 
     def __init__(self, run: str | None) -> None:
@@ -50,11 +69,16 @@ class _Exposition(Sink):
         """Begin the run."""
         self._run = self._run or str(config.get("experiment_id") or "run")
         self._step = self._gauge("rmetric_step", "Last training step that was recorded")
-        self._active = self._gauge("rmetric_run_active", "1 while the run is watched")
-        self._events = self._client.Counter(
-            "rmetric_events", "Events of the log", ["run", "event", "detector"], registry=self._registry
-        )
+        self._time = self._gauge("rmetric_last_step_timestamp_seconds", "Unix time at which that step was recorded")
+        self._active = self._gauge("rmetric_run_active", "Whether the run is watched: 1, and 0 from its end on")
+        self._alerts = self._counter("rmetric_alerts", "Alerts that people were told of, one a cause").labels(self._run)
+        self._events = self._counter("rmetric_events", "Events of the log", "event", "detector")
+        for detector in config.get("alert_thresholds", ()):
+            self._events.labels(self._run, "ALERT", str(detector))
+        for kind in COUNTED:
+            self._events.labels(self._run, kind, "")
         self._step.set(resume_step or 0)
+        self._time.set(time.time())  # the start counts as a sign of life
         self._active.set(1)
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -62,19 +86,30 @@ class _Exposition(Sink):
         kind = str(event.get("event"))
         if kind != "METRICS":
             self._events.labels(self._run, kind, str(event.get("detector", ""))).inc()
+            if kind == "ALERT" and is_news(event):
+                self._alerts.inc()
+            elif kind == VALIDATION:
+                self._field("validation_loss").set(scalars(event).get("validation_loss", math.nan))
             return
         values = scalars(event)
-        for name in values.keys() - self._fields.keys():
-            known = DESCRIBED.get(name)
-            self._fields[name] = self._gauge(metric_name(name), known.description if known else f"{name} of the record")
-        for name, gauge in self._fields.items():
-            gauge.set(values.get(name, math.nan))
+        for name in self._fields.keys() | values.keys():
+            self._field(name).set(values.get(name, math.nan))
         self._step.set(event["step"])
+        self._time.set(time.time())
 
     def close(self) -> None:
         """End the run."""
         if self._active is not None:
             self._active.set(0)
+
+    def _field(self, name: str) -> Any:
+        if name not in self._fields:
+            help_text = DESCRIBED.get(name, f"the field {name} of the run's log")
+            self._fields[name] = self._gauge(metric_name(name), f"{help_text[0].upper()}{help_text[1:]}")
+        return self._fields[name]
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Any:
+        return self._client.Counter(name, help_text, ["run", *labels], registry=self._registry)
 
     def _gauge(self, name: str, help_text: str) -> Any:
         return self._client.Gauge(name, help_text, ["run"], registry=self._registry).labels(self._run)
@@ -146,7 +181,7 @@ class PrometheusEndpoint(_Exposition):
     address
         By default this machine only; ``0.0.0.0``: whoever can reach it.
     run
-        Label of this run; by default its ``experiment_id``.
+        Label of this run; by default its name, the ``experiment_id`` of its log.
 
     Raises
     ------

@@ -10,9 +10,28 @@ from typing import Any
 
 from rmetric.monitor.sinks.base import Sink, optional_module, points, sentence
 
+LAYOUT = {
+    "R-Metric": {
+        "loss": ["training_loss", "validation_loss"],
+        "gradient and update": ["grad_norm", "update_rms"],
+        "components, normalised": ["lambda_norm", "sigma_sq_norm", "delta_l_norm", "r_metric"],
+        "broken numbers": ["non_finite_count", "uniform_gap"],
+    },
+    "R-Metric: machine": {
+        "time of a step, s": ["step_time_s"],
+        "hardware events": ["hardware_events", "lambda"],
+    },
+    "R-Metric: inside the model": {
+        "attention": ["attention_entropy", "attention_logit_max"],
+        "router": ["routing_entropy", "router_similarity", "expert_load_max"],
+    },
+}
+"""Charts of the tab *Custom scalars*: group → chart → fields of the log. A chart whose fields were not measured stays
+empty."""
+
 
 class TensorBoardSink(Sink):
-    """Scalars ``rmetric/<field of the log>``; alerts and all other events as text.
+    """Scalars ``rmetric/<field of the log>``, arranged in *Custom scalars*; alerts and all other events as text.
 
     A resumed run writes to the same folder; TensorBoard hides what the steps done anew had written.
 
@@ -44,6 +63,7 @@ class TensorBoardSink(Sink):
         if resume_step is None:
             text = json.dumps(config, indent=2, default=str)
             self._writer.add_text("rmetric/config", f"```\n{text}\n```", 0)
+            self._writer.add_custom_scalars(_charts())
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Add one point to each curve, or one text."""
@@ -64,3 +84,11 @@ class TensorBoardSink(Sink):
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
+
+
+def _charts() -> dict[str, dict[str, list[Any]]]:
+    """:data:`LAYOUT` as TensorBoard takes it."""
+    return {
+        group: {title: ["Multiline", [f"rmetric/{field}$" for field in fields]] for title, fields in charts.items()}
+        for group, charts in LAYOUT.items()
+    }

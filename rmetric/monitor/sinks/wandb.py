@@ -1,28 +1,66 @@
-"""Show a run in Weights & Biases, offline: files that ``wandb sync`` sends when and where the user wants."""
+"""Show a run in Weights & Biases: in the run that is open, or in an offline one of its own."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmetric.monitor.sinks.base import Sink, optional_module, points, sentence
+from rmetric.monitor.sinks.base import Sink, optional_module, points
+from rmetric.verdict import is_news
+
+STEP = "rmetric/step"
+
+
+def open_run() -> Any:
+    """The run that this process has open (``wandb.init``); ``None`` if there is none, or nobody uses wandb."""
+    return getattr(sys.modules.get("wandb"), "run", None)
+
+
+class WandbAlerts(Sink):
+    """Sends alerts and other news to the run that is open at that moment; without one, and without wandb, nothing."""
+
+    def __str__(self) -> str:
+        return "alerts of Weights & Biases"
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Begin the run."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Send an event that is news."""
+        run = open_run()
+        if run is not None and is_news(event):
+            send(run, event)
+
+    def close(self) -> None:
+        """End: there is nothing to close."""
+
+
+def send(run: Any, event: Mapping[str, Any]) -> None:
+    """Send an event with a message as an alert of a run."""
+    about = event.get("detector") or str(event["event"]).lower()
+    run.alert(title=f"R-Metric: {about}"[:63], text=str(event["message"]), level="WARN", wait_duration=0)
 
 
 class WandbSink(Sink):
-    """Logs ``rmetric/<field of the log>`` at the run's own steps, and an alert for each alert.
+    """Logs ``rmetric/<field of the log>`` over ``rmetric/step``, and an alert for each alert of the monitor.
 
-    It makes an offline run of its own: nothing goes over the network, nobody is asked to log in, neither code nor
-    output is copied, and a training that logs to Weights & Biases by itself is not disturbed. A resumed run is a second
-    offline run under the same id; ``wandb sync --append`` joins the two.
+    **Into the run that is open** when the monitor makes its first step (``wandb.init``): the numbers go along with what
+    the training logs by itself, at the training's own pace, and never move that run's step: of the records between two
+    of the training's own ``log`` calls the last one stays. The run stays the training's to finish.
+
+    **Without one**, into an offline run of its own, a row a record: nothing goes over the network, nobody is asked to
+    log in, neither code nor output is copied. A resumed run is a second offline run under the same id; ``wandb sync
+    --append`` joins the two.
 
     Parameters
     ----------
     project, name
-        As Weights & Biases shows them; without a name, the run's ``experiment_id``.
+        Of the offline run; without a name, the run's ``experiment_id``.
     folder
-        Where the files go; made if there is none.
+        Where its files go; made if there is none.
 
     Raises
     ------
@@ -37,15 +75,24 @@ class WandbSink(Sink):
         self._project, self._name, self._folder = project, name, Path(folder)
         self._id: str | None = None
         self._run: Any = None
+        self._own = False
         self._succeeded = False
 
     def __str__(self) -> str:
         return f"Weights & Biases in {self._folder}"
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin an offline run."""
+        """Join the run that is open, or begin an offline one."""
+        self._run = open_run()
+        self._own = self._run is None
+        if self._own:
+            self._run = self._begin(config)
+            self._id = self._run.id
+        self._run.define_metric("rmetric/*", step_metric=STEP)
+
+    def _begin(self, config: Mapping[str, Any]) -> Any:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._run = self._wandb.init(
+        return self._wandb.init(
             project=self._project,
             name=self._name or config.get("experiment_id"),
             id=self._id,
@@ -55,26 +102,26 @@ class WandbSink(Sink):
             reinit="create_new",
             settings=self._wandb.Settings(silent=True, console="off", disable_code=True, disable_git=True),
         )
-        self._id = self._run.id
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Log the numbers of a record; send an alert; note how the run ended. Other events stay in the log alone."""
+        """Log the numbers of a record; send what is news; note how the run ended. Other events stay in the log."""
         kind = event.get("event")
         numbers = {f"rmetric/{name}": value for name, value in points(event).items()}
         if numbers:
-            self._run.log(numbers, step=event["step"])
-        elif kind == "ALERT":
-            self._run.alert(title=f"R-Metric: {event.get('detector')}", text=sentence(event))
+            step = event["step"] if self._own else None
+            self._run.log(numbers | {STEP: event["step"]}, step=step, commit=self._own)
+        elif is_news(event):
+            send(self._run, event)
         self._succeeded = kind == "EXPERIMENT_SUCCESS"
 
     def close(self) -> None:
-        """End the run: as finished after EXPERIMENT_SUCCESS, else as failed."""
-        if self._run is not None:
-            run, self._run = self._run, None
+        """End a run of its own: as finished after EXPERIMENT_SUCCESS, else as failed."""
+        run, self._run = self._run, None
+        if run is not None and self._own:
             run.finish(exit_code=0 if self._succeeded else 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The run's id."""
+        """The offline run's id."""
         return {"id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

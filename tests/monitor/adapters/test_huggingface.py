@@ -24,7 +24,7 @@ from tests.live.processes import run_processes
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train, without_times
 
 ACCUMULATED = 3
-BACKWARD = Accelerator.backward
+BACKWARD, LOG = Accelerator.backward, Trainer.log
 
 
 class Collator:
@@ -86,6 +86,12 @@ def poison(trainer: Trainer, step: int) -> None:
 
     assert state is not None
     weight.register_hook(spoil)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Warnings of this package that are no closing line."""
+    own = [record.getMessage() for record in caplog.records if record.name == "rmetric"]
+    return [text for text in own if not text.startswith("R-Metric: ")]
 
 
 # -- what is seen -----------------------------------------------------------------------------------------------------
@@ -167,6 +173,34 @@ def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.glob("*.jsonl")] == ["run.jsonl"]  # the second process writes nothing
 
 
+# -- what it reports --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_reporter_of_the_trainer_gets_the_numbers_and_an_alert_at_once(
+    tmp_path: Path, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tb"))
+    callback = RMetricCallback(hardware=False, announce=False)
+    trainer = trainer_of(callback, report_to=["tensorboard"], logging_steps=4, eval_steps=4)
+    poison(trainer, 5)
+    trainer.train()
+    own = [entry for entry in trainer.state.log_history if "loss" in entry]
+    alerts = {entry["step"]: entry["rmetric/alerts"] for entry in own}
+    assert alerts == {4: 0.0, 6: 1.0, 8: 1.0}  # an alert is known a step later, and logged without waiting for step 8
+    assert own[0]["rmetric/step"] == 3.0 and own[0]["rmetric/sigma_sq"] > 0.0
+    assert not {"rmetric/training_loss", "rmetric/grad_norm"} & {*own[0]}  # the Trainer has them
+    others = [entry for entry in trainer.state.log_history if "loss" not in entry]
+    assert not [name for entry in others for name in entry if name.startswith("rmetric/")]
+
+    read = events.EventAccumulator(str(tmp_path / "tb"))
+    read.Reload()
+    points = [(point.step, point.value) for point in read.Scalars("train/rmetric/alerts")]
+    assert points == [(4, 0.0), (6, 1.0), (8, 1.0)]
+    assert Trainer.log is LOG
+
+
 # -- resume -----------------------------------------------------------------------------------------------------------
 
 
@@ -220,7 +254,7 @@ def test_without_a_state_the_steps_go_on_and_the_user_is_told(
         trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False)).train(
             resume_from_checkpoint=str(checkpoint)
         )
-    (message,) = caplog.messages
+    (message,) = warnings_of(caplog)
     assert message.startswith(f"no state of the monitor in {checkpoint} (")
     assert message.endswith("; its baselines begin anew at step 4")
     assert read_run(tmp_path / "run.jsonl").observations.step.tolist() == [5, 6, 7, 8]
@@ -259,7 +293,7 @@ def test_ctrl_c_leaves_a_valid_log_and_the_next_training_its_own(
     assert left.observations.step.tolist() == [1, 2, 3]  # the last one is looked at when the log is left
     assert done.terminal is not None
     assert done.observations.step.tolist() == list(range(1, 9))
-    assert len(caplog.messages) == 1
+    assert len(warnings_of(caplog)) == 1
     assert Accelerator.backward is BACKWARD
 
 
@@ -309,7 +343,9 @@ def test_a_full_disk_is_said_once_and_the_training_goes_on(
     assert trainer.state.global_step == 8
     assert callback.monitor is not None
     assert callback.monitor.step_number == 8  # it watches on, for whoever listens to its alerts
-    assert caplog.messages == ["/dev/full: the disk is full; the log never starts, training goes on"]
+    full, closing = caplog.messages
+    assert full == "/dev/full: the disk is full; the log never starts, training goes on"
+    assert closing.endswith("; the log is /dev/full, which stops before the end")
 
 
 def test_a_monitor_that_cannot_start_does_not_stop_the_training(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import logging
 import math
@@ -178,6 +179,25 @@ def test_a_veto_skips_the_update(sync: bool, tmp_path: Path) -> None:
     fit(trainer_of(package, tmp_path, callback, gradient_clip_val=None, max_steps=5), module)
     assert all(bool(weight.isfinite().all()) for weight in module.parameters()) is sync
     assert callback.monitor.alerts["numerics"] == 3
+
+
+def test_every_logger_gets_the_numbers_and_an_alert_at_once(package: Any, tmp_path: Path) -> None:
+    loggers = [package.loggers.CSVLogger(tmp_path, name="csv"), package.loggers.TensorBoardLogger(tmp_path, name="tb")]
+    module = module_of(package)
+    module.model.model.norm.weight.register_hook(
+        lambda gradient: gradient * math.nan if module.global_step + 1 == 5 else gradient
+    )
+    callback = RMetricLightning(hardware=False, announce=False)
+    fit(trainer_of(package, tmp_path, callback, logger=loggers, log_every_n_steps=4, gradient_clip_val=None), module)
+    rows = list(csv.DictReader((tmp_path / "csv" / "version_0" / "metrics.csv").read_text().splitlines()))
+    alerts = {int(row["step"]): float(row["rmetric/alerts"]) for row in rows if row["rmetric/alerts"]}
+    assert alerts == {3: 0.0, 5: 1.0, 7: 1.0}  # from 0; an alert of step 5 is known in step 6
+    steps = {int(row["step"]): float(row["rmetric/step"]) for row in rows if row["rmetric/step"]}
+    assert steps == {3: 3.0, 5: 5.0, 7: 8.0}  # the last one when the training ends
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    read = events.EventAccumulator(str(tmp_path / "tb" / "version_0"))
+    read.Reload()
+    assert {point.step: point.value for point in read.Scalars("rmetric/alerts")} == alerts
 
 
 def test_scaled_losses_and_gradients_are_unscaled(tmp_path: Path) -> None:

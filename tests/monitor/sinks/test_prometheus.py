@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,10 +15,12 @@ from typing import Any
 import pytest
 
 from rmetric.errors import UserError
+from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.monitor.sinks import PrometheusEndpoint, PrometheusTextfile, Sinks
 from rmetric.monitor.sinks.prometheus import metric_name
 
-CONFIG = {"experiment_id": "x"}
+CONFIG = {"experiment_id": "x", "alert_thresholds": {"numerics": 0.0, "r_metric_robust": 3.1}}
+KINDS = ("HARDWARE_EVENT", "REPAIR", "EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
 
 
 def metrics(step: int, **fields: Any) -> dict[str, Any]:
@@ -32,6 +36,17 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
         for sample in family.samples
         if not sample.name.endswith("_created")
     }
+
+
+def at_zero(run: str) -> dict[tuple[str, ...], float]:
+    """Counters of a run that has only begun."""
+    alerts = [("rmetric_events_total", detector, "ALERT", run) for detector in ("numerics", "r_metric_robust")]
+    others = [("rmetric_events_total", "", kind, run) for kind in KINDS]
+    return dict.fromkeys([("rmetric_alerts_total", run), *alerts, *others], 0.0)
+
+
+def timeless(read: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    return {key: value for key, value in read.items() if key[0] != "rmetric_last_step_timestamp_seconds"}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +67,10 @@ def test_a_textfile(tmp_path: Path) -> None:
     path = tmp_path / "new" / "job.prom"
     sink = PrometheusTextfile(path, every_steps=5)
     sink.start(CONFIG, resume_step=None)
-    assert samples(path.read_text()) == {("rmetric_step", "job"): 0.0, ("rmetric_run_active", "job"): 1.0}
+    assert timeless(samples(path.read_text())) == at_zero("job") | {
+        ("rmetric_step", "job"): 0.0,
+        ("rmetric_run_active", "job"): 1.0,
+    }
     seen = []
     for step in range(1, 13):
         sink.event(metrics(step, training_loss=2.0 + step, **({"delta_l": math.inf} if step < 9 else {})))
@@ -62,9 +80,12 @@ def test_a_textfile(tmp_path: Path) -> None:
     assert read["rmetric_training_loss_nats", "job"] == 13.0
     assert math.isnan(read["rmetric_delta_l_nats", "job"])  # the last record does not have it
 
-    sink.event({"event": "ALERT", "step": 12, "detector": "r_metric", "message": "…"})
+    sink.event({"event": "ALERT", "step": 12, "detector": "numerics", "message": "…"})
+    sink.event({"event": "ALERT", "step": 12, "detector": "r_metric_robust", "message": "…", "repeats": "numerics"})
     read = samples(path.read_text())
-    assert read["rmetric_events_total", "r_metric", "ALERT", "job"] == 1.0
+    assert read["rmetric_events_total", "numerics", "ALERT", "job"] == 1.0
+    assert read["rmetric_events_total", "r_metric_robust", "ALERT", "job"] == 1.0
+    assert read["rmetric_alerts_total", "job"] == 1.0  # one cause
     assert read["rmetric_step", "job"] == 12.0
     sink.close()
     assert samples(path.read_text())["rmetric_run_active", "job"] == 0.0
@@ -86,7 +107,11 @@ def test_an_endpoint(caplog: pytest.LogCaptureFixture) -> None:
     sink.event(metrics(8, r_metric=math.inf))
     with urllib.request.urlopen(url) as answer:
         read = samples(answer.read().decode())
-    assert read == {("rmetric_step", "x"): 8.0, ("rmetric_run_active", "x"): 1.0, ("rmetric_r_metric", "x"): math.inf}
+    assert timeless(read) == at_zero("x") | {
+        ("rmetric_step", "x"): 8.0,
+        ("rmetric_run_active", "x"): 1.0,
+        ("rmetric_r_metric", "x"): math.inf,
+    }
 
     second = Sinks([PrometheusEndpoint(sink.port)])  # the port is taken: a warning, no more
     second.start(CONFIG, resume_step=None)
@@ -99,6 +124,32 @@ def test_an_endpoint(caplog: pytest.LogCaptureFixture) -> None:
     assert threading.active_count() == threads
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url)
+
+
+def test_the_time_of_the_last_step_tells_a_run_that_hangs(tmp_path: Path) -> None:
+    path = tmp_path / "job.prom"
+    sink = PrometheusTextfile(path, every_steps=1)
+    before = time.time()
+    sink.start(CONFIG, resume_step=None)
+    started = samples(path.read_text())["rmetric_last_step_timestamp_seconds", "job"]
+    sink.event(metrics(1))
+    stepped = samples(path.read_text())["rmetric_last_step_timestamp_seconds", "job"]
+    sink.event({"event": "ALERT", "step": 1, "detector": "numerics"})  # is no step
+    assert before <= started <= stepped <= time.time()
+    assert samples(path.read_text())["rmetric_last_step_timestamp_seconds", "job"] == stepped
+
+
+def test_help_texts_say_what_a_name_does_not(tmp_path: Path) -> None:
+    fields = [*MEASUREMENTS, *MECHANISM, *VERDICTS, "noise_scale"]
+    path = tmp_path / "job.prom"
+    sink = PrometheusTextfile(path)
+    sink.start(CONFIG, resume_step=None)
+    sink.event(metrics(1, **dict.fromkeys(fields, 1.0)))
+    helps = dict(re.findall(r"^# HELP (\S+) (.+)$", path.read_text(), re.M))
+    assert {metric_name(field) for field in fields} <= {*helps}
+    for name, text in helps.items():
+        assert text[0].isupper() or not text[0].isascii(), text
+        assert {*re.findall(r"[a-z]{3,}", text.lower())} - {*name.split("_")}, f"{name}: {text}"
 
 
 def test_closing_before_the_start_does_nothing(tmp_path: Path) -> None:

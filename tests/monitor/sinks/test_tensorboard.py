@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
+from rmetric.measurements import OBSERVABLE, VERDICTS
 from rmetric.monitor.sinks import TensorBoardSink
+from rmetric.monitor.sinks.tensorboard import LAYOUT
 
 CONFIG = {"experiment_id": "x", "seed": 1}
 
@@ -37,6 +39,23 @@ def test_numbers_become_curves_and_events_text(tmp_path: Path) -> None:
     (alert,) = read.Tensors("rmetric/alert/text_summary")
     assert (alert.step, alert.tensor_proto.string_val) == (4, [b"Look at layer 3."])
     assert b'"seed": 1' in read.Tensors("rmetric/config/text_summary")[0].tensor_proto.string_val[0]
+
+
+def test_the_curves_are_arranged_in_charts(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    layout_pb2 = pytest.importorskip("tensorboard.plugins.custom_scalar.layout_pb2")
+    sink = TensorBoardSink(tmp_path)
+    sink.start(CONFIG, resume_step=None)
+    sink.close()
+    read = events.EventAccumulator(str(tmp_path))
+    read.Reload()
+    (point,) = read.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(point.tensor_proto.string_val[0])
+    tags = [tag for group in layout.category for chart in group.chart for tag in chart.multiline.tag]
+    assert {group.title for group in layout.category} == {*LAYOUT}
+    assert "rmetric/grad_norm$" in tags and len(tags) == len({*tags})
+    for tag in tags:
+        assert tag.removeprefix("rmetric/").removesuffix("$") in {*OBSERVABLE, *VERDICTS}
 
 
 def test_a_resumed_run_replaces_what_it_does_anew(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.monitor.sinks import WandbSink
+from rmetric.monitor.sinks import WandbAlerts, WandbSink
 
 CONFIG = {"experiment_id": "x", "seed": 1}
 
@@ -90,13 +90,52 @@ def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:
         if record.WhichOneof("record_type") == "history"
     ]
     assert [(row["_step"], row["rmetric/training_loss"]) for row in rows] == [(3, 5.5), (4, 6.5)]
-    assert {name for row in rows for name in row if name.startswith("rmetric/")} == {"rmetric/training_loss"}
+    assert {name for row in rows for name in row if name.startswith("rmetric/")} == {
+        "rmetric/training_loss",
+        "rmetric/step",
+    }
     (run,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
     assert (run.run_id, run.project, run.display_name) == ("abc123", "rmetric", "x")
     (alert,) = (record.alert for record in records if record.WhichOneof("record_type") == "alert")
     assert (alert.title, alert.text) == ("R-Metric: r_metric", "Look at layer 3.")
     (done,) = (record.exit for record in records if record.WhichOneof("record_type") == "exit")
     assert done.exit_code == exit_code
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_account")
+def test_a_run_that_is_open_gets_the_numbers_and_keeps_its_own_steps(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    settings = wandb.Settings(silent=True, console="off", disable_code=True, disable_git=True)
+    own = wandb.init(project="mine", mode="offline", dir=str(tmp_path), settings=settings)
+    sink, alerts = WandbSink(folder=tmp_path / "other"), WandbAlerts()
+    try:
+        sink.start(CONFIG, resume_step=None)
+        for step in range(1, 9):
+            sink.event({"event": "METRICS", "step": step, "training_loss": 1.0 * step, "alerts": {}})
+            if step % 4 == 0:
+                own.log({"loss": -step}, step=step)
+        news = {"event": "ALERT", "step": 8, "detector": "numerics", "message": "Look at layer 3."}
+        for event in (news, {**news, "detector": "r_metric_robust", "repeats": "numerics"}):
+            sink.event(event)
+            alerts.event(event)
+        sink.close()
+        assert wandb.run is own  # it is its owner's to finish
+    finally:
+        own.finish()
+    assert not (tmp_path / "other").exists()
+    records = finished(tmp_path)
+    rows = [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+    assert [row["loss"] for row in rows if "loss" in row] == [-4, -8]
+    logged = {row["rmetric/step"]: row["rmetric/training_loss"] for row in rows if "rmetric/step" in row}
+    assert logged and all(step == value for step, value in logged.items())
+    sent = [record.alert for record in records if record.WhichOneof("record_type") == "alert"]
+    assert [(alert.title, alert.text) for alert in sent] == [("R-Metric: numerics", "Look at layer 3.")] * 2
+    WandbAlerts().event(news)  # no run is open any more
 
 
 def test_without_wandb_the_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""The latest numbers of a run, held ready for a training framework's own log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rmetric.measurements import VERDICTS
+from rmetric.monitor.sinks.base import Sink, scalars
+from rmetric.verdict import is_news
+
+THEIRS = ("training_loss", "validation_loss", "learning_rate", "grad_norm")
+"""Fields that frameworks log by themselves."""
+LEFT_OUT = {*THEIRS, *VERDICTS} - {"r_metric"}
+
+
+class FrameworkLog(Sink):
+    """Holds the latest record's numbers under ``rmetric/<field>``, with its step and the alerts so far.
+
+    Left out is what frameworks log by themselves, and what is not finite, which many of their files cannot hold; an
+    alert tells of that.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+        """Numbers to log; empty before the first record, and in all processes but the first."""
+        self.urgent = False
+        """True from an alert on until :meth:`take`."""
+        self._alerts = 0
+
+    def __str__(self) -> str:
+        return "the framework's log"
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        """Begin the run."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Hold the numbers of a record; count an alert."""
+        if event.get("event") == "METRICS":
+            numbers = {f"rmetric/{name}": value for name, value in scalars(event).items() if name not in LEFT_OUT}
+            finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+            self.values = finite | {"rmetric/step": float(event["step"]), "rmetric/alerts": float(self._alerts)}
+        elif event.get("event") == "ALERT" and is_news(event):
+            self._alerts += 1
+            self.values["rmetric/alerts"] = float(self._alerts)
+            self.urgent = True
+
+    def take(self) -> dict[str, float]:
+        """The numbers; what was urgent is not any more."""
+        self.urgent = False
+        return dict(self.values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Alerts so far."""
+        return {"alerts": self._alerts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        self._alerts = int(state.get("alerts", 0))
+
+    def close(self) -> None:
+        """End: there is nothing to close."""
