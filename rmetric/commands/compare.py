@@ -1,0 +1,52 @@
+"""``rmetric compare A B``: the first step at which two runs differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmetric.commands.logs import add_format, reading
+
+if TYPE_CHECKING:
+    from rmetric.records import Run
+
+FOUND = 1
+EPILOG = """\
+examples:
+  rmetric compare before_the_change.jsonl after_the_change.jsonl
+
+Steps are training steps as the logs count them; only steps that both logs have are compared.
+Exit status: 0 no difference beyond noise, 1 a difference, 2 a log that cannot be used.
+"""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the subcommand."""
+    p = commands.add_parser("compare", help=summary, description=f"Find {summary}.", epilog=EPILOG, examples=True)
+    p.add_argument("a", metavar="A", type=Path, help="log of the first run")
+    p.add_argument("b", metavar="B", type=Path, help="log of the second run")
+    add_format(p)
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, print, and tell by the exit status."""
+    from rmetric.comparison import compare
+
+    options = reading(args)
+    found = compare(*(_only_run(log, options) for log in (args.a, args.b)))
+    print(json.dumps(found.to_dict(), indent=1, allow_nan=False) if args.json else found)
+    return FOUND if found.first else 0
+
+
+def _only_run(log: Path, options: dict[str, Any]) -> Run:
+    from rmetric.diagnosis.logs import runs_of
+    from rmetric.errors import UserError
+
+    runs = [one.run for one in runs_of(log, **options)]
+    if len(runs) != 1:
+        raise UserError(f"{log} holds {len(runs)} runs, and one is due; convert it to a folder of logs first")
+    return runs[0]

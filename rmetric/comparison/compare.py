@@ -1,0 +1,185 @@
+"""Two runs, signal by signal: identical up to a step, or alike up to noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmetric.comparison.change_point import WARM_UP, change_point
+from rmetric.records import Observations, Run
+
+Floats = NDArray[np.float64]
+SIGNALS = {
+    "learning_rate": "learning rate", "training_loss": "training loss", "validation_loss": "validation loss",
+    "grad_norm": "gradient norm", "update_rms": "update RMS", "sigma_sq": "variance of the gradients",
+}  # fmt: skip
+"""Signals that are compared, and their names. Step times are the machine's and differ from run to run."""
+THRESHOLDS = {
+    "training_loss": 90.0, "validation_loss": 15.0, "grad_norm": 80.0, "update_rms": 220.0, "sigma_sq": 70.0,
+}  # fmt: skip
+"""Signal → sum of the change-point above which a difference is more than noise: half as much again as the highest of
+254 pairs of healthy runs of other seeds, as ``python -m studies.compare --fit`` prints them."""
+POSITIVE = frozenset({"grad_norm", "update_rms", "sigma_sq"})
+"""Signals whose logarithms are compared."""
+PLANNED = frozenset({"learning_rate"})
+"""Signals without noise."""
+SHARED = 3
+"""First common values that are identical, bit for bit, in runs of one seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """First difference of two runs in one signal."""
+
+    signal: str
+    step: int
+    """First step of it."""
+    certain_at: int
+    """Step at which it exceeded what noise explains; ``step`` itself where the runs were identical before."""
+    a: float
+    """Value of the first run at ``step``."""
+    b: float
+    """Value of the second one."""
+    noise: float
+    """Standard deviation of the difference before (of logarithms: gradients, updates); 0: identical before."""
+
+    @property
+    def sentence(self) -> str:
+        """Evidence in words."""
+        values = f"{SIGNALS[self.signal]} {self.a:.6g} and {self.b:.6g} at step {self.step:,}"
+        if self.noise == 0.0:
+            return f"{values}; identical before"
+        unit = "of the logarithms " if self.signal in POSITIVE else ""
+        later = f", certain at step {self.certain_at:,}"
+        return f"{values}{later}; the differences {unit}before had a deviation of {self.noise:.2g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What two runs have in common, and where they part."""
+
+    a: str
+    b: str
+    """Names of the runs."""
+    steps: int
+    """Steps of which both have a record."""
+    identical_until: int | None
+    """Last common step up to which all signals are identical, bit for bit; ``None``: they differ from the start."""
+    differences: tuple[Difference, ...]
+    """By step."""
+    alike: tuple[str, ...]
+    """Signals without a difference."""
+    not_compared: Mapping[str, str]
+    """Signal → why it cannot be compared."""
+
+    @property
+    def first(self) -> Difference | None:
+        """The first difference of all signals; ``None``: the runs are alike."""
+        return self.differences[0] if self.differences else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it for JSON; a number that is not finite is left out."""
+        found = [{**vars(one), "sentence": one.sentence} for one in self.differences]
+        finite = [{name: value for name, value in one.items() if _is_json(value)} for one in found]
+        return {**vars(self), "differences": finite, "alike": list(self.alike), "not_compared": dict(self.not_compared)}
+
+    def __str__(self) -> str:
+        lines = [f"{self.a} and {self.b}: {self.steps:,} common steps"]
+        if self.identical_until is not None:
+            lines.append(f"identical up to step {self.identical_until:,}")
+        lines.append(f"first difference: {self.first.sentence}" if self.first else "no difference beyond noise")
+        lines += [f"  {one.sentence}" for one in self.differences[1:]]
+        if self.alike:
+            lines.append(f"alike: {', '.join(SIGNALS[name] for name in self.alike)}")
+        lines += [f"not compared: {SIGNALS[name]} ({why})" for name, why in self.not_compared.items()]
+        return "\n".join(lines)
+
+
+def compare(a: Run, b: Run) -> Comparison:
+    """Compare two runs at their common steps.
+
+    A signal whose first common values are identical is compared bit for bit: the runs share seed and machine, and the
+    first difference is exact. Else the differences up to a step say what noise is, and a change-point
+    (:func:`~rmetric.comparison.change_point`) what is more.
+    """
+    steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
+    differences, alike, missing = [], [], {}
+    same = np.ones(len(steps), dtype=bool)
+    for name in SIGNALS:
+        one, other = (_column(run.observations, name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
+        both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
+        same &= _equal(one, other)
+        found = _first_difference(name, one[both], other[both], steps[both])
+        if isinstance(found, Difference):
+            differences.append(found)
+        elif found:
+            missing[name] = found
+        else:
+            alike.append(name)
+    parted = int(np.argmin(same)) if not same.all() else len(same)
+    return Comparison(
+        a=a.name,
+        b=b.name,
+        steps=len(steps),
+        identical_until=int(steps[parted - 1]) if parted >= SHARED else None,
+        differences=tuple(sorted(differences, key=lambda difference: difference.step)),
+        alike=tuple(alike),
+        not_compared=missing,
+    )
+
+
+def differences_of(name: str, one: Floats, other: Floats) -> tuple[Floats, float]:
+    """Differences of two columns in the unit in which they are compared, infinite where one alone is not finite.
+
+    The second value is the usual size of the columns in that unit.
+    """
+    if name in POSITIVE:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            one, other = np.log(one), np.log(other)
+    with np.errstate(invalid="ignore"):
+        difference = one - other
+    difference = np.where(np.isinf(one) != np.isinf(other), np.inf, difference)
+    finite = np.abs(one[np.isfinite(one)])
+    return difference, 1.0 if name in POSITIVE else float(np.median(finite)) if len(finite) else 0.0
+
+
+def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.int64]) -> Difference | str | None:
+    """The first difference, why there can be none, or ``None``: alike."""
+    if not len(steps):
+        return "the runs have no step with it in common"
+    unequal = np.flatnonzero(~_equal(one, other))
+    if not len(unequal):
+        return None
+    at = certain = int(unequal[0])
+    noise = 0.0
+    if at < SHARED and name not in PLANNED:
+        if len(steps) <= WARM_UP:
+            return f"{len(steps)} common values; the first {WARM_UP} tell what noise is"
+        found = change_point(*differences_of(name, one, other), THRESHOLDS[name])
+        if found is None:
+            return None
+        at, certain, noise = found
+    return Difference(
+        signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
+        noise=noise,
+    )  # fmt: skip
+
+
+def _column(observations: Observations, name: str) -> Floats:
+    """A measurement; of validation losses those of new evaluations."""
+    column = observations[name]
+    assert observations.evaluated is not None
+    return np.where(observations.evaluated, column, np.nan) if name == "validation_loss" else column
+
+
+def _equal(one: Floats, other: Floats) -> NDArray[np.bool_]:
+    return (one == other) | (np.isnan(one) & np.isnan(other))
+
+
+def _is_json(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

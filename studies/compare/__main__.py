@@ -1,0 +1,149 @@
+"""Score the comparison of two runs on twins, whose onset is known, and on healthy pairs of other seeds.
+
+    python -m studies.compare                                             # data/real_runs.parquet: two minutes
+    python -m studies.compare --data data/real_runs_fresh.parquet --half all
+    python -m studies.compare --half fit --fit                            # sums of healthy pairs, for the threshold
+
+Same seed: a faulty run against its fault-free twin. Other seed: against the control of the next seed of the same model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from rmetric.cli import Parser, output_folder, script
+from rmetric.comparison import SIGNALS, compare, highest_sum
+from rmetric.comparison.compare import PLANNED, differences_of
+from rmetric.evaluation.scores import Score, binomial_interval
+from rmetric.evaluation.split import halves
+from rmetric.evaluation.studies import in_parallel, load_study
+from rmetric.records import NO_FAULT, Run
+from rmetric.reporting.table import Cell, Column, Table, to_screen, write
+
+NEAR = 5
+"""Steps within which a step counts as found."""
+COLUMNS = (
+    Column("pairs", "Pairs"), Column("count", "Number"), Column("differ", "With a difference"),
+    Column("exact", "At the onset"), Column("near", f"Within {NEAR} steps"), Column("early", "Before the onset"),
+    Column("late", "Median steps after it", 1),
+)  # fmt: skip
+
+
+MACHINE = ("NODE_FAILURE", "NETWORK_DEGRADATION")
+"""Faults of the machine, which reach the model's numbers late or never."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs, and the step at which the second one was disturbed."""
+
+    kind: str
+    a: Run
+    b: Run
+    onset: int | None
+
+
+def parser() -> Parser:
+    """Command line of this study."""
+    p = Parser("Score the comparison of two runs on pairs whose onset is known.")
+    p.add_argument("--data", type=Path, default=Path("data/real_runs.parquet"), help="data set, or folder of logs")
+    p.add_argument("--half", choices=("fit", "score", "all"), default="score", help="half of the seeds")
+    p.add_argument("--fit", action="store_true", help="print the highest sums of healthy pairs and stop")
+    p.add_argument("--out", type=Path, default=Path("results/compare"), help="folder for the table")
+    p.add_jobs()
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Load, compare all pairs, print and write the table."""
+    args = parser().parse_args(argv)
+    study = load_study(args.data, args.jobs)
+    chosen = np.ones(len(study.runs), bool) if args.half == "all" else getattr(halves(study.runs), args.half)
+    counted = [truth.counted for truth in study.truths]
+    runs = [run for run, use, counts in zip(study.runs, chosen, counted, strict=True) if use and counts]
+    failed = {run.name for run, truth in zip(study.runs, study.truths, strict=True) if truth.kind == "failed"}
+    pairs = list(pairs_of(runs, failed))
+    if args.fit:
+        healthy = [pair for pair in pairs if pair.onset is None]
+        for name in SIGNALS.keys() - PLANNED:
+            sums = sorted(sum_of(name, pair) for pair in healthy)
+            print(f"{name}: {len(sums)} pairs, highest sums {', '.join(f'{value:.1f}' for value in sums[-8:])}")
+        return
+    found = list(in_parallel(first_step, pairs, args.jobs, "comparing", "pair"))
+    kinds = dict.fromkeys(pair.kind for pair in pairs)
+    rows = [row(kind, [one for pair, one in zip(pairs, found, strict=True) if pair.kind == kind]) for kind in kinds]
+    caption = f"First difference of two runs against the onset; {args.data}, {args.half} half. Intervals: exact, 95 %."
+    table = Table("compare", "Comparison of two runs", caption, COLUMNS, rows)
+    write(table, output_folder(args.out))
+    print(to_screen(table))
+
+
+def pairs_of(runs: Sequence[Run], failed: set[str]) -> Iterator[Pair]:
+    """All pairs of a set: twins, other seeds with a fault that made the run fail or not, healthy other seeds."""
+    by_name = {run.name: run for run in runs}
+    controls: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.fault == NO_FAULT and run.disturbed_at is None:
+            controls.setdefault(run.model_type, []).append(run)
+    for run in runs:
+        twin = by_name.get(str(run.config.get("twin")))
+        if run.fault == NO_FAULT or run.onset is None or twin is None:
+            continue
+        ended = f"{'machine' if run.fault in MACHINE else 'model'}, {'failed' if run.name in failed else 'recovered'}"
+        yield Pair(f"same seed, {ended}", twin, run, run.onset)
+        others = [other for other in controls.get(run.model_type, []) if other.config["seed"] != run.config["seed"]]
+        if others:
+            later = [other for other in others if other.config["seed"] > run.config["seed"]]
+            yield Pair(f"other seed, {ended}", (later or others)[0], run, run.onset)
+    for of_model in controls.values():
+        for a, b in combinations(of_model, 2):
+            if a.config["seed"] != b.config["seed"]:
+                yield Pair("other seed, healthy", a, b, None)
+
+
+def first_step(pair: Pair) -> tuple[int | None, int | None]:
+    """Onset, and the first step at which the runs differ."""
+    first = compare(pair.a, pair.b).first
+    return pair.onset, None if first is None else first.step
+
+
+def sum_of(name: str, pair: Pair) -> float:
+    """Highest CUSUM of one signal of a pair."""
+    one, other = pair.a.observations, pair.b.observations
+    _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
+    a, b = one[name][rows_a], other[name][rows_b]
+    if name == "validation_loss":
+        assert one.evaluated is not None
+        a, b = a[one.evaluated[rows_a]], b[one.evaluated[rows_a]]
+    known = ~np.isnan(a) & ~np.isnan(b)
+    return highest_sum(*differences_of(name, a[known], b[known]))
+
+
+def row(kind: str, found: Sequence[tuple[int | None, int | None]]) -> dict[str, Cell]:
+    """One line of the table; errors are steps from the onset to the first difference."""
+    differ = [(onset, step) for onset, step in found if step is not None]
+    cells: dict[str, Cell] = {"pairs": kind, "count": len(found), "differ": _share(len(differ), len(found))}
+    errors = np.array([step - onset for onset, step in differ if onset is not None], dtype=float)
+    if all(onset is None for onset, _ in found):
+        return cells
+    return cells | {
+        "exact": _share(int((errors == 0).sum()), len(found)),
+        "near": _share(int((np.abs(errors) <= NEAR).sum()), len(found)),
+        "early": _share(int((errors < 0).sum()), len(found)),
+        "late": float(np.median(errors)) if len(errors) else None,
+    }
+
+
+def _share(hits: int, trials: int) -> Score:
+    return Score(hits / trials, *binomial_interval(hits, trials))
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

@@ -1,0 +1,119 @@
+"""Two runs of one seed part at the exact step; runs of other seeds where their difference exceeds the noise."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmetric import read_run
+from rmetric.commands import main
+from rmetric.comparison import compare
+from rmetric.conversion import log_lines
+from rmetric.records import Observations, Run
+from studies.compare.__main__ import main as study
+from tests.diagnosis.runs import losses, norms, run_of
+
+REAL_RUNS = Path(__file__).parents[1] / "data" / "real_runs"
+TWIN = REAL_RUNS / "real_seed0_00_none_twin.jsonl"
+FORKS = sorted(set(REAL_RUNS.glob("*.jsonl")) - {TWIN})
+
+
+def as_run(name: str, observations: Observations) -> Run:
+    """A run without a log."""
+    return Run(name, {}, observations)
+
+
+@pytest.mark.parametrize("fork", FORKS, ids=lambda path: path.stem)
+def test_a_real_fork_parts_from_its_twin_at_the_onset(fork: Path) -> None:
+    twin, run = read_run(TWIN), read_run(fork)
+    found = compare(twin, run)
+    assert found.first is not None
+    assert found.first.step == run.onset
+    assert found.identical_until == found.first.step - 1
+
+
+def test_a_run_is_like_itself() -> None:
+    run = read_run(TWIN)
+    found = compare(run, run)
+    assert found.first is None
+    assert found.identical_until == 599
+    assert "no difference beyond noise" in str(found)
+
+
+def test_other_seeds_are_alike() -> None:
+    found = compare(
+        as_run("a", run_of(losses(600, 0), norms(600, 1))), as_run("b", run_of(losses(600, 2), norms(600, 3)))
+    )
+    assert found.first is None
+    assert found.identical_until is None
+    assert set(found.alike) >= {"training_loss", "grad_norm"}
+
+
+def test_a_jump_among_other_seeds_is_placed_at_its_first_record() -> None:
+    loss = losses(600, 2)
+    loss[300:] += 0.3
+    found = compare(as_run("a", run_of(losses(600, 0))), as_run("b", run_of(loss)))
+    (difference,) = found.differences
+    assert abs(difference.step - 300) <= 2
+    assert difference.certain_at > difference.step
+    assert difference.noise == pytest.approx(0.02 * np.sqrt(2), rel=0.3)
+
+
+def test_a_loss_that_is_not_finite_in_one_run_is_a_difference_at_once() -> None:
+    loss = losses(200, 2)
+    loss[150:] = np.inf
+    found = compare(as_run("a", run_of(losses(200, 0))), as_run("b", run_of(loss)))
+    assert [(one.step, one.certain_at) for one in found.differences] == [(150, 150)]
+
+
+def test_learning_rates_are_compared_exactly() -> None:
+    steps, rate = np.arange(100), np.full(100, 1e-3)
+    later = np.where(steps < 70, rate, 2e-3)
+    found = compare(
+        as_run("a", Observations(steps, {"training_loss": losses(100, 0), "learning_rate": rate})),
+        as_run("b", Observations(steps, {"training_loss": losses(100, 1), "learning_rate": later})),
+    )
+    assert [(one.signal, one.step) for one in found.differences] == [("learning_rate", 70)]
+
+
+def test_only_common_steps_are_compared() -> None:
+    every, tenth = run_of(losses(1000)), run_of(losses(1000)).rows(slice(0, None, 10))
+    assert compare(as_run("a", every), as_run("b", tenth)).steps == 100
+    apart = compare(as_run("a", every), as_run("b", run_of(losses(10), stride=5000).rows(slice(1, None))))
+    assert apart.steps == 0
+    assert set(apart.not_compared.values()) == {"the runs have no step with it in common"}
+
+
+def test_too_few_values_of_other_seeds_are_not_compared() -> None:
+    found = compare(as_run("a", run_of(losses(20, 0))), as_run("b", run_of(losses(20, 1))))
+    assert "20 common values" in found.not_compared["training_loss"]
+
+
+def test_the_command_tells_by_its_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(TWIN), str(TWIN)]) == 0
+    assert main(["compare", str(TWIN), str(FORKS[0])]) == 1
+    assert "first difference: " in capsys.readouterr().out
+    assert main(["compare", str(TWIN), "nowhere.jsonl"]) == 2
+
+
+def test_json_is_strict_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = next(path for path in FORKS if "gflip_30_False" in path.stem)
+    assert main(["compare", str(TWIN), str(broken), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["differences"][0]["step"] == 333
+    assert found["steps"] == 600
+
+
+def test_the_study_writes_its_table(tmp_path: Path) -> None:
+    for path in (TWIN, *FORKS[:4]):
+        run = read_run(path)
+        run.config["twin"] = TWIN.stem
+        (tmp_path / path.name).write_bytes(b"".join(log_lines(run)))
+    assert study(["--data", str(tmp_path), "--half", "all", "--out", str(tmp_path), "--jobs", "1"]) == 0
+    with open(tmp_path / "compare.csv", encoding="utf-8", newline="") as table:
+        exact = {float(row["exact"]) for row in csv.DictReader(table) if row["pairs"].startswith("same seed, model")}
+    assert exact == {1.0}
