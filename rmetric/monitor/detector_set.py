@@ -43,15 +43,11 @@ class DetectorSet:
     ----------
     detectors
         Names, or detectors with settings of their own. Raises :class:`UserError` for one that cannot watch a run.
-    names
-        Parameters' names, for the messages.
     vocabulary
         Number of tokens, for the messages; ``None``: not known.
     """
 
-    def __init__(
-        self, detectors: Sequence[str | StreamingDetector], names: Sequence[str], vocabulary: int | None
-    ) -> None:
+    def __init__(self, detectors: Sequence[str | StreamingDetector], vocabulary: int | None) -> None:
         self.detectors = {detector.name: detector for detector in map(_streaming, detectors)}
         reference = self.detectors.get(RMetricDetector.name)
         self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
@@ -60,7 +56,7 @@ class DetectorSet:
         self._told = _Told()
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
-        self._baseline = GradientNormBaseline(names)
+        self._baseline = GradientNormBaseline()
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -137,20 +133,21 @@ def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
 class GradientNormBaseline:
     """Exponentially weighted mean of each parameter's gradient norm, to name the one that stands out in a step."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
-        self._means = np.full(len(names), np.nan)
+    def __init__(self) -> None:
+        self._means = np.empty(0)
 
     def update(self, numbers: StepNumbers) -> GradientOutliers:
         """Gradients that stand out in the next step; its finite norms then enter the means."""
         if not len(numbers.norms):
             return GradientOutliers()
         present, norms = np.array(numbers.gradients), numbers.norms
+        unknown = max(0, int(present.max()) + 1 - len(self._means))
+        self._means = np.append(self._means, np.full(unknown, np.nan))
         means, finite = self._means[present], np.isfinite(norms)
-        broken = tuple(self._names[index] for index in present[~finite].tolist())
+        broken = tuple(numbers.named(~finite))
         growth = np.divide(norms, means, out=np.zeros(len(norms)), where=finite & (means > 0))
         worst = int(growth.argmax())
         entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
         self._means[present] = np.where(finite, entered, means)
-        largest = self._names[present[worst]] if growth[worst] > 0 else ""
+        largest = numbers.names[present[worst]] if growth[worst] > 0 else ""
         return GradientOutliers(broken, len(present), largest, float(growth[worst]))

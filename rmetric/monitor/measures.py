@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
+from rmetric.monitor.parameters import ABSENT, ModelParameters
 from rmetric.monitor.tensors import gathered, stored
 
 LOGGER = logging.getLogger("rmetric")
@@ -31,27 +33,27 @@ class GradientNorms:
 
     Parameters
     ----------
-    model
-        Its trainable parameters are watched; tied ones count once.
+    parameters
+        Those that are watched.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        self.names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
-        self._shards = _shards(self._parameters)
+    def __init__(self, parameters: ModelParameters) -> None:
+        self._parameters = parameters
+        self._shards = _shards(parameters.tensors)
 
     @property
-    def device(self) -> torch.device:
-        """Device of the first parameter."""
-        return self._parameters[0].device if self._parameters else torch.device("cpu")
+    def names(self) -> list[str]:
+        """Name of each parameter, by its number."""
+        return self._parameters.names
 
     def measure(self) -> tuple[list[int], Tensor | None]:
-        """Return the parameters that have a gradient, as indices of :attr:`names`, and the norms, shape (gradients,).
+        """Return the numbers of the parameters that have a gradient, and the norms, shape (gradients,).
 
         ``None`` if there is no gradient at all. Nothing here waits for the device.
         """
-        gradients = {index: item.grad for index, item in enumerate(self._parameters) if item.grad is not None}
+        self._parameters.refresh()
+        tensors = self._parameters.tensors
+        gradients = {index: item.grad for index, item in enumerate(tensors) if item.grad is not None}
         present = list(gradients)
         if not present:
             return present, None
@@ -79,7 +81,7 @@ class _Shards:
         return squares.sqrt()
 
 
-def _shards(parameters: list[nn.Parameter]) -> _Shards | None:
+def _shards(parameters: Sequence[nn.Parameter]) -> _Shards | None:
     """Shards that ``fully_shard`` has made of the parameters; ``None`` for a model that is whole here."""
     mesh = next((item.device_mesh for item in parameters if hasattr(item, "device_mesh")), None)
     return None if mesh is None else _Shards(mesh.get_group(mesh.ndim - 1))  # the last dimension shards, others repeat
@@ -92,8 +94,8 @@ class UpdateSize:
 
     Parameters
     ----------
-    model
-        Its trainable parameters.
+    parameters
+        Those that are watched. Where they change, the change is that of the old ones once more, then of the new ones.
     entries
         About how many are watched, spread evenly over all tensors in proportion to their sizes; ``None``: all.
 
@@ -102,19 +104,28 @@ class UpdateSize:
     decay, and also shows an update that was computed wrongly, which the state does not.
     """
 
-    def __init__(self, model: nn.Module, entries: int | None = ENTRIES) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    def __init__(self, parameters: ModelParameters, entries: int | None = ENTRIES) -> None:
+        self._source, self._entries = parameters, entries
+        self._before: Tensor | None = None
+        self._choose()
+
+    def _choose(self) -> None:
+        """Choose the entries, of the parameters as they are now."""
+        self._version = self._source.version
+        self._parameters = [tensor for tensor in self._source.tensors if tensor is not ABSENT]
         total = sum(parameter.numel() for parameter in self._parameters)
-        self._stride = 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
+        self._stride = 1 if self._entries is None else max(1, math.ceil(total / max(self._entries, 1)))
         self._views: list[Tensor] = []
         self._places: list[int] = []
-        self._before: Tensor | None = None
 
     @torch.no_grad()
     def measure(self) -> Tensor | None:
         """The RMS since the call before, a scalar on the device; ``None`` in the first call."""
         now = torch.cat(self._sample())
         before, self._before = self._before, now
+        if self._version != self._source.version:
+            self._choose()
+            self._before = torch.cat(self._sample())
         if before is None:
             return None
         before = before.to(now.device)
@@ -136,8 +147,11 @@ class UpdateSize:
         return {"before": None if self._before is None else self._before.detach().to("cpu", copy=True)}
 
     def load_state_dict(self, state: dict[str, Tensor | None]) -> None:
-        """Go on from a state."""
-        self._before = state["before"]
+        """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""
+        self._choose()
+        before = state["before"]
+        known = before is not None and len(before) == sum(map(len, self._sample()))
+        self._before = before if known else None  # other parameters than those: the first change is not known
 
 
 def _flat(parameter: Tensor) -> Tensor:

@@ -150,11 +150,10 @@ class TrainingMonitor:
         first = self._processes.first
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        detector_set = DetectorSet(detectors, names, vocabulary)
+        detector_set = DetectorSet(detectors, vocabulary)
         start = start_config(model, detector_set.thresholds, vocabulary, self._processes.count, config or {})
         every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
-        self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start, names)
+        self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start)
         self._measurer = StepMeasurer(
             model,
             optimizer,
@@ -183,6 +182,7 @@ class TrainingMonitor:
             self._policies = PolicyRunner(
                 policy,
                 model=model,
+                parameters=self._measurer.parameters,
                 optimizer=optimizer,
                 scaler=scaler,
                 measure=self._measurer.computation,
@@ -243,7 +243,7 @@ class TrainingMonitor:
         if self._policies is not None:
             self._policies.end_if_stopped(self.close)
         if self._sync:
-            proceed = self._processes.all_agree(proceed and not self._vetoed(), self._measurer.gradients.device)
+            proceed = self._processes.all_agree(proceed and not self._vetoed(), self._measurer.parameters.device)
         return proceed
 
     @never_raises(None)

@@ -96,12 +96,10 @@ class Recorder:
         Where the events go.
     config
         ``config`` of EXPERIMENT_START.
-    parameters
-        Names of the watched parameters.
     """
 
-    def __init__(self, sinks: Sinks, config: Mapping[str, Any], parameters: Sequence[str]) -> None:
-        self._sinks, self._config, self._parameters = sinks, config, parameters
+    def __init__(self, sinks: Sinks, config: Mapping[str, Any]) -> None:
+        self._sinks, self._config = sinks, config
         self._workers = range(int(config["num_workers"]))
         self._notes: list[Event] = []
         self._sources: dict[str, str] = {}
@@ -146,7 +144,7 @@ class Recorder:
             fields = {name: value for name, value in vars(alert).items() if value != ""}
             self._sinks.event({"event": "ALERT", **fields})
         if step % TENSOR_NORMS_EVERY == 0 or detections.alerts:
-            names = [self._parameters[index] for index in numbers.gradients]
+            names = [numbers.names[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
         for detail in details:

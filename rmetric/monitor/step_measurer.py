@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.ending import Closable
 from rmetric.monitor.measures import AttentionLogits, GradientNorms, UpdateSize
+from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.transfer import DeviceTransfer, StepComputation
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ class StepMeasurer:
         mechanism: MechanismWatch | None,
     ) -> None:
         self._optimizer, self._scaler, self._mechanism = optimizer, scaler, mechanism
-        self.gradients = GradientNorms(model)
-        self.update = UpdateSize(model, update_entries)
+        self.parameters = ModelParameters(model)
+        """Parameters that are trained."""
+        self.gradients = GradientNorms(self.parameters)
+        self.update = UpdateSize(self.parameters, update_entries)
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model)
         """Sources of the parts' gradient norms, best first."""
+        self._version = self.parameters.version
 
     @property
     def parts(self) -> list[Closable]:
@@ -88,7 +92,7 @@ class StepMeasurer:
         present, norms = self.gradients.measure()
         parts, source = self._parts_norms()
         logit = self._attention.collect() if self._attention else None
-        return StepComputation(torch.as_tensor(loss), present, norms, parts, source, logit)
+        return StepComputation(torch.as_tensor(loss), present, norms, parts, source, logit, self.parameters.names)
 
     def measure(
         self, step: int, computation: StepComputation, *, step_time_s: float, validation: list[float]
@@ -100,7 +104,9 @@ class StepMeasurer:
             "attention_logit_max": computation.attention_logit,
         }
         rate = float(self._optimizer.param_groups[0]["lr"])
-        transfer = DeviceTransfer(computation.gradients, computation.norms, computation.parts, scalars)
+        transfer = DeviceTransfer(
+            computation.gradients, computation.norms, computation.parts, scalars, computation.names
+        )
         inside = self._mechanism.step(step) if self._mechanism else None
         return PendingStep(step, transfer, rate, step_time_s, computation.dispersion_source, validation, inside)
 
@@ -111,10 +117,11 @@ class StepMeasurer:
     def state_dict(self) -> dict[str, Any]:
         """State that a resumed run needs to measure the same."""
         inside = {} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}
-        return {"update": self.update.state_dict(), **inside}
+        return {"parameters": self.parameters.state_dict(), "update": self.update.state_dict(), **inside}
 
     def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
         """Go on from the state after a step, in which the parts' norms came from this source."""
+        self.parameters.load_state_dict(state["parameters"])
         self.update.load_state_dict(state["update"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
@@ -125,6 +132,10 @@ class StepMeasurer:
     def _parts_norms(self) -> tuple[Tensor | None, str]:
         """Gradient norms of the parts from the best source that has them, and its name; every source is asked."""
         found = [(source.collect(), source.name) for source in self.dispersion]
+        if self._version != self.parameters.version:
+            self._version = self.parameters.version
+            for source in self.dispersion:
+                source.refresh()
         parts, name = next(((parts, name) for parts, name in found if parts is not None), (None, ""))
         # The parts were measured before the gradients were unscaled; get_scale() would wait for the device.
         scale = self._scaler._get_scale_async() if self._scaler is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,12 @@ class StepNumbers:
     """Gradient norms of workers or micro-batches, shape (parts,); empty: not measured."""
     scalars: dict[str, float]
     """Further scalars by name; one that was not measured is missing."""
+    names: Sequence[str] = ()
+    """Names of all parameters so far; the list may grow later on."""
+
+    def named(self, chosen: NDArray[np.bool_]) -> list[str]:
+        """Names of some of the gradients; ``chosen`` of shape (gradients,)."""
+        return [self.names[self.gradients[index]] for index in np.flatnonzero(chosen)]
 
     @property
     def finite(self) -> bool:
@@ -47,12 +53,19 @@ class DeviceTransfer:
         Shape (parts,), or ``None``.
     scalars
         Name → scalar on a device, or ``None`` for what was not measured.
+    parameters
+        Names of all parameters.
     """
 
     def __init__(
-        self, gradients: list[int], norms: Tensor | None, parts: Tensor | None, scalars: Mapping[str, Tensor | None]
+        self,
+        gradients: list[int],
+        norms: Tensor | None,
+        parts: Tensor | None,
+        scalars: Mapping[str, Tensor | None],
+        parameters: Sequence[str] = (),
     ) -> None:
-        self._gradients = gradients
+        self._gradients, self._parameters = gradients, parameters
         self._names = [name for name, value in scalars.items() if value is not None]
         self._parts = 0 if parts is None else len(parts)
         single = [value.detach().float().reshape(()) for value in scalars.values() if value is not None]
@@ -69,7 +82,8 @@ class DeviceTransfer:
         values = self._values.numpy().astype(np.float64)
         scalars, rest = values[: len(self._names)], values[len(self._names) :]
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
-        return StepNumbers(self._gradients, norms, parts, dict(zip(self._names, scalars.tolist(), strict=True)))
+        named = dict(zip(self._names, scalars.tolist(), strict=True))
+        return StepNumbers(self._gradients, norms, parts, named, self._parameters)
 
 
 def _copied_to_host(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
@@ -98,8 +112,11 @@ class StepComputation:
     """Source of the parts."""
     attention_logit: Tensor | None
     """The largest attention logit; ``None``: not measured."""
+    names: Sequence[str]
+    """Names of all parameters."""
 
     @cached_property
     def numbers(self) -> StepNumbers:
         """Norms, parts and loss on the host. Waits for the device, once."""
-        return DeviceTransfer(self.gradients, self.norms, self.parts, {"training_loss": self.loss}).read()
+        scalars = {"training_loss": self.loss}
+        return DeviceTransfer(self.gradients, self.norms, self.parts, scalars, self.names).read()

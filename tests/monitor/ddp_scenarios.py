@@ -27,6 +27,7 @@ from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.dispersion import collectives, dispersion_sources, workers
 from rmetric.monitor.measures import GradientNorms
+from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import HardwareFailureRate
 from tests.live.processes import main
@@ -209,7 +210,7 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
             fully_shard(layer)
     model: Any = fully_shard(network)
     (spread,) = dispersion_sources(model)
-    whole = GradientNorms(model)
+    whole = GradientNorms(ModelParameters(model))
     found = []
     for step in range(STEPS):
         batches = [_batch(rank, step, part) for part in range(accumulate)]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rmetric.monitor.measures import GradientNorms
+from rmetric.monitor.parameters import ModelParameters
 
 
 def model() -> torch.nn.Sequential:
@@ -16,7 +17,7 @@ def model() -> torch.nn.Sequential:
 def test_against_double_precision() -> None:
     net = model()
     net(torch.randn(3, 8)).square().sum().backward()
-    norms = GradientNorms(net)
+    norms = GradientNorms(ModelParameters(net))
     present, values = norms.measure()
     assert [norms.names[index] for index in present] == [name for name, _ in net.named_parameters()]
     expected = [float(p.grad.double().norm()) for p in net.parameters()]  # type: ignore[union-attr]
@@ -28,7 +29,7 @@ def test_one_bad_entry_shows_in_its_tensor_alone(value: float) -> None:
     net = model()
     net(torch.randn(3, 8)).sum().backward()
     net[1].weight.grad[0, 0] = value  # type: ignore[index, union-attr]
-    norms = GradientNorms(net)
+    norms = GradientNorms(ModelParameters(net))
     present, values = norms.measure()
     assert values is not None
     broken = [
@@ -41,7 +42,7 @@ def test_half_precision_gradients_do_not_overflow() -> None:
     net = model().to(torch.bfloat16)
     for parameter in net.parameters():
         parameter.grad = torch.full_like(parameter, 300.0)
-    _, values = GradientNorms(net).measure()
+    _, values = GradientNorms(ModelParameters(net)).measure()
     assert values is not None and values.dtype == torch.float32
     assert values.tolist() == pytest.approx([300.0 * math.sqrt(p.numel()) for p in net.parameters()], rel=1e-3)
 
@@ -52,11 +53,11 @@ def test_frozen_missing_sparse_and_tied_parameters() -> None:
     both = torch.nn.ModuleDict({"e": embedding, "n": net, "tied": net[0]})
     embedding(torch.tensor([1, 1, 2])).sum().backward()
     net[0](torch.ones(1, 8)).sum().backward()
-    norms = GradientNorms(both)
+    norms = GradientNorms(ModelParameters(both))
     present, values = norms.measure()
     assert [norms.names[index] for index in present] == ["e.weight", "n.0.weight", "n.0.bias"]
     assert values is not None and float(values[0]) == pytest.approx(math.sqrt(3 * 4 + 3 * 1))
 
 
 def test_no_gradient_at_all() -> None:
-    assert GradientNorms(model()).measure() == ([], None)
+    assert GradientNorms(ModelParameters(model())).measure() == ([], None)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rmetric.monitor.measures import UpdateSize
+from rmetric.monitor.parameters import ModelParameters
 
 
 def linear(seed: int = 0, size: int = 30) -> torch.nn.Linear:
@@ -24,7 +25,7 @@ def test_it_is_what_the_state_of_adamw_says() -> None:
     model = linear()
     rate, decay, epsilon, (beta1, beta2) = 1e-2, 0.1, 1e-8, (0.9, 0.999)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=epsilon)
-    size = UpdateSize(model, entries=None)
+    size = UpdateSize(ModelParameters(model), entries=None)
     assert size.measure() is None
     for step in range(1, 6):
         before = [p.detach().double().clone() for p in model.parameters()]
@@ -43,7 +44,7 @@ def test_it_is_what_the_state_of_adamw_says() -> None:
 def test_it_needs_to_know_nothing_of_the_optimizer(optimizer: type[torch.optim.Optimizer]) -> None:
     model = linear()
     steps = optimizer(model.parameters(), lr=0.1)  # type: ignore[call-arg]
-    size = UpdateSize(model, entries=None)
+    size = UpdateSize(ModelParameters(model), entries=None)
     size.measure()
     before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
     train(model, steps, 0)
@@ -53,7 +54,10 @@ def test_it_needs_to_know_nothing_of_the_optimizer(optimizer: type[torch.optim.O
 
 def test_a_sample_knows_it_to_a_few_percent() -> None:
     model = linear(size=300)
-    everything, sample = UpdateSize(model, entries=None), UpdateSize(model, entries=4_000)
+    everything, sample = (
+        UpdateSize(ModelParameters(model), entries=None),
+        UpdateSize(ModelParameters(model), entries=4_000),
+    )
     everything.measure(), sample.measure()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -64,7 +68,7 @@ def test_a_sample_knows_it_to_a_few_percent() -> None:
 def test_a_moved_or_transposed_parameter_is_still_the_parameter() -> None:
     model = linear()
     model.weight = torch.nn.Parameter(model.weight.detach().t())
-    size = UpdateSize(model, entries=None)
+    size = UpdateSize(ModelParameters(model), entries=None)
     size.measure()
     model.weight.data = model.weight.data.clone()
     with torch.no_grad():
@@ -75,7 +79,7 @@ def test_a_moved_or_transposed_parameter_is_still_the_parameter() -> None:
 
 def test_a_resumed_one_knows_its_first_update() -> None:
     model = linear()
-    size, resumed = UpdateSize(model), UpdateSize(model)
+    size, resumed = UpdateSize(ModelParameters(model)), UpdateSize(ModelParameters(model))
     size.measure()
     resumed.load_state_dict(size.state_dict())
     with torch.no_grad():
@@ -85,7 +89,7 @@ def test_a_resumed_one_knows_its_first_update() -> None:
 
 def test_half_precision_is_measured_in_single() -> None:
     model = linear().to(torch.bfloat16)
-    size = UpdateSize(model, entries=None)
+    size = UpdateSize(ModelParameters(model), entries=None)
     size.measure()
     with torch.no_grad():
         model.weight += 1.0

@@ -36,6 +36,9 @@ class DispersionSource(Protocol):
         Called before the first step, in every process if there are several.
         """
 
+    def refresh(self) -> None:
+        """Take in that the model has other parameters now; between two steps."""
+
     def close(self) -> None:
         """Give back every hook. May be called twice."""
 

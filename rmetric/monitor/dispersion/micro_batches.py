@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from rmetric.monitor.tensors import gathered
 
@@ -28,8 +29,8 @@ class MicroBatchDispersion:
 
     A pass ends when autograd ends it, but what follows belongs to the same micro-batch until a parameter comes a second
     time. So the many small passes of re-entrant checkpointing count as the one that they are (unless two checkpoints
-    share a parameter). A parameter without a gradient in a pass adds nothing. Not seen are parameters that are unfrozen
-    later. ``torch.autograd.grad`` with respect to parameters looks like a pass.
+    share a parameter). A parameter without a gradient in a pass adds nothing. One that is unfrozen later is seen from
+    the step after its first gradient on. ``torch.autograd.grad`` with respect to parameters looks like a pass.
 
     Parameters
     ----------
@@ -40,12 +41,21 @@ class MicroBatchDispersion:
     name: ClassVar[str] = "micro_batches"
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._model = model
+        self._measuring = False
+        self._handles: list[RemovableHandle] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Watch the parameters that the model trains now."""
+        self.close()
+        self._parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         self._bytes = [parameter.nbytes for parameter in self._parameters]
         self._counts = dict.fromkeys((0, len(self._parameters) - 1), 0) if self._parameters else {}
-        self._measuring = False
-        self._forget()
-        self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]  # type: ignore[no-untyped-call]
+        if self._measuring:
+            self.start_measuring()
+        else:
+            self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]  # type: ignore[no-untyped-call]
 
     def collect(self) -> Tensor | None:
         if not self._measuring:

@@ -55,6 +55,9 @@ class ShardedDispersion:
             watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, self._order)
             module.set_custom_reduce_scatter(watched)
 
+    def refresh(self) -> None:
+        """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
+
     def close(self) -> None:
         self._groups = []
         self._order = None

@@ -58,6 +58,9 @@ class WorkerDispersion:
         if self._model is not None and self._guard.all_ready():
             self._gather = _hooked(self._model)
 
+    def refresh(self) -> None:
+        """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
+
     def close(self) -> None:
         self._model = None
         self._gather = None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
+from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair.context import Recompute, RepairRecord, RunContext, StepContext, StepStart
 from rmetric.monitor.repair.message import repair_message
 from rmetric.monitor.repair.policy import Decision, Policy
@@ -34,7 +35,7 @@ class PolicyRunner:
     ----------
     policies
         One, or several in the order in which they are asked.
-    model, optimizer, scaler
+    model, parameters, optimizer, scaler
         What is trained. The model gets one forward pre-hook, the optimizer one hook.
     measure
         Collects the measurements of a computation; the next one begins anew.
@@ -53,6 +54,7 @@ class PolicyRunner:
         policies: Policy | Iterable[Policy],
         *,
         model: nn.Module,
+        parameters: ModelParameters,
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None,
         measure: Callable[[Tensor | float], StepComputation],
@@ -63,9 +65,8 @@ class PolicyRunner:
     ) -> None:
         self._policies = _policies(policies)
         self._last_word = RefuseUpdate()
-        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         suspicion = suspicion or Suspicion(vocabulary=vocabulary)
-        suspicion.watch([name for name, _ in named])
+        suspicion.watch(parameters.names)
         self._note, self._optimizer = note, optimizer
         for policy in self._policies:
             policy.attach(model, optimizer)
@@ -73,14 +74,14 @@ class PolicyRunner:
             model=model,
             optimizer=optimizer,
             scaler=scaler,
-            names=[name for name, _ in named],
-            parameters=[parameter for _, parameter in named],
+            names=parameters.names,
+            parameters=parameters.tensors,
             start=StepStart(model),
             suspicion=suspicion,
             measure=measure,
             record=self._write,
             processes=processes,
-            device=named[0][1].device if named else torch.device("cpu"),
+            device=parameters.device,
         )
         self._handle = optimizer.register_step_post_hook(self._updated)
         self.enabled, self._closed = True, False
@@ -183,6 +184,7 @@ class PolicyRunner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; policies of other kinds than those begin anew."""
+        self._run.suspicion.watch(state["suspicion"]["_names"])
         restore(self._run.suspicion, state["suspicion"])
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:

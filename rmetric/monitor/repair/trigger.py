@@ -91,8 +91,19 @@ class Suspicion:
         self._mean, self._deviation, self._seen = np.zeros(size), np.zeros(size), np.zeros(size)
         self._factor, self._limit = np.full(size, float(self.threshold)), np.full(size, np.inf)
 
+    def _follow(self, names: Sequence[str]) -> None:
+        """Watch the parameters that have come since, too."""
+        new = tuple(names[len(self._names) :])
+        if new:
+            place = len(self._names)
+            self._names += new
+            for history, empty in (("_mean", 0.0), ("_deviation", 0.0), ("_seen", 0.0), ("_limit", np.inf)):
+                setattr(self, history, np.insert(getattr(self, history), [place] * len(new), empty))
+            self._factor = np.insert(self._factor, [place] * len(new), float(self.threshold))
+
     def judge(self, numbers: StepNumbers) -> Alarm | None:
-        """Test the numbers of a computation; changes nothing."""
+        """Test the numbers of a computation; changes nothing that is known."""
+        self._follow(numbers.names)
         loss, norms = numbers.scalars["training_loss"], numbers.norms
         reasons = []
         if not math.isfinite(loss):
@@ -105,8 +116,7 @@ class Suspicion:
             reasons.append("the loss is exactly ln(vocabulary)")
         if not reasons:
             return self._unusual(numbers)
-        broken = tuple(self._names[numbers.gradients[index]] for index in np.flatnonzero(~np.isfinite(norms)))
-        return Alarm(tuple(reasons), broken, certain=True)
+        return Alarm(tuple(reasons), tuple(numbers.named(~np.isfinite(norms))), certain=True)
 
     def _uniform(self, loss: float) -> bool:
         if self.vocabulary is None:

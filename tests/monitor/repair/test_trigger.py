@@ -19,7 +19,7 @@ def step_numbers(
     loss: float = 3.0, norms: tuple[float, ...] = (1.0, 2.0, 3.0), parts: tuple[float, ...] = ()
 ) -> StepNumbers:
     present = [index for index, norm in enumerate(norms) if not math.isnan(norm)]
-    return StepNumbers(present, np.array([norms[i] for i in present]), np.array(parts), {"training_loss": loss})
+    return StepNumbers(present, np.array([norms[i] for i in present]), np.array(parts), {"training_loss": loss}, NAMES)
 
 
 def trained(steps: int = 200, *, spread: float = 0.1, parts: bool = False, seed: int = 0) -> Suspicion:
