@@ -28,12 +28,12 @@ def test_the_script_writes_a_plot_a_table_and_a_summary_for_each_log(
     assert main([str(log), str(other), "--out", str(out)]) == 0
     made = {path.name for path in out.iterdir()}
     assert made == {
-        "run.csv", "run.png", "run.summary.json", "run-2.csv", "run-2.png", "run-2.summary.json",
+        "run.csv", "run.png", "run.summary.json", "other-run.csv", "other-run.png", "other-run.summary.json",
         "empty.summary.json", "summary.csv", "summary.md",
     }  # fmt: skip
-    assert all((out / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("run", "run-2"))
+    assert all((out / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("run", "other-run"))
     captured = capsys.readouterr()
-    assert "| run-2 " in captured.out
+    assert "| other-run " in captured.out
     assert "| empty " in captured.out
     assert "warning: " in captured.err
     assert "empty.jsonl, line 1: an empty file" in captured.err

@@ -20,7 +20,7 @@ from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepNumbers
-from rmetric.records import NO_FAULT, VALIDATION, Event
+from rmetric.records import VALIDATION, Event
 
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
@@ -72,7 +72,7 @@ def start_config(
         "log_every_n_steps": 1,
         "vocabulary": vocabulary,
         "signals_measured_live": True,
-        "fault_injection": {"type": NO_FAULT, "severity": None, "trigger_step": None, "params": {}},
+        "fault_injection": {"type": None, "severity": None, "trigger_step": None, "params": {}},  # no experiment
         "r_metric_weights": {"w1_lambda": weights[0], "w2_sigma_sq": weights[1], "w3_delta_l": weights[2]},
         "alert_thresholds": dict(thresholds),
         **own,

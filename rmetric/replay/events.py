@@ -11,17 +11,24 @@ import numpy as np
 
 from rmetric.log_reader import NumberedEvent, OnDamage
 from rmetric.records import MAX_STEP, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
+from rmetric.verdict import RunSummary, is_news
 
 MAX_TEXT = 200
 
 
-def plain_text(value: Any) -> str:
+MAX_MESSAGE = 1000
+"""Characters of an alert's message that are kept."""
+MAX_ALERTS = 100
+"""Alerts of the run's own monitor that are kept; all are counted."""
+
+
+def plain_text(value: Any, most: int = MAX_TEXT) -> str:
     """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
 
     >>> plain_text("loss\\x1b[31m")
     'loss?[31m'
     """
-    short = str(value)[:MAX_TEXT].encode("utf-8", "replace").decode()
+    short = str(value)[:most].encode("utf-8", "replace").decode()
     return "".join(character if character.isprintable() else "?" for character in short)
 
 
@@ -34,6 +41,18 @@ MAX_NAMES = 256
 """Entries of one object of the log that are looked at."""
 _NUMBERS = ("total_training_steps", "step_time_s")
 _SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
+
+
+@dataclass(frozen=True)
+class OwnAlert:
+    """An alert that the run's own monitor told people of."""
+
+    step: int
+    detector: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"alert of its own monitor ({self.detector}): {self.message}"
 
 
 @dataclass
@@ -52,6 +71,11 @@ class RunMetadata:
     """The last one that is neither a record nor a hardware event."""
     stated_alerts: Event | None = None
     """``alerts`` of the latest record that has them, as it is; ``None``: the log says nothing."""
+
+    summary: RunSummary = field(default_factory=RunSummary)
+    """Count of what its own monitor said; records are not counted here."""
+    own_alerts: list[OwnAlert] = field(default_factory=list)
+    """The first of its own monitor's alerts, one a cause."""
 
     def begin(self, config: Any, *, late: bool) -> None:
         """Take over the configuration; ``late`` (after the first records), it does not set weights and threshold."""
@@ -76,6 +100,22 @@ class RunMetadata:
         if event["event"] == "FAULT_INJECTED" and self.injected is None:
             self.injected = event
         self.last_event = event
+        self.summary.note(event)
+
+    def note_alert(self, event: Event) -> None:
+        """The next ALERT."""
+        told = {
+            name: plain_text(event[name], MAX_MESSAGE) for name in ("detector", "message", "repeats") if name in event
+        }
+        step = step_of(event)
+        self.note({"event": "ALERT", "step": step, **told})
+        if is_news(told) and step is not None and len(self.own_alerts) < MAX_ALERTS:
+            self.own_alerts.append(OwnAlert(step, told.get("detector", "unknown"), told["message"]))
+
+    @property
+    def is_own(self) -> bool:
+        """True if somebody's own run wrote it, and no experiment with a fault or without one."""
+        return self.is_live and not self.config.get("fault_injection") and self.injected is None
 
     @property
     def is_live(self) -> bool:
@@ -150,6 +190,10 @@ class EventFilter:
                 self._start(line, event, on_damage)
             elif kind == "FAULT_INJECTED" or kind in TERMINAL_EVENTS:
                 self.metadata.note(self._dated(line, event, on_damage))
+            elif kind == "ALERT":
+                self.metadata.note_alert(event)
+            elif kind == "REPAIR":
+                self.metadata.note({"event": kind, "message": plain_text(event.get("message", ""))})
             else:
                 self.metadata.note({"event": plain_text(kind)})
 

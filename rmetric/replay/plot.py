@@ -61,6 +61,7 @@ MARKS = {
 }
 OUTCOMES = {
     "clean": "did not fail",
+    "ended": "reached its end",
     "recovered": "did not fail",
     "censored": "undecided at the end",
     "incomplete": "incomplete log",
@@ -117,6 +118,8 @@ def _short(text: str, length: int) -> str:
 
 def _in_brief(replay: Replay) -> str:
     """Summary of the run in one line."""
+    if replay.own is not None:
+        return replay.own.sentence
     fault = {"NONE": "control run", "-": "fault not stated"}.get(replay.fault, replay.fault)
     if replay.severity != "-":
         fault += f" {replay.severity}"
@@ -197,7 +200,7 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
 
 def _marks(axes: Any, replay: Replay) -> list[Line2D]:
     handles = {}
-    steps = {"failure": replay.failure_step, "fault": replay.onset, "first alert": replay.first_alert}
+    steps = {"failure": replay.failure_step, "fault": replay.onset, "first alert": replay.shown_first_alert}
     steps[ROBUST] = replay.alerts.get("r_metric_robust")
     for what, step in steps.items():  # broken lines over the solid one, so that equal steps show both
         if step is None:

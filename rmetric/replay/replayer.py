@@ -200,7 +200,12 @@ class Replayer:
         truth = truth_of(run)
         replay.onset, replay.failure_step, replay.reason = truth.onset, truth.failure_step, truth.reason or ""
         replay.outcome = truth.kind if metadata.is_event_log or run.terminal is not None else "not stated"
-        if metadata.names_its_run:
+        if metadata.is_own:
+            replay.own, replay.own_alerts, replay.model = metadata.summary, metadata.own_alerts, run.model_type
+            replay.own.records = self._records
+            replay.own.last_step = replay.own.last_step if replay.own.ended else self._last_step or 0
+            replay.outcome = "ended" if replay.outcome == "clean" else replay.outcome
+        elif metadata.names_its_run:
             replay.fault, replay.severity, replay.model = run.fault, run.severity, run.model_type
         warning = self._episodes.warning
         if replay.onset is not None and replay.failure_step is not None and warning is not None:

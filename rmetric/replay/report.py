@@ -20,6 +20,8 @@ from rmetric.replay import Columns, LogAgreement, Replay, plain_text, replay_log
 
 SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""
+SHOWN_ALERTS = 3
+"""Alerts of a run's own monitor that are printed in full."""
 
 
 class DamageReport:
@@ -95,18 +97,18 @@ def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:
 
 
 def output_names(logs: Sequence[Path], out: Path) -> list[str]:
-    """A file name without ending for each log: its own, with a number if it is taken or would overwrite a log.
+    """A file name without ending for each log: its own, with the folders in which they differ before it where several
+    logs have the same, and with a number if it is taken or would overwrite a log.
 
-    >>> output_names([Path("a/run.jsonl"), Path("b/run.jsonl"), Path("b/run-2.csv")], Path("results"))
-    ['run', 'run-2', 'run-2-2']
+    >>> output_names([Path("a/run.jsonl"), Path("b/run.jsonl"), Path("b/eval.csv"), Path("b/eval.jsonl")], Path("out"))
+    ['a-run', 'b-run', 'eval', 'eval-2']
     """
     folder = os.path.realpath(out)
     inputs = [Path(os.path.realpath(log)) for log in logs]
     taken = {"summary", *(log.stem.casefold() for log in inputs if str(log.parent) == folder and log.suffix == ".csv")}
     names = []
-    for log in logs:
-        stem = log.parent.name if log.stem == "trainer_state" and log.parent.name else log.stem
-        stem = plain_text(stem).lstrip(".") or "log"
+    for told_apart in _told_apart([_named(log) for log in logs]):
+        stem = plain_text(told_apart).lstrip(".") or "log"
         name, number = stem, 1
         while name.casefold() in taken:
             number += 1
@@ -114,6 +116,21 @@ def output_names(logs: Sequence[Path], out: Path) -> list[str]:
         taken.add(name.casefold())
         names.append(name)
     return names
+
+
+def _named(log: Path) -> Path:
+    """The path whose last part names a log."""
+    whole = log.absolute()
+    return whole.parent if log.stem == "trainer_state" and whole.parent.name else whole.with_suffix("")
+
+
+def _told_apart(paths: Sequence[Path]) -> list[str]:
+    """Last part of each path, with the folders below the one that all paths of that last part have in common."""
+    folders: dict[str, list[Path]] = {}
+    for path in paths:
+        folders.setdefault(path.name.casefold(), []).append(path.parent)
+    shared = {name: os.path.commonpath(parents) for name, parents in folders.items()}
+    return ["-".join(path.relative_to(shared[path.name.casefold()]).parts) for path in paths]
 
 
 def replay_to_folder(
@@ -212,7 +229,7 @@ def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
                 replay.fault if replay.severity == "-" else f"{replay.fault} {replay.severity}",
                 *(
                     _or_dash(value)
-                    for value in (replay.onset, replay.failure_step, replay.first_alert, replay.lead_paper)
+                    for value in (replay.onset, replay.failure_step, replay.shown_first_alert, replay.lead_paper)
                 ),
                 {True: "yes", False: "no", None: "-"}[replay.usable],
                 found.in_brief,
@@ -244,7 +261,8 @@ def overview_text(replays: Sequence[Replay]) -> str:
     lines += ["", *_statements(replays)]
     lines += [
         "",
-        "Alerts are the R-Metric's; onset, failure, alert and lead in steps. Lead, paper: failure - first alert, "
+        "Alerts are the R-Metric's, of your own live runs their monitor's; onset, failure, alert and lead in steps. "
+        "Lead, paper: failure - first alert, "
         "however early. Usable: an alert episode began in [onset, failure), when an operator could have acted on it. "
         "R as logged: whether R is the log's own in every record to 1e-9 (no: the largest difference).",
     ]
@@ -261,7 +279,7 @@ def _statements(replays: Sequence[Replay]) -> list[str]:
         rests_on = "; ".join(filter(None, (replay.signals_in_words, replay.r_in_words)))
         lacks = [f"{name}: {lack}" for name, lack in replay.lacks.items()]
         states = [f"state: {state}" for state in replay.states]
-        for statement in (*states, rests_on, *lacks, *replay.notes):
+        for statement in (*_own(replay), *states, rests_on, *lacks, *replay.notes):
             said.setdefault(statement, []).append(replay.name)
         if replay.outcome == "incomplete":
             said.setdefault("incomplete: no last line says how the run ended; not a success", []).append(replay.name)
@@ -269,6 +287,15 @@ def _statements(replays: Sequence[Replay]) -> list[str]:
         f"- {', '.join(names) if len(names) <= 3 else f'{len(names)} logs ({names[0]}, …)'}: {statement}"
         for statement, names in said.items()
     ]
+
+
+def _own(replay: Replay) -> list[str]:
+    """Verdict and first alerts of a run's own monitor."""
+    if replay.own is None:
+        return []
+    more = replay.own.alerts - SHOWN_ALERTS
+    rest = [f"{more:,} more alerts of its own monitor"] if more > 0 else []
+    return [f"was it in order? {replay.own.sentence}", *map(str, replay.own_alerts[:SHOWN_ALERTS]), *rest]
 
 
 def write_overview(replays: Sequence[Replay], out: Path) -> str:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from rmetric.episodes import Rearm
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import VERDICTS
+from rmetric.replay.events import OwnAlert
 from rmetric.replay.signals import NOT_IN_LOG, SIGNALS
 from rmetric.states import State
+from rmetric.verdict import RunSummary
 
 LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
@@ -200,8 +202,9 @@ class Replay:
     """``NONE`` for a control run, ``-`` where the log does not say."""
     severity: str = "-"
     outcome: str = "incomplete"
-    """``failed``, ``recovered``, ``clean``, ``censored`` or ``incomplete`` as in :mod:`rmetric.evaluation`; ``not
-    stated`` for a format that cannot say it. Only what says that it succeeded counts as a success."""
+    """``failed``, ``recovered``, ``clean``, ``censored`` or ``incomplete`` as in :mod:`rmetric.evaluation`; ``ended``
+    for a user's own run that did not fail, whose health :attr:`own` tells; ``not stated`` for a format that cannot say
+    it. Only what says that it succeeded counts as a success."""
     reason: str = ""
     onset: int | None = None
     """Step of the fault."""
@@ -228,6 +231,10 @@ class Replay:
     """Alert episodes of the R-Metric: after 50 quiet steps the next alert begins a new one."""
     warning_step: int | None = None
     """Begin of the first episode in [onset, failure)."""
+    own: RunSummary | None = None
+    """What the run's own monitor found, counted; ``None``: the log is no user's own live run."""
+    own_alerts: list[OwnAlert] = field(default_factory=list)
+    """Alerts of which that monitor told people, in their order, the first hundred."""
     notes: list[str] = field(default_factory=list)
     trace: PlotCurves = field(default_factory=PlotCurves, repr=False)
 
@@ -256,6 +263,11 @@ class Replay:
     def first_alert(self) -> int | None:
         """Step of the R-Metric's first alert."""
         return self.alerts.get("r_metric")
+
+    @property
+    def shown_first_alert(self) -> int | None:
+        """Step of the first alert that counts for this run: its own monitor's, else the R-Metric's."""
+        return self.first_alert if self.own is None else self.own.first_alert
 
     @property
     def lead_paper(self) -> int | None:
@@ -314,6 +326,13 @@ class Replay:
             "not_measured": list(self.missing),
             "detectors_that_lack": self.lacks,
             "states": [state.to_dict() for state in self.states],
+            "own_monitor": None
+            if self.own is None
+            else {
+                "in_order": self.own.in_order,
+                "verdict": self.own.sentence,
+                "alerts": [vars(alert) for alert in self.own_alerts],
+            },
             "alerts": alerts,
             "alert_episodes": self.episodes,
             "first_alert_step": self.first_alert,

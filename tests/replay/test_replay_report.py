@@ -36,7 +36,7 @@ def test_output_names_never_meet_each_other_the_overview_or_an_input(tmp_path: P
         tmp_path / "out" / "t.csv",
     ]
     names = output_names([*logs, tmp_path / "t.jsonl", tmp_path / "model" / "trainer_state.json"], tmp_path / "out")
-    assert names == ["run", "RUN-2", "summary-2", "t-2", "t-3", "model"]
+    assert names == ["a-run", "b-RUN", "summary-2", "out-t", "t-2", "model"]
 
 
 def test_the_files_of_a_replay(log: Path, tmp_path: Path) -> None:
