@@ -26,7 +26,7 @@ class DispersionSource(Protocol):
 
     @property
     def worker_times(self) -> Tensor | None:
-        """Each worker's own times in the step that was collected last, shape (workers, times); ``None``: no exchange."""
+        """Each worker's own times in the step collected last, shape (workers, times); ``None``: not exchanged."""
 
     def collect(self) -> Tensor | None:
         """Return the norms of the parts' gradients, shape (parts,), float32, on the device; begin a new step.

@@ -1,1 +1,1 @@
-"""Each rank of a distributed training by itself: its own time before it waits for the others, and whether it goes on."""
+"""Each rank of a training by itself: its own time before it waits for the others, and whether it goes on."""

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rmetric.monitor.ranks.stopwatch import Stopwatch
+from rmetric.monitor.ranks.stopwatch import DeviceStopwatch, HostStopwatch, Stopwatch
 
 LOGGER = logging.getLogger("rmetric")
 INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
@@ -66,7 +66,9 @@ class PhaseClock:
         self._spans: list[tuple[str, Any, Any]] = []
         self._of_steps: deque[list[tuple[str, Any, Any]]] = deque(maxlen=max(1, stopwatch.lag))
         self._running: tuple[str, Any] | None = None
-        inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+        inner, self._own = model, (INPUT,)
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            inner, self._own = model.module, TIMED
         self._handles = [
             model.register_forward_pre_hook(self._guarded(self._called)),
             inner.register_forward_pre_hook(self._guarded(self._forward_begins)),
@@ -74,6 +76,17 @@ class PhaseClock:
         ]
         if hasattr(optimizer, "_optimizer_step_post_hooks"):  # a wrapper around an optimizer may lack it
             self._handles.append(optimizer.register_step_post_hook(self._guarded(self._updated)))
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> Self:
+        """The clock of a training; ``now`` is the time on the host, seconds."""
+        on_device = any(parameter.is_cuda for parameter in model.parameters())
+        return cls(model, optimizer, DeviceStopwatch() if on_device else HostStopwatch(now))
+
+    @property
+    def lag(self) -> int:
+        """Steps by which the times are late."""
+        return self._watch.lag
 
     def gradients_ready(self) -> tuple[float, ...]:
         """Say that the last gradient is ready; seconds of the :data:`TIMED` phases, NaN for one not measured.
@@ -203,4 +216,4 @@ class PhaseClock:
         found = {phase: 0.0 for phase, _, _ in spans}
         for phase, begin, end in spans:
             found[phase] += self._watch.seconds(begin, end)
-        return tuple(found.get(phase, math.nan) for phase in TIMED)
+        return tuple(found[phase] if phase in found and phase in self._own else math.nan for phase in TIMED)

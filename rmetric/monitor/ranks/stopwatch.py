@@ -58,8 +58,3 @@ class DeviceStopwatch:
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
         return begin.elapsed_time(end) / 1000.0 if end.query() else math.nan
-
-
-def stopwatch_of(device: torch.device, now: Callable[[], float]) -> Stopwatch:
-    """The stopwatch for a training on a device."""
-    return DeviceStopwatch() if device.type == "cuda" else HostStopwatch(now)
