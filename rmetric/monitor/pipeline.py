@@ -12,7 +12,6 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
-from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import PendingStep
 from rmetric.state import restore, state_of
@@ -35,8 +34,6 @@ class StepPipeline:
         Reports hardware events; ``None``: slow steps only.
     on_alert
         The user's callback, or ``None``.
-    workers
-        Judges the workers' own times; ``None``: there is one worker.
     """
 
     def __init__(
@@ -46,7 +43,6 @@ class StepPipeline:
         recorder: Recorder,
         hardware: HardwareWatch | None,
         on_alert: Callable[[Alert], object] | None,
-        workers: WorkerTimes | None = None,
     ) -> None:
         self.estimators, self.detectors = estimators, detectors
         self.step_times = StepTimes()
@@ -58,14 +54,13 @@ class StepPipeline:
         """Detectors above their threshold in the latest step."""
         self.non_finite_since: int | None = None
         """First step since which the loss has not been finite; ``None``: it is."""
-        self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
+        self._recorder, self._hardware, self._on_alert = recorder, hardware, on_alert
 
     def process(self, pending: PendingStep) -> Detections:
         """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
         numbers = pending.transfer.read()
         inside = None if pending.mechanism is None else pending.mechanism.read()
-        judgement = self._judge_workers(pending)
-        reports = self._hardware_reports(pending.step_time_s, judgement.reports)
+        reports = self._hardware_reports(pending.step_time_s)
         for _ in reports:
             self.estimators.hardware_event()
         for loss in pending.validation:
@@ -95,36 +90,28 @@ class StepPipeline:
             sources=self.estimators.sources,
             noise_scale=self.estimators.noise_scale,
             alerts=self.detectors.first_alerts,
-            details=[*judgement.events, *(inside.events if inside else ())],
+            details=inside.events if inside else (),
         )
         self._call_user(detections)
         return detections
 
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""
-        workers = {} if self._workers is None else {"worker_times": self._workers.state_dict()}
-        return {"history": state_of(self._history), **workers}
+        return {"history": state_of(self._history)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.non_finite_since = restore(self._history, state["history"])[-1]
-        if self._workers is not None and "worker_times" in state:
-            self._workers.load_state_dict(state["worker_times"])
 
     @property
     def _history(self) -> list[Any]:
         return [self.estimators, self.detectors, self.step_times, self.non_finite_since]
 
-    def _judge_workers(self, pending: PendingStep) -> Judgement:
-        if self._workers is None or pending.worker_times is None:
-            return Judgement([], [])
-        return self._workers.update(pending.step, pending.worker_times.read())
-
-    def _hardware_reports(self, step_time_s: float, slow_workers: list[HardwareReport]) -> list[HardwareReport]:
-        """Hardware reports since the step before; a slow step that a worker is named for is not told of twice."""
-        reports, self.reports = self.reports + slow_workers, []
+    def _hardware_reports(self, step_time_s: float) -> list[HardwareReport]:
+        """Hardware reports since the step before."""
+        reports, self.reports = self.reports, []
         slow = self.step_times.update(step_time_s)
-        if slow is not None and not slow_workers:
+        if slow is not None:
             reports.append(slow)
         if self._hardware is None:
             return reports

@@ -39,7 +39,6 @@ class MicroBatchDispersion:
     """
 
     name: ClassVar[str] = "micro_batches"
-    worker_times = None
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -1,0 +1,48 @@
+"""``rmetric report LOG… --out FILE``: one page about one or more runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rmetric.commands.logs import add_logs, each, reading
+from rmetric.errors import UserError
+
+UNUSABLE = 2
+EPILOG = """\
+examples:
+  rmetric report run.jsonl
+  rmetric report good.csv bad.csv --out both.html
+
+The page holds all it needs and loads nothing: send it, open it offline, print it. Steps are training steps as the log
+counts them. Exit status: 0; 2 if a log cannot be used (the others are in the page).
+"""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the subcommand."""
+    p = commands.add_parser("report", help=summary, description=f"Write {summary}.", epilog=EPILOG, examples=True)
+    add_logs(p)
+    p.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read all, write the page, say where it is."""
+    from rmetric.diagnosis.logs import runs_of
+    from rmetric.report import ReportedRun, buckets_for, write_report
+
+    if args.out.is_dir():
+        raise UserError(f"{args.out} is a folder; give the page a name: --out {args.out / 'report.html'}")
+    options = reading(args)
+    found = list(each(args.logs, lambda log: ((log, one) for one in runs_of(log, **options))))
+    logged = [one for one in found if one is not None]
+    if logged:
+        buckets = buckets_for(len(logged))
+        runs = [ReportedRun.of(one, source=str(log), buckets=buckets) for log, one in logged]
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_report(runs, args.out)
+        size_kb = args.out.stat().st_size / 1000
+        print(f"wrote {args.out} ({len(runs)} run{'s' if len(runs) > 1 else ''}, {size_kb:,.0f} kB)")
+    return UNUSABLE if len(logged) < len(found) else 0

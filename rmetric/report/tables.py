@@ -1,0 +1,131 @@
+"""Tables of a report: what the page says in words, with all that its curves mark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmetric.diagnosis import Finding
+from rmetric.replay import plain_text
+from rmetric.report.panels import PANELS
+from rmetric.report.reported import ReportedRun
+
+Cell = str | dict[str, Any]
+"""Text, or what ``tables.html`` makes of a ``kind``."""
+NOTHING = "–"
+
+
+class Column(NamedTuple):
+    """Head of a column."""
+
+    title: str
+    number: bool = False
+    """Aligned to the right."""
+
+
+class Table(NamedTuple):
+    """One table of the page."""
+
+    id: str
+    label: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+
+def runs_table(runs: Sequence[ReportedRun]) -> Table:
+    """One row a run."""
+    columns = (Column("Run"), Column("Verdict"), Column("Records", True), Column("Steps", True), Column("Format"),
+               Column("Log"))  # fmt: skip
+    rows = []
+    for index, run in enumerate(runs):
+        found = run.diagnosis
+        steps = (
+            NOTHING if found.first_step is None or found.last_step is None else _span(found.first_step, found.last_step)
+        )
+        log = {"kind": "path", "text": plain_text(found.source) or NOTHING}
+        rows.append([_run(index, run), found.verdict, f"{found.records:,}", steps, found.format, log])
+    return Table("runs", "Runs", columns, rows)
+
+
+def numbered_findings(runs: Sequence[ReportedRun]) -> Iterator[tuple[int, int, Finding]]:
+    """Number on the page, index of the run, finding."""
+    number = 0
+    for index, run in enumerate(runs):
+        for finding in run.diagnosis.findings:
+            number += 1
+            yield number, index, finding
+
+
+def findings_table(runs: Sequence[ReportedRun]) -> Table:
+    """One row a finding, those of one run together."""
+    several = len(runs) > 1
+    columns = [Column("No.", True), Column("Severity"), *([Column("Run")] if several else []), Column("Finding"),
+               Column("Steps"), Column("Evidence"), Column("What to do")]  # fmt: skip
+    rows = [
+        [
+            str(number),
+            {"kind": "badge", "text": finding.severity},
+            *([_run(index, runs[index])] if several else []),
+            {"kind": "code", "text": finding.name},
+            {"kind": "goto", "finding": number, "text": _span(finding.step, finding.until)},
+            {"kind": "remarked", "text": finding.sentence, "remark": _sure(finding.sure)},
+            {"kind": "remarked", "text": finding.advice, "remark": _causes(finding.causes)},
+        ]
+        for number, index, finding in numbered_findings(runs)
+    ]
+    return Table("findings", "Findings", columns, rows)
+
+
+def numbers_table(runs: Sequence[ReportedRun]) -> Table:
+    """One row a curve: the curves for those who cannot see them."""
+    several = len(runs) > 1
+    heads = ("First", "Lowest", "Highest", "Last", "Values", "Not finite")
+    columns = [Column("Measurement"), *([Column("Run")] if several else []), *(Column(head, True) for head in heads)]
+    rows: list[list[Cell]] = []
+    for panel in PANELS:
+        for name, label in panel.curves:
+            title = panel.title if len(panel.curves) == 1 else f"{panel.title}, {label}"
+            title += f" ({panel.unit})" if panel.unit else ""
+            for index, run in enumerate(runs):
+                if curve := run.curves.get(name):
+                    values = curve.values if len(curve.values) else np.array([math.nan])
+                    numbers = [curve.first, float(values.min()), float(values.max()), curve.last]
+                    broken = f"{len(curve.non_finite):,}"
+                    shown = [*map(_number, numbers), f"{curve.records:,}", broken]
+                    rows.append([title, *([_run(index, run)] if several else []), *shown])
+    return Table("numbers", "The curves in numbers", columns, rows)
+
+
+def remarks_table(runs: Sequence[ReportedRun]) -> Table:
+    """What could not be judged, and what was noted about the logs."""
+    several = len(runs) > 1
+    columns = [*([Column("Run")] if several else []), Column("What"), Column("Why")]
+    rows: list[list[Cell]] = []
+    for index, run in enumerate(runs):
+        who = [_run(index, run)] if several else []
+        rows += [[*who, what, why] for what, why in run.diagnosis.not_judged.items()]
+        rows += [[*who, "note", plain_text(note)] for note in run.diagnosis.notes]
+    return Table("remarks", "Not judged, and notes", columns, rows)
+
+
+def _run(index: int, run: ReportedRun) -> Cell:
+    return {"kind": "run", "run": index, "text": run.name}
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first:,}" if first == last else f"{first:,} – {last:,}"
+
+
+def _number(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.5g}"
+
+
+def _sure(sure: float) -> str:
+    return "" if math.isnan(sure) else f"({'over 99.9' if sure > 0.999 else f'{100.0 * sure:.3g}'} % sure)"
+
+
+def _causes(causes: Sequence[str]) -> str:
+    return f"Likely: {'; '.join(causes)}." if causes else ""

@@ -1,0 +1,74 @@
+"""Curves and command of a report, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmetric.commands import main
+from rmetric.records import Observations
+from rmetric.report import buckets_for
+from rmetric.report.curves import curves_of
+
+
+def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
+    rng = np.random.default_rng(0)
+    steps, values = np.arange(1_000_000), 2.0 + 0.01 * rng.standard_normal(1_000_000)
+    values[[123_456, 777_777]] = 50.0, -50.0
+    curve = curves_of(Observations(steps, {"training_loss": values}))["training_loss"]
+    assert len(curve.steps) <= 2 * buckets_for(1) + 2
+    assert {123_456, 777_777} <= set(curve.steps.tolist())
+    assert (curve.values.max(), curve.values.min(), curve.records) == (50.0, -50.0, 1_000_000)
+    assert np.all(np.diff(curve.steps) > 0)
+
+
+def test_what_was_not_measured_has_no_curve_and_what_is_not_finite_is_told() -> None:
+    columns = {"training_loss": np.array([1.0, np.inf, np.nan]), "grad_norm": np.full(3, np.nan)}
+    curves = curves_of(Observations(np.arange(3), columns))
+    assert list(curves) == ["training_loss"]
+    curve = curves["training_loss"]
+    assert (curve.steps.tolist(), curve.non_finite, curve.records) == ([0], (1,), 2)
+
+
+def test_twenty_runs_make_a_page_below_three_megabytes(write_log: Callable[..., Path], tmp_path: Path) -> None:
+    logs = [str(write_log(f"run{index}.jsonl", records=700, seed=index)) for index in range(20)]
+    assert main(["report", *logs, "--out", str(tmp_path / "all.html")]) == 0
+    assert (tmp_path / "all.html").stat().st_size < 3_000_000
+
+
+def test_the_page_s_data_is_strict_json_and_cannot_end_its_element(
+    write_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    log = write_log("a--><!--<x.jsonl")
+    assert main(["report", str(log), "--out", str(tmp_path / "r.html")]) == 0
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    assert "<" not in data
+    assert json.loads(data)["runs"][0]["name"] == "a--><!--<x"
+
+
+def test_a_log_that_cannot_be_used_is_one_line_and_the_others_are_shown(
+    write_log: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    out = tmp_path / "new" / "r.html"
+    status = main(["report", str(write_log("good.jsonl")), str(tmp_path / "empty.jsonl"), "--out", str(out)])
+    assert status == 2
+    assert out.is_file()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_folder_as_the_page_is_refused(write_log: Callable[..., Path], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "rmetric", "report", str(write_log("good.jsonl")), "--out", str(tmp_path)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "is a folder" in ended.stderr
