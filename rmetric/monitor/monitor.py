@@ -26,6 +26,8 @@ from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
+from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
@@ -146,7 +148,10 @@ class TrainingMonitor:
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
-        self._sync, self._clock, self._processes = sync, StepClock(clock), Processes.current()
+        self._sync, self._processes = sync, Processes.current()
+        # The phases of one process are compared with nobody's: they need not have the user's clock.
+        phases = PhaseClock.of(model, optimizer, clock if self._processes.count > 1 else time.perf_counter)
+        self._clock = StepClock(clock, phases)
         first = self._processes.first
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -161,6 +166,7 @@ class TrainingMonitor:
             update_entries=update_entries,
             attention_logits=attention_logits,
             mechanism=_mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
+            phases=phases,
         )
         # One process watches all that its host has: if every process did, λ would count each event many times.
         on_gpu = any(parameter.is_cuda for parameter in model.parameters())
@@ -171,6 +177,7 @@ class TrainingMonitor:
             self._recorder,
             hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
             on_alert if first else None,
+            WorkerTimes(self._processes.count, phases.lag) if self._processes.count > 1 else None,
         )
         several = self._processes.count > 1 and first
         self._last_words = LastWords(self._end_with_lost_worker) if several else None

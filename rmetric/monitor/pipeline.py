@@ -12,6 +12,7 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
+from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import PendingStep
 from rmetric.state import restore, state_of
@@ -34,6 +35,8 @@ class StepPipeline:
         Reports hardware events; ``None``: slow steps only.
     on_alert
         The user's callback, or ``None``.
+    workers
+        Judges the workers' own times; ``None``: there is one worker.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class StepPipeline:
         recorder: Recorder,
         hardware: HardwareWatch | None,
         on_alert: Callable[[Alert], object] | None,
+        workers: WorkerTimes | None = None,
     ) -> None:
         self.estimators, self.detectors = estimators, detectors
         self.step_times = StepTimes()
@@ -54,13 +58,14 @@ class StepPipeline:
         """Detectors above their threshold in the latest step."""
         self.non_finite_since: int | None = None
         """First step since which the loss has not been finite; ``None``: it is."""
-        self._recorder, self._hardware, self._on_alert = recorder, hardware, on_alert
+        self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
     def process(self, pending: PendingStep) -> Detections:
         """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
         numbers = pending.transfer.read()
         inside = None if pending.mechanism is None else pending.mechanism.read()
-        reports = self._hardware_reports(pending.step_time_s)
+        judgement = self._judge_workers(pending)
+        reports = self._hardware_reports(pending.step_time_s, judgement.reports)
         for _ in reports:
             self.estimators.hardware_event()
         for loss in pending.validation:
@@ -90,28 +95,36 @@ class StepPipeline:
             sources=self.estimators.sources,
             noise_scale=self.estimators.noise_scale,
             alerts=self.detectors.first_alerts,
-            details=inside.events if inside else (),
+            details=[*judgement.events, *(inside.events if inside else ())],
         )
         self._call_user(detections)
         return detections
 
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""
-        return {"history": state_of(self._history)}
+        workers = {} if self._workers is None else {"worker_times": self._workers.state_dict()}
+        return {"history": state_of(self._history), **workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.non_finite_since = restore(self._history, state["history"])[-1]
+        if self._workers is not None and "worker_times" in state:
+            self._workers.load_state_dict(state["worker_times"])
 
     @property
     def _history(self) -> list[Any]:
         return [self.estimators, self.detectors, self.step_times, self.non_finite_since]
 
-    def _hardware_reports(self, step_time_s: float) -> list[HardwareReport]:
-        """Hardware reports since the step before."""
-        reports, self.reports = self.reports, []
+    def _judge_workers(self, pending: PendingStep) -> Judgement:
+        if self._workers is None or pending.worker_times is None:
+            return Judgement([], [])
+        return self._workers.update(pending.step, pending.worker_times.read())
+
+    def _hardware_reports(self, step_time_s: float, slow_workers: list[HardwareReport]) -> list[HardwareReport]:
+        """Hardware reports since the step before; a slow step that a worker is named for is not told of twice."""
+        reports, self.reports = self.reports + slow_workers, []
         slow = self.step_times.update(step_time_s)
-        if slow is not None:
+        if slow is not None and not slow_workers:
             reports.append(slow)
         if self._hardware is None:
             return reports

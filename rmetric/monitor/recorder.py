@@ -168,7 +168,11 @@ class Recorder:
     def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:
         if report.kind == "fatal":
             self._lost.add(report.worker)
-        fields = {name: value for name, value in vars(report).items() if name != "identity"}
+        fields = {name: getattr(report, name) for name in ("component", "kind", "worker", "details")}
+        if report.phase:
+            fields["phase"] = report.phase
+        if report.lasting:
+            fields["message"] = f"Step {step}: worker {report.worker} is slow and all others wait: {report.details}."
         self._sinks.event({"event": "HARDWARE_EVENT", "step": step, "time_s": elapsed_s, **fields})
 
     def _record(

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rmetric.monitor.ranks.phases import PhaseClock
+
 
 class StepClock:
     """Measures the time between steps.
@@ -14,10 +16,12 @@ class StepClock:
     ----------
     now
         The time, seconds.
+    phases
+        Times the phases of a step; what is left out here is left out there.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], phases: PhaseClock) -> None:
+        self._now, self._phases = now, phases
         self._before_s = math.nan
 
     def step(self) -> float:
@@ -28,6 +32,7 @@ class StepClock:
     def leave_out(self) -> None:
         """Let the current step have no time: something else than training took place in it."""
         self._before_s = math.nan
+        self._phases.leave_out()
 
     @property
     def seconds(self) -> float:
@@ -43,6 +48,7 @@ class StepClock:
         """Leave the time of this context out."""
         seconds = self.seconds
         try:
-            yield
+            with self._phases.paused():
+                yield
         finally:
             self.seconds = seconds

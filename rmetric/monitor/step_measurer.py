@@ -14,6 +14,8 @@ from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.ending import Closable
 from rmetric.monitor.measures import AttentionLogits, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.worker_times import PendingTimes
 from rmetric.monitor.transfer import DeviceTransfer, StepComputation
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ class PendingStep:
     """Validation losses reported since the step before."""
     mechanism: PendingMeasurement | None = None
     """Results of the mechanism monitors, if it is their step."""
+    worker_times: PendingTimes | None = None
+    """Each worker's own times; ``None``: not exchanged."""
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -59,6 +63,8 @@ class StepMeasurer:
         Whether to measure the largest attention logit.
     mechanism
         Looks inside the model every so many steps; ``None``: no.
+    phases
+        Times this process's phases of a step; ``None``: nothing does.
     """
 
     def __init__(
@@ -70,21 +76,22 @@ class StepMeasurer:
         update_entries: int | None,
         attention_logits: bool,
         mechanism: MechanismWatch | None,
+        phases: PhaseClock | None = None,
     ) -> None:
-        self._optimizer, self._scaler, self._mechanism = optimizer, scaler, mechanism
+        self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
         self.parameters = ModelParameters(model)
         """Parameters that are trained."""
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
         self._attention = AttentionLogits(model) if attention_logits else None
-        self.dispersion = dispersion_sources(model)
+        self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
         self._version = self.parameters.version
 
     @property
     def parts(self) -> list[Closable]:
         """Everything that holds a hook."""
-        optional = (self._attention, self._mechanism)
+        optional = (self._attention, self._mechanism, self._phases)
         return [*self.dispersion, *(part for part in optional if part is not None)]
 
     def computation(self, loss: Loss) -> StepComputation:
@@ -108,7 +115,15 @@ class StepMeasurer:
             computation.gradients, computation.norms, computation.parts, scalars, computation.names
         )
         inside = self._mechanism.step(step) if self._mechanism else None
-        return PendingStep(step, transfer, rate, step_time_s, computation.dispersion_source, validation, inside)
+        if self._phases is not None:
+            self._phases.step_ended(step)
+        return PendingStep(
+            step, transfer, rate, step_time_s, computation.dispersion_source, validation, inside, self._worker_times()
+        )
+
+    def _worker_times(self) -> PendingTimes | None:
+        times = next((source.worker_times for source in self.dispersion if source.worker_times is not None), None)
+        return None if times is None or not times.numel() else PendingTimes(times)
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
         """Wrap the recomputation of a step so that the mechanism monitors first forget what they collected in it."""

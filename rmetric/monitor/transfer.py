@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmetric.monitor.tensors import gathered
+from rmetric.monitor.tensors import copied_to_host, gathered
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class DeviceTransfer:
         vectors += [vector for vector in (norms, parts) if vector is not None]
         home = vectors[0].device if vectors else torch.device("cpu")
         packed = torch.cat([vector.to(home, torch.float32) for vector in vectors]) if vectors else torch.empty(0)
-        self._values, self._arrived = _copied_to_host(packed)
+        self._values, self._arrived = copied_to_host(packed)
 
     def read(self) -> StepNumbers:
         """Return the numbers; waits until they have arrived."""
@@ -84,16 +84,6 @@ class DeviceTransfer:
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
         named = dict(zip(self._names, scalars.tolist(), strict=True))
         return StepNumbers(self._gradients, norms, parts, named, self._parameters)
-
-
-def _copied_to_host(packed: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    if packed.device.type != "cuda":
-        return packed.cpu(), None
-    host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
-    host.copy_(packed, non_blocking=True)
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
-    return host, arrived
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class RunMetadata:
 
     def note_alert(self, event: Event) -> None:
         """The next ALERT."""
-        told = {
+        told: dict[str, Any] = {
             name: plain_text(event[name], MAX_MESSAGE) for name in ("detector", "message", "repeats") if name in event
         }
         step = step_of(event)

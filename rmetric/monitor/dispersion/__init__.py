@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rmetric.monitor.dispersion.collectives import OwnTimes
 from rmetric.monitor.dispersion.micro_batches import MicroBatchDispersion
 
 __all__ = ["DispersionSource", "MicroBatchDispersion", "dispersion_sources"]
@@ -22,6 +23,10 @@ class DispersionSource(Protocol):
 
     name: ClassVar[str]
     """``workers`` or ``micro_batches``, as the log has it."""
+
+    @property
+    def worker_times(self) -> Tensor | None:
+        """Each worker's own times in the step collected last, shape (workers, times); ``None``: not exchanged."""
 
     def collect(self) -> Tensor | None:
         """Return the norms of the parts' gradients, shape (parts,), float32, on the device; begin a new step.
@@ -43,12 +48,14 @@ class DispersionSource(Protocol):
         """Give back every hook. May be called twice."""
 
 
-def dispersion_sources(model: nn.Module) -> list[DispersionSource]:
+def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple) -> list[DispersionSource]:
     """List the sources that a model offers, best first; without any, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
     - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
+
+    ``own_times`` returns this process's own times, which the workers exchange with their norms.
 
     Make it, and call ``collect``, at the same place in every process. Raises :class:`rmetric.errors.UserError` for a
     distributed model that cannot be watched.
@@ -60,14 +67,14 @@ def dispersion_sources(model: nn.Module) -> list[DispersionSource]:
         from rmetric.monitor.dispersion.workers import WorkerDispersion
 
         if isinstance(model, DistributedDataParallel):
-            workers = WorkerDispersion(model)
+            workers = WorkerDispersion(model, own_times)
             return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model)]
-        if (sharded := _sharded(model)) is not None:
+        if (sharded := _sharded(model, own_times)) is not None:
             return sharded
     return [MicroBatchDispersion(model)]
 
 
-def _sharded(model: nn.Module) -> list[DispersionSource] | None:
+def _sharded(model: nn.Module, own_times: OwnTimes) -> list[DispersionSource] | None:
     """Sources of a model whose parameters are sharded over devices; ``None``: they are not."""
     if not {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
         return None  # nobody can have made such a model, and importing them takes seconds
@@ -78,7 +85,7 @@ def _sharded(model: nn.Module) -> list[DispersionSource] | None:
 
     modules = list(model.modules())
     if any(isinstance(module, FSDPModule) for module in modules):
-        return [ShardedDispersion(model)]
+        return [ShardedDispersion(model, own_times)]
     if any(isinstance(module, FullyShardedDataParallel) for module in modules):
         return []
     return [] if any(isinstance(parameter, DTensor) for parameter in model.parameters()) else None

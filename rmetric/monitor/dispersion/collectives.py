@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rmetric.monitor.tensors import gathered
+from rmetric.monitor.tensors import gathered, to_device
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("rmetric")
 PATIENCE_S = 30.0
 """Longest wait, once, for the other processes to come to the same place."""
+OwnTimes = Callable[[], Sequence[float]]
 SERIAL = itertools.count()
 """Number of the next guard; the same in every process that makes the same ones."""
 
@@ -65,7 +67,7 @@ class CollectiveGuard:
 
 
 class NormGather:
-    """Sums up the norm of this process's own gradient and exchanges it: one float of each worker a backward pass.
+    """Sums up the norm of this process's own gradient and exchanges it: a few floats of each worker a backward pass.
 
     The communication of the gradients calls :meth:`add` for every piece of them and :meth:`finish` after the last, in
     the same order in every process. The exchange is issued right there, among the collectives of the gradients
@@ -76,10 +78,16 @@ class NormGather:
     ----------
     group
         The workers.
+    own_times
+        Called when the last gradient is ready; returns this process's own times, seconds, as many in every process.
+        They go along with the norm.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup, own_times: OwnTimes) -> None:
         self._group = group
+        self.own_times = own_times
+        self.worker_times: Tensor | None = None
+        """Times of the workers in the exchange that :meth:`collect` looked at, shape (workers, times), seconds."""
         self._pieces: list[Tensor] = []
         self._exchange: tuple[dist.Work, Tensor] | None = None
         self._passes = 0
@@ -99,10 +107,11 @@ class NormGather:
     def finish(self) -> None:
         """Exchange the norms, after the last piece. Waits for nothing."""
         pieces, self._pieces = self._pieces, []
-        own = torch.linalg.vector_norm(gathered(pieces)).reshape(1)
-        norms = own.new_empty(self._group.size())
-        work = dist.all_gather(list(norms.split(1)), own, group=self._group, async_op=True)
-        self._exchange = (work, norms)
+        norm = torch.linalg.vector_norm(gathered(pieces)).reshape(1)
+        own = torch.cat([norm, to_device(self.own_times(), norm.device)])
+        found = own.new_empty(self._group.size(), len(own))
+        work = dist.all_gather(list(found.unbind()), own, group=self._group, async_op=True)
+        self._exchange = (work, found)
         self._passes += 1
 
     def collect(self) -> Tensor | None:
@@ -112,11 +121,13 @@ class NormGather:
         """
         exchange, self._exchange = self._exchange, None
         passes, self._passes = self._passes, 0
-        if exchange is None or passes > 1:
+        self.worker_times = None
+        if exchange is None:
             return None
-        work, norms = exchange
+        work, found = exchange
         try:
             work.wait()  # on an accelerator its stream waits, not the host
         except RuntimeError:  # a peer died right after the averaging; the training learns of it at its next collective
             return None
-        return norms
+        self.worker_times = found[:, 1:]
+        return found[:, 0] if passes == 1 else None

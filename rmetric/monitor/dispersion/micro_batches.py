@@ -39,6 +39,7 @@ class MicroBatchDispersion:
     """
 
     name: ClassVar[str] = "micro_batches"
+    worker_times = None
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

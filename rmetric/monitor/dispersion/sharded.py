@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
 
 
 class ShardedDispersion:
@@ -29,16 +29,23 @@ class ShardedDispersion:
     ----------
     model
         Raises :class:`UserError` if it cannot be watched: an older torch, gradients that are reduced as float16.
+    own_times
+        As for :class:`NormGather`.
     """
 
     name: ClassVar[str] = "workers"
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, own_times: OwnTimes = tuple) -> None:
+        self._own_times = own_times
         self._groups = _groups(model)
         self._workers: dist.ProcessGroup = self._groups[0][1]._reduce_scatter_process_group
         self._guard = CollectiveGuard(self._workers)
         self._order: _GroupOrder | None = None
         self._settled = False
+
+    @property
+    def worker_times(self) -> Tensor | None:
+        return self._order.gather.worker_times if self._order else None
 
     def collect(self) -> Tensor | None:
         if not self._settled:
@@ -50,7 +57,7 @@ class ShardedDispersion:
         self._settled = True
         if not self._groups or not self._guard.all_ready():
             return
-        self._order = _GroupOrder(NormGather(self._workers))
+        self._order = _GroupOrder(NormGather(self._workers, self._own_times))
         for module, group in self._groups:
             watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, self._order)
             module.set_custom_reduce_scatter(watched)
@@ -67,21 +74,21 @@ class _GroupOrder:
     """Hands the gradients to a gather, group by group, and learns which group is the last."""
 
     def __init__(self, gather: NormGather) -> None:
-        self._gather = gather
+        self.gather = gather
         self._last_group: object = None
         self._latest: object = None
 
     def add(self, group: object, gradient: Tensor) -> None:
         self._latest = group
-        self._gather.add(gradient)
+        self.gather.add(gradient)
 
     def reduced(self, group: object) -> None:
         if group is self._last_group:
-            self._gather.finish()
+            self.gather.finish()
 
     def collect(self) -> Tensor | None:
-        norms = self._gather.collect()
-        self._gather.begin()
+        norms = self.gather.collect()
+        self.gather.begin()
         if self._last_group is None:
             self._last_group = self._latest
         return norms

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
 
 Reduced = torch.futures.Future[Tensor]
 
@@ -32,11 +32,13 @@ class WorkerDispersion:
     ----------
     model
         Raises :class:`UserError` if its process group does not exist any more.
+    own_times
+        As for :class:`NormGather`.
     """
 
     name: ClassVar[str] = "workers"
 
-    def __init__(self, model: DistributedDataParallel) -> None:
+    def __init__(self, model: DistributedDataParallel, own_times: OwnTimes = tuple) -> None:
         if not dist.is_initialized():
             raise UserError(
                 "the model is wrapped by DistributedDataParallel but there is no process group; "
@@ -44,8 +46,13 @@ class WorkerDispersion:
             )
         self._model: DistributedDataParallel | None = model
         self._guard = CollectiveGuard(model.process_group)
+        self._own_times = own_times
         self._gather: NormGather | None = None
         self._settled = False
+
+    @property
+    def worker_times(self) -> Tensor | None:
+        return self._gather.worker_times if self._gather else None
 
     def collect(self) -> Tensor | None:
         if not self._settled:
@@ -56,7 +63,7 @@ class WorkerDispersion:
     def start_measuring(self) -> None:
         self._settled = True
         if self._model is not None and self._guard.all_ready():
-            self._gather = _hooked(self._model)
+            self._gather = _hooked(self._model, self._own_times)
 
     def refresh(self) -> None:
         """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
@@ -119,16 +126,17 @@ def communication_of(model: nn.Module) -> Communication | None:
     return state
 
 
-def _hooked(model: DistributedDataParallel) -> NormGather:
+def _hooked(model: DistributedDataParallel, own_times: OwnTimes) -> NormGather:
     """Make a gather that receives every gradient of the model from now on."""
     communication = communication_of(model)
     if communication is None:
-        gather = NormGather(model.process_group)
+        gather = NormGather(model.process_group, own_times)
         _ParameterHooks(model, gather)
         return gather
     if communication.gather is None:
-        communication.gather = NormGather(model.process_group)
+        communication.gather = NormGather(model.process_group, own_times)
     communication.gather.collect()  # what a source before this one has not fetched
+    communication.gather.own_times = own_times
     return communication.gather
 
 

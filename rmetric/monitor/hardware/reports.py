@@ -32,6 +32,8 @@ SYSTEM_MEMORY = "System memory"
 SSD = "SSD"
 STRAGGLER = "straggler"
 STALL = "stall"
+SLOW_WORKER = "slow worker"
+"""A worker that its own time, before it waits for the others, shows to be slow."""
 SLOW_STEPS = (STRAGGLER, STALL)
 """Components of the reports that step times alone give; nothing in the hardware said so."""
 
@@ -50,8 +52,9 @@ COMPONENTS = (
     SSD,
     STRAGGLER,
     STALL,
+    SLOW_WORKER,
 )
-"""Components that are reported. All but the last two are named as in the simulator's table of interruptions; there
+"""Components that are reported. All but the last three are named as in the simulator's table of interruptions; there
 ``GPU HBM3 memory`` stands for the memory of any GPU."""
 
 
@@ -73,6 +76,10 @@ class HardwareReport:
     """Counters and kernel messages for the log, never a path or a host name of our own."""
     identity: str = ""
     """Name that every source gives to the same event; empty if only one source can see it."""
+    phase: str = ""
+    """Phase of the training step in which a worker is slow; empty: not about that."""
+    lasting: bool = False
+    """True for a worker whose steps have become slow, and not a single one of them."""
 
 
 class HardwareSource(Protocol):

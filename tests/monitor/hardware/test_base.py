@@ -3,12 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rmetric.monitor.hardware.reports import COMPONENTS, STALL, STRAGGLER, XIDS, HardwareReport, merged
+from rmetric.monitor.hardware.reports import COMPONENTS, SLOW_WORKER, STALL, STRAGGLER, XIDS, HardwareReport, merged
 from rmetric.simulation.hardware import INTERRUPTIONS
 
 
 def test_components_are_named_as_in_the_simulator() -> None:
-    assert {*COMPONENTS} - {*INTERRUPTIONS} == {STRAGGLER, STALL}
+    assert {*COMPONENTS} - {*INTERRUPTIONS} == {STRAGGLER, STALL, SLOW_WORKER}
     assert {component for component, _, _ in XIDS.values()} <= {*COMPONENTS}
 
 

@@ -1,0 +1,219 @@
+"""Where a process is in its training step, and how long each phase takes it before it waits for the others."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from rmetric.monitor.ranks.stopwatch import DeviceStopwatch, HostStopwatch, Stopwatch
+
+LOGGER = logging.getLogger("rmetric")
+INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
+TIMED = (INPUT, FORWARD, BACKWARD)
+"""Phases of a step that a rank spends on its own work, in their order."""
+EXCHANGE = "exchange"
+"""The rank's gradients are ready; it waits for those of the others."""
+UPDATE, EVALUATION, PAUSED, ENDED = "update", "evaluation", "pause", "end"
+NO_TIMES = (math.nan,) * len(TIMED)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process is. Replaced as a whole, so that another thread may read it at any time."""
+
+    step: int = 0
+    """Steps that are done."""
+    phase: str = INPUT
+    moves: int = 0
+    """Changes of phase so far, which tell whether the process goes on."""
+    since_s: float = 0.0
+    """When this phase began, on the process's monotonic clock, seconds."""
+
+
+class PhaseClock:
+    """Times the phases of a step by hooks on the model and the optimizer.
+
+    *Input* runs from the end of an update to the next forward pass, *forward* is the model's own call, *backward* runs
+    from its end until the last gradient is ready: what comes after that, the average over all ranks, takes a fast rank
+    as long as the slowest one. Passes of one step (gradient accumulation) add up. Evaluations and pauses are left out.
+
+    Under ``fully_shard`` ranks wait for each other in the passes as well: only the input is a rank's own.
+
+    Parameters
+    ----------
+    model
+        As it is trained: bare, compiled, under DDP.
+    optimizer
+        Its optimizer.
+    stopwatch
+        Measures the phases.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, stopwatch: Stopwatch) -> None:
+        self.place = Place(since_s=time.monotonic())
+        """Where this process is."""
+        self._watch = stopwatch
+        self._spans: list[tuple[str, Any, Any]] = []
+        self._of_steps: deque[list[tuple[str, Any, Any]]] = deque(maxlen=max(1, stopwatch.lag))
+        self._running: tuple[str, Any] | None = None
+        inner, self._own = model, (INPUT,)
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            inner, self._own = model.module, TIMED
+        self._handles = [
+            model.register_forward_pre_hook(self._guarded(self._called)),
+            inner.register_forward_pre_hook(self._guarded(self._forward_begins)),
+            inner.register_forward_hook(self._guarded(self._forward_ended)),
+        ]
+        if hasattr(optimizer, "_optimizer_step_post_hooks"):  # a wrapper around an optimizer may lack it
+            self._handles.append(optimizer.register_step_post_hook(self._guarded(self._updated)))
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> Self:
+        """The clock of a training; ``now`` is the time on the host, seconds."""
+        on_device = any(parameter.is_cuda for parameter in model.parameters())
+        return cls(model, optimizer, DeviceStopwatch() if on_device else HostStopwatch(now))
+
+    @property
+    def lag(self) -> int:
+        """Steps by which the times are late."""
+        return self._watch.lag
+
+    def gradients_ready(self) -> tuple[float, ...]:
+        """Say that the last gradient is ready; seconds of the :data:`TIMED` phases, NaN for one not measured.
+
+        On an accelerator they are those of an earlier step, see :attr:`Stopwatch.lag`.
+        """
+        self._close(BACKWARD)
+        self._move(EXCHANGE)
+        if not self._watch.lag:
+            return self._seconds(self._spans)
+        return self._seconds(self._of_steps[0]) if len(self._of_steps) == self._watch.lag else NO_TIMES
+
+    def step_ended(self, step: int) -> None:
+        """Begin the update of a step, the gradients of which are averaged."""
+        self._close()
+        self._of_steps.append(self._spans)
+        self._spans = []
+        self._open(UPDATE)
+        self._move(UPDATE, step)
+
+    def leave_out(self) -> None:
+        """Leave out the time since the phase began: something else than training took place in it."""
+        if self._running is not None:
+            self._open(self._running[0])
+        self._move(self.place.phase)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of this context out."""
+        phase, running = self.place.phase, self._running
+        self._close()
+        self._move(PAUSED)
+        try:
+            yield
+        finally:
+            if running is not None:
+                self._open(running[0])
+            self._move(phase)
+
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._running, self._spans = [], None, []
+        self._of_steps.clear()
+        self._move(ENDED)
+
+    def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
+        """A hook that ends this clock, and not the training, where it fails."""
+
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
+        def guarded(*arguments: Any) -> None:
+            try:
+                hook(*arguments)
+            except Exception as error:  # noqa: BLE001 - the training must not end because it is watched
+                self.close()
+                LOGGER.warning("the phases of a step are not timed any longer: %s: %s", type(error).__name__, error)
+
+        return guarded
+
+    # -- hooks --------------------------------------------------------------------------------------------------------
+
+    def _called(self, module: nn.Module, _: Any) -> None:
+        if self._evaluating(module):
+            return
+        if self._running is not None and self._running[0] == UPDATE:  # a step without an update: skipped
+            self._running = (INPUT, self._running[1])
+        self._close(INPUT)
+
+    def _forward_begins(self, module: nn.Module, _: Any) -> None:
+        if not self._evaluating(module):
+            self._close(INPUT)  # of a model that is called past its wrapper
+            self._open(FORWARD)
+            self._move(FORWARD)
+
+    def _evaluating(self, module: nn.Module) -> bool:
+        evaluating = not (module.training and torch.is_grad_enabled())
+        if evaluating:
+            self._running = None
+            self._move(EVALUATION)
+        return evaluating
+
+    def _forward_ended(self, _: nn.Module, __: Any, output: Any) -> None:
+        if self.place.phase == EVALUATION:
+            self._open(INPUT)
+            self._move(INPUT)
+            return
+        self._close(FORWARD)
+        self._open(BACKWARD)
+        self._move(BACKWARD)
+        tensor = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
+        if tensor is not None:
+            tensor.register_hook(self._backward_begins)  # type: ignore[no-untyped-call]
+
+    def _backward_begins(self, _: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        """End a pass that was not followed by an exchange."""
+        if self._close(BACKWARD):
+            self._open(INPUT)
+            self._move(INPUT)
+
+    def _updated(self, *_: Any) -> None:
+        if self.place.phase == UPDATE:  # a model with several optimizers: one of them is enough
+            self._open(INPUT)
+            self._move(INPUT)
+
+    # -- spans --------------------------------------------------------------------------------------------------------
+
+    def _move(self, phase: str, step: int | None = None) -> None:
+        place = self.place
+        self.place = Place(place.step if step is None else step, phase, place.moves + 1, time.monotonic())
+
+    def _open(self, phase: str) -> None:
+        self._running = (phase, self._watch.mark())
+
+    def _close(self, phase: str | None = None) -> bool:
+        """End the running span; one of another phase than the given one goes on. Returns whether it ended."""
+        if self._running is None or phase not in (None, self._running[0]):
+            return False
+        self._spans.append((*self._running, self._watch.mark()))
+        self._running = None
+        return True
+
+    def _seconds(self, spans: list[tuple[str, Any, Any]]) -> tuple[float, ...]:
+        found = {phase: 0.0 for phase, _, _ in spans}
+        for phase, begin, end in spans:
+            found[phase] += self._watch.seconds(begin, end)
+        return tuple(found[phase] if phase in found and phase in self._own else math.nan for phase in TIMED)
