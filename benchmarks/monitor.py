@@ -2,6 +2,7 @@
 
 python benchmarks/monitor.py
 python benchmarks/monitor.py --blocks 2 --steps 5 --sizes 0.13M
+python benchmarks/monitor.py --blocks 40 --steps 50 --sizes 0.02M --workers 1      # the fixed cost of a step
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class Size:
 
 
 SIZES = {
+    "0.02M": Size(16, 1, 2, 2, 8),
     "0.13M": Size(64, 2, 4, 16, 64),
     "0.8M": Size(128, 4, 4, 16, 64),
     "7M": Size(384, 4, 6, 16, 32),
@@ -97,35 +99,51 @@ def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
                 run.observer = monitor
                 watched.append(_block(run, args.steps, args.device))
                 run.observer = NoObserver()
-    ratios = [100.0 * (after / before - 1.0) for before, after in zip(plain, watched, strict=True)]
+    pairs = list(zip(plain, watched, strict=True))
+    ratios = [100.0 * (after.wall_s / before.wall_s - 1.0) for before, after in pairs]
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     return {
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
-        "step_ms": round(1e3 * statistics.median(plain), 3),
-        "watched_step_ms": round(1e3 * statistics.median(watched), 3),
+        "step_ms": _ms(block.wall_s for block in plain),
+        "watched_step_ms": _ms(block.wall_s for block in watched),
         "overhead_pct": round(statistics.median(ratios), 2),
         "overhead_pct_quartiles": [round(quartiles[0], 2), round(quartiles[2], 2)],
-        "overhead_ms": round(1e3 * (statistics.median(watched) - statistics.median(plain)), 3),
+        "overhead_ms": _ms(after.wall_s - before.wall_s for before, after in pairs),
+        "processor_step_ms": _ms(block.processor_s for block in plain),
+        "processor_overhead_ms": _ms(after.processor_s - before.processor_s for before, after in pairs),
     }
 
 
-def _block(run: LanguageModelRun, steps: int, device: str) -> float:
-    """Median seconds a step; on a GPU the mean, since single steps are not waited for."""
+def _ms(seconds: Iterable[float]) -> float:
+    return round(1e3 * statistics.median(seconds), 3)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Seconds a step: on the clock, and of processor time, which other programs of the machine hardly change."""
+
+    wall_s: float
+    processor_s: float
+
+
+def _block(run: LanguageModelRun, steps: int, device: str) -> Block:
+    """Median over the steps; on a GPU the mean, since single steps are not waited for."""
     for _ in range(2):  # the monitor finds out about micro-batches
         run.train_step()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         for _ in range(steps):
             run.train_step()
         torch.cuda.synchronize()
-        return (time.perf_counter() - began) / steps
-    times = []
+        return Block((time.perf_counter() - began) / steps, (time.process_time() - used) / steps)
+    walls, processor = [], []
     for _ in range(steps):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         run.train_step()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+        walls.append(time.perf_counter() - began)
+        processor.append(time.process_time() - used)
+    return Block(statistics.median(walls), statistics.median(processor))
 
 
 if __name__ == "__main__":
