@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
@@ -40,6 +40,15 @@ def check_trained(model: Any, optimizer: Any) -> None:
             "TrainingMonitor(model, optimizer) is given",
             type(model).__name__,
         )
+
+
+def usable_loss(loss: Any) -> Tensor | None:
+    """A loss as a tensor; ``None`` if it is not one number."""
+    try:
+        tensor = torch.as_tensor(loss)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return tensor if tensor.numel() == 1 else None
 
 
 def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, clock: Any) -> None:

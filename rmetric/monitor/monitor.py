@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.arguments import check_options, check_trained
+from rmetric.monitor.arguments import check_options, check_trained, usable_loss
+from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
@@ -181,9 +182,12 @@ class TrainingMonitor:
         )
         several = self._processes.count > 1 and first
         self._last_words = LastWords(self._end_with_lost_worker) if several else None
+        self._order = CallOrder(self._measurer.parameters.tensors, optimizer)
+        if not first:  # one process tells
+            self._order.close()
         self._validation: list[float] = []
         self._pending: PendingStep | None = None
-        self._started = self._resumed = False
+        self._started = self._resumed = self._closed = False
         self._policies: PolicyRunner | None = None
         if policy is not None:
             self._policies = PolicyRunner(
@@ -215,7 +219,6 @@ class TrainingMonitor:
 
     # -- in the training loop -----------------------------------------------------------------------------------------
 
-    @never_raises(True)
     def step(self, loss: Tensor | float, *, recompute: Callable[[], Tensor | float] | None = None) -> bool:
         """Watch one step: call it after ``backward``, before clipping and ``optimizer.step``.
 
@@ -232,18 +235,24 @@ class TrainingMonitor:
         bool
             Whether to go on with the update. Always ``True`` unless ``sync=True`` or a policy skips it.
         """
+        if self._closed:
+            self._order.tell("closed")
+        return self._step(loss, recompute)
+
+    @never_raises(True)
+    def _step(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
         if not self._started:
             self._start()
         self.step_number += 1
-        computation, proceed = self._measurer.computation(loss), True
-        if self._policies is not None:
+        computation, proceed = self._measurer.computation(self._usable(loss)), True
+        self._order.step()
+        if self._policies is not None and computation.loss is not None:
             recompute = self._measurer.restarting(recompute) if recompute else None
             computation, proceed = self._policies.before_update(
                 self.step_number, computation, recompute, self._pipeline.exceeded, self._pipeline.last
             )
         previous, self._pending = self._pending, self._measure(computation)
-        if previous is not None:
-            self._pipeline.process(previous)
+        self._process(previous)
         if not self._sync and self._policies is None:
             return True
         self._process_pending()
@@ -259,8 +268,11 @@ class TrainingMonitor:
 
         The log has it at that step; detectors see it in the record of the next one.
         """
-        self._validation.append(float(loss))
         self._clock.leave_out()  # an evaluation is no part of a step's time
+        usable = self._usable(loss)
+        if usable is None:
+            return
+        self._validation.append(float(usable))
         if self._started:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
             self._recorder.validation(self.step_number, self._validation[-1])
@@ -300,6 +312,7 @@ class TrainingMonitor:
         end; else success. A run that is left through an exception has no such line: it is incomplete.
         """
         self._process_pending()
+        self._closed = True
         self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
 
     def __enter__(self) -> Self:
@@ -341,7 +354,9 @@ class TrainingMonitor:
     def _release(self) -> None:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
-        close_all((self._policies, *self._measurer.parts, self._own_watch, self._last_words, self._recorder))
+        close_all(
+            (self._policies, *self._measurer.parts, self._order, self._own_watch, self._last_words, self._recorder)
+        )
 
     def disable(self, error: Exception) -> None:
         """End the monitor because of an error inside, with one warning; training goes on."""
@@ -360,6 +375,12 @@ class TrainingMonitor:
         for loss in self._validation:
             self._recorder.validation(self.step_number, loss)
 
+    def _usable(self, loss: Any) -> Tensor | None:
+        usable = usable_loss(loss)
+        if usable is None:
+            self._order.tell("no loss")
+        return usable
+
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
         return self._measurer.measure(
@@ -369,8 +390,11 @@ class TrainingMonitor:
     @never_raises(None)
     def _process_pending(self) -> None:
         pending, self._pending = self._pending, None
+        self._process(pending)
+
+    def _process(self, pending: PendingStep | None) -> None:
         if pending is not None:
-            self._pipeline.process(pending)
+            self._order.record(self._pipeline.process(pending))
 
     def _vetoed(self) -> bool:
         """Return whether the update is certainly wrong, by the record of this step."""

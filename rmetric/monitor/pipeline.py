@@ -60,7 +60,7 @@ class StepPipeline:
         """First step since which the loss has not been finite; ``None``: it is."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
-    def process(self, pending: PendingStep) -> Detections:
+    def process(self, pending: PendingStep) -> Observation:
         """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
         numbers = pending.transfer.read()
         inside = None if pending.mechanism is None else pending.mechanism.read()
@@ -98,7 +98,7 @@ class StepPipeline:
             details=[*judgement.events, *(inside.events if inside else ())],
         )
         self._call_user(detections)
-        return detections
+        return observation
 
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""

@@ -94,12 +94,14 @@ class StepMeasurer:
         optional = (self._attention, self._mechanism, self._phases)
         return [*self.dispersion, *(part for part in optional if part is not None)]
 
-    def computation(self, loss: Loss) -> StepComputation:
+    def computation(self, loss: Loss | None) -> StepComputation:
         """Collect the traces of a forward and backward pass; the next ones begin anew."""
         present, norms = self.gradients.measure()
         parts, source = self._parts_norms()
         logit = self._attention.collect() if self._attention else None
-        return StepComputation(torch.as_tensor(loss), present, norms, parts, source, logit, self.parameters.names)
+        return StepComputation(
+            None if loss is None else torch.as_tensor(loss), present, norms, parts, source, logit, self.parameters.names
+        )
 
     def measure(
         self, step: int, computation: StepComputation, *, step_time_s: float, validation: list[float]

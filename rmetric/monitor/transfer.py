@@ -90,8 +90,8 @@ class DeviceTransfer:
 class StepComputation:
     """Results of one forward and backward pass of all micro-batches, on their device. A repaired step has several."""
 
-    loss: Tensor
-    """Scalar, nats, on its device."""
+    loss: Tensor | None
+    """Scalar, nats, on its device; ``None``: the training loop gave none."""
     gradients: list[int]
     """Indices of the parameters that have a gradient."""
     norms: Tensor | None

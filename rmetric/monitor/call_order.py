@@ -1,0 +1,183 @@
+"""Whether a training loop calls the monitor where it should: told once, with the line to change."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from rmetric.measurements import Observation
+from rmetric.monitor.gradient_stamps import ClearedProbe, GradientStamp
+
+LOGGER = logging.getLogger("rmetric")
+STEPS = 64
+"""Calls of ``monitor.step`` that are watched: a loop does the same in each of its steps."""
+LOOKS = 6
+"""Calls in which numbers of small gradients are looked at, which waits for the device."""
+OFTEN = 3
+"""Times that something must be seen before it is told: once may be a batch that was left out."""
+CLIPPED = 10
+"""Steps with the same largest gradient norm, but other losses, before it is told."""
+ALIKE = 1e-4
+"""Share by which norms that were clipped to the same value may differ."""
+WORDS = {
+    "early": "monitor.step(loss) is called before loss.backward() and sees no gradients; call it after backward and "
+    "before optimizer.step()",
+    "late": "monitor.step(loss) is called after optimizer.step() or zero_grad(), when the gradients are used up or "
+    "gone; call it after loss.backward() and before clipping and optimizer.step()",
+    "twice": "monitor.step(loss) is called twice for the same gradients; call it once for each optimizer.step()",
+    "each pass": "monitor.step(loss) is called after each of several backward passes that add up; call it once, after "
+    "the last one and before optimizer.step()",
+    "clipped": f"the gradient norm was the same in {CLIPPED} steps with other losses: gradients are clipped before "
+    "monitor.step(loss) sees them; call it before clip_grad_norm_",
+    "not cleared": "gradients are never cleared: when backward() began, those of the last update were still there; add "
+    "optimizer.zero_grad() after optimizer.step()",
+    "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
+    "monitor.step(loss); pass the optimizer that updates this model",
+    "no loss": "monitor.step(loss) and monitor.validation(loss) take one number, a float or a tensor with one entry; "
+    "what they were given is passed by, and such a step is neither scored by its loss nor repaired",
+    "closed": "monitor.step(loss) is called after monitor.close() and watches nothing; close it after the last step, "
+    "or make a new TrainingMonitor",
+}
+"""What is found → what people are told."""
+
+
+def _quiet(method: Callable[..., None]) -> Callable[..., None]:
+    """Let a check that fails end the checks, never the training."""
+
+    @functools.wraps(method)
+    def quiet(self: CallOrder, *args: Any) -> None:
+        if self.closed:
+            return
+        try:
+            method(self, *args)
+        except Exception as error:  # noqa: BLE001 - a check must not break what it checks
+            LOGGER.debug("the order of calls is no longer watched: %s: %s", type(error).__name__, error)
+            self.closed = True
+
+    return quiet
+
+
+class CallOrder:
+    """Watches the order of backward passes, calls of the monitor and updates in the first steps.
+
+    The evidence is direct: which gradients are there, whether they are the very same ones as before, and which the
+    optimizer finds. So nothing is said of a loop that accumulates, skips or freezes, nor of an optimizer that steps
+    inside the backward pass (its gradients are gone when the monitor comes) or calls a closure.
+
+    Parameters
+    ----------
+    parameters
+        Those that are trained; the list may grow.
+    optimizer
+        Gets two hooks.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+        self.closed = False
+        """True if nothing is watched any more."""
+        self._parameters = parameters
+        self._owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._seen: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._calls = self._updates = 0
+        self._update_came_first = self._updating = self._touched = False
+        self._at_call: GradientStamp | None = None
+        self._at_update: GradientStamp | None = None
+        self._probe: ClearedProbe | None = None
+        self._norms: list[tuple[float, str]] = []
+        self._handles: list[Any] = [
+            optimizer.register_step_pre_hook(self._before_update),
+            optimizer.register_step_post_hook(self._after_update),
+        ]
+
+    def step(self) -> None:
+        """Look at the gradients in a call of ``monitor.step``."""
+        self._calls += 1
+        if self.closed or self._updating or self._calls > STEPS:  # ``_updating``: a closure calls the monitor
+            self.close()
+        else:
+            self._look()
+
+    @_quiet
+    def _look(self) -> None:
+        now, before, updated = self._stamp(), self._at_call, self._at_update
+        self._at_call, self._at_update = now, None
+        if now and updated is not None and now.same(updated):
+            self._count("late")
+        if now and before is not None and now.same(before):
+            self._count("twice")
+        if now and before is not None and now.one_pass_more(before):
+            self._count("each pass")
+        if self._probe is not None and self._probe.never_cleared:
+            self._count("not cleared")
+        if self._calls == STEPS and not self._updates and now:
+            self.tell("no update")
+
+    @_quiet
+    def record(self, observation: Observation) -> None:
+        """Look at the numbers of a step."""
+        self._norms.append((observation["grad_norm"], f"{observation['training_loss']:.3g}"))
+        largest = max(norm for norm, _ in self._norms)
+        losses = {loss for norm, loss in self._norms if norm > 0.0 and norm >= largest * (1.0 - ALIKE)}
+        if len(losses) == CLIPPED and not self._touched:
+            self.tell("clipped")
+
+    @_quiet
+    def _before_update(self, *_: Any) -> None:
+        if torch._C._current_graph_task_id() != -1:  # an optimizer inside the backward pass
+            return
+        self._updating = True
+        self._update_came_first |= self._calls == 0
+        called, self._at_call = self._at_call, None
+        now = self._stamp()
+        if called is not None and now and not called:
+            self._count("late" if self._update_came_first else "early")
+        self._touched |= called is not None and not now.same(called)
+
+    @_quiet
+    def _after_update(self, *_: Any) -> None:
+        if not self._updating:
+            return
+        self._updating = False
+        self._updates += 1
+        self._at_update = self._stamp()
+        if self._probe is None:
+            self._probe = self._make_probe()
+        elif self._updates > LOOKS:
+            self._probe.close()
+        else:
+            self._probe.begin()
+
+    def _stamp(self) -> GradientStamp:
+        return GradientStamp(self._parameters, values=self._calls <= LOOKS)
+
+    def _make_probe(self) -> ClearedProbe | None:
+        updated = [item for item in self._parameters if id(item) in self._owned and item.grad is not None]
+        whole = [item for item in updated if item.requires_grad and not hasattr(item, "device_mesh")]
+        return ClearedProbe(min(whole, key=nn.Parameter.numel)) if whole else None
+
+    def _count(self, what: str) -> None:
+        self._seen[what] += 1
+        if self._seen[what] == OFTEN:
+            self.tell(what)
+
+    def tell(self, what: str) -> None:
+        """Tell one of :data:`WORDS`, once."""
+        if what not in self._told:
+            self._told.add(what)
+            LOGGER.warning("%s", WORDS[what])
+
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
+        self.closed = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._probe is not None:
+            self._probe.close()

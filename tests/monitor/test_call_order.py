@@ -1,0 +1,332 @@
+"""A monitor that is called at the wrong place says so once, with the line to change; a loop in order hears nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import RecomputeStep
+from tests.live.live import make_live_run, train, watched
+from tests.monitor.common import small_loss, small_training
+
+STEPS = 80
+Loop = Callable[["Training"], None]
+
+
+class Training:
+    """A small model in training, with its monitor."""
+
+    def __init__(self, **options: Any) -> None:
+        self.model, self.optimizer = small_training()
+        self.monitor = TrainingMonitor(self.model, self.optimizer, hardware=False, announce=False, **options)
+
+    def losses(self) -> Iterator[Tensor]:
+        for step in range(1, STEPS + 1):
+            yield small_loss(self.model, step)
+
+
+@pytest.fixture
+def heard(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """Warnings of the monitor so far."""
+    with caplog.at_level(logging.WARNING, "rmetric"):
+        yield lambda: [record.getMessage() for record in caplog.records if record.name == "rmetric"]
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def before_backward(training: Training, **clear: Any) -> None:
+    for loss in training.losses():
+        training.optimizer.zero_grad(**clear)
+        training.monitor.step(loss)
+        loss.backward()
+        training.optimizer.step()
+
+
+def before_backward_cleared_to_zero(training: Training) -> None:
+    before_backward(training, set_to_none=False)
+
+
+def after_the_update(training: Training) -> None:
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.optimizer.step()
+        training.monitor.step(loss)
+
+
+def after_clearing(training: Training, **clear: Any) -> None:
+    for loss in training.losses():
+        loss.backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad(**clear)
+        training.monitor.step(loss)
+
+
+def after_clearing_to_zero(training: Training) -> None:
+    after_clearing(training, set_to_none=False)
+
+
+def after_clipping(training: Training) -> None:
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(training.model.parameters(), 0.1)
+        training.monitor.step(loss)
+        training.optimizer.step()
+
+
+def twice(training: Training) -> None:
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        training.monitor.step(loss)
+        training.optimizer.step()
+
+
+def after_each_micro_batch(training: Training) -> None:
+    for number, loss in enumerate(training.losses(), 1):
+        loss.backward()
+        training.monitor.step(loss)
+        if number % 4 == 0:
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+
+
+def never_cleared(training: Training) -> None:
+    for loss in training.losses():
+        loss.backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+
+
+def never_cleared_micro_batches(training: Training) -> None:
+    for number, loss in enumerate(training.losses(), 1):
+        (loss / 4).backward()
+        if number % 4 == 0:
+            training.monitor.step(loss)
+            training.optimizer.step()
+
+
+def the_optimizer_that_does_nothing(training: Training) -> None:
+    other = torch.optim.SGD(training.model.parameters(), lr=0.01)
+    for loss in training.losses():
+        other.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        other.step()
+
+
+MISUSES: dict[Loop, str] = {
+    before_backward: "called before loss.backward()",
+    before_backward_cleared_to_zero: "called before loss.backward()",
+    after_the_update: "called after optimizer.step() or zero_grad()",
+    after_clearing: "called after optimizer.step() or zero_grad()",
+    after_clearing_to_zero: "called after optimizer.step() or zero_grad()",
+    after_clipping: "call it before clip_grad_norm_",
+    twice: "called twice for the same gradients",
+    after_each_micro_batch: "after each of several backward passes",
+    never_cleared: "add optimizer.zero_grad()",
+    never_cleared_micro_batches: "add optimizer.zero_grad()",
+    the_optimizer_that_does_nothing: "has made no step in 64 calls",
+}
+
+
+@pytest.mark.parametrize("loop", MISUSES, ids=lambda loop: loop.__name__)
+def test_a_misuse_is_told_once_and_nothing_else(loop: Loop, heard: Callable[[], list[str]]) -> None:
+    training = Training(detectors=[])
+    loop(training)
+    [message] = heard()
+    assert MISUSES[loop] in message
+    assert training.monitor.enabled
+    training.monitor.close()
+    assert not training.optimizer._optimizer_step_pre_hooks and not training.optimizer._optimizer_step_post_hooks
+
+
+def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
+    training = Training()
+    training.monitor.close()
+    for loss in training.losses():
+        assert training.monitor.step(loss)
+    [message] = heard()
+    assert "called after monitor.close()" in message
+
+
+@pytest.mark.parametrize("wrong", [None, "loss", torch.ones(3), (1.0, 2.0)])
+def test_what_is_no_loss_is_told_once_and_training_is_watched_all_the_same(
+    wrong: Any, heard: Callable[[], list[str]]
+) -> None:
+    training = Training(detectors=[], policy=RecomputeStep(rehearsal=False))
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        loss.backward()
+        assert training.monitor.step(wrong)
+        training.optimizer.step()
+    training.monitor.validation(wrong)
+    [message] = heard()
+    assert "take one number" in message
+    last = training.monitor.last
+    assert training.monitor.enabled and last is not None
+    assert last["training_loss"] != last["training_loss"] and last["grad_norm"] > 0.0
+
+
+# -- what is in order --------------------------------------------------------------------------------------------------
+
+
+def as_documented(training: Training, **clear: Any) -> None:
+    for loss in training.losses():
+        loss.backward()
+        training.monitor.step(loss)
+        nn.utils.clip_grad_norm_(training.model.parameters(), 0.1)
+        training.optimizer.step()
+        training.optimizer.zero_grad(**clear)
+
+
+def cleared_to_zero(training: Training) -> None:
+    as_documented(training, set_to_none=False)
+
+
+def cleared_as_in_old_days(training: Training) -> None:
+    for loss in training.losses():
+        for parameter in training.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.data.zero_()
+        loss.backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+
+
+def accumulated(training: Training) -> None:
+    for number, loss in enumerate(training.losses(), 1):
+        (loss / 4).backward()
+        if number % 4 == 0:
+            training.monitor.step(loss)
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+
+
+def some_batches_left_out(training: Training) -> None:
+    for number, loss in enumerate(training.losses(), 1):
+        training.optimizer.zero_grad()
+        loss.backward()
+        if training.monitor.step(loss) and number % 3:
+            training.optimizer.step()
+
+
+def scaled(training: Training) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=5)
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(training.optimizer)
+        training.monitor.step(loss)
+        scaler.step(training.optimizer)
+        scaler.update()
+
+
+def frozen_half_way(training: Training) -> None:
+    for number, loss in enumerate(training.losses(), 1):
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+        training.model[0].requires_grad_(number % 20 < 10)
+
+
+def closure(training: Training) -> None:
+    for step in range(1, STEPS + 1):
+
+        def compute(step: int = step) -> float:
+            training.optimizer.zero_grad()
+            loss = small_loss(training.model, step)
+            loss.backward()
+            training.monitor.step(loss)
+            return float(loss.detach())
+
+        training.optimizer.step(compute)
+
+
+def adversarial(training: Training) -> None:
+    """The discriminator is watched; the other network adds to its gradients, which are cleared before its own pass."""
+    generator = nn.Linear(6, 6)
+    other = torch.optim.SGD(generator.parameters(), lr=0.01)
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+        other.zero_grad()
+        training.model(generator(torch.ones(3, 6))).sum().backward()
+        other.step()
+
+
+def in_the_backward_pass(training: Training) -> None:
+    training.monitor.detach()
+    optimizers = {p: torch.optim.SGD([p], lr=0.05) for p in training.model.parameters()}
+
+    def update(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    handles = [p.register_post_accumulate_grad_hook(update) for p in training.model.parameters()]
+    first = next(iter(optimizers.values()))
+    with TrainingMonitor(training.model, first, hardware=False, announce=False, detectors=[]) as monitor:
+        for loss in training.losses():
+            loss.backward()
+            monitor.step(loss)
+    for handle in handles:
+        handle.remove()
+
+
+def full_batch_that_has_converged(training: Training) -> None:
+    for _ in range(STEPS):
+        training.optimizer.zero_grad()
+        loss = small_loss(training.model, 1)
+        loss.backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+
+
+IN_ORDER: list[Loop] = [
+    as_documented,
+    cleared_to_zero,
+    cleared_as_in_old_days,
+    accumulated,
+    some_batches_left_out,
+    scaled,
+    frozen_half_way,
+    closure,
+    adversarial,
+    in_the_backward_pass,
+    full_batch_that_has_converged,
+]
+
+
+@pytest.mark.parametrize("loop", IN_ORDER, ids=lambda loop: loop.__name__)
+def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list[str]]) -> None:
+    training = Training(detectors=[])
+    loop(training)
+    training.monitor.close()
+    assert heard() == []
+
+
+def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: Callable[[], list[str]]) -> None:
+    for options in ({}, {"policy": RecomputeStep()}):
+        run = make_live_run(workers=2, rows=2, length=8)
+        monitor = watched(run, announce=False, detectors=[], **options)
+        train(run, 10)
+        state, weights = monitor.state_dict(), run.state_dict()
+        monitor.close()
+        run = make_live_run(workers=2, rows=2, length=8).load_state_dict(weights)
+        monitor = watched(run, announce=False, detectors=[], **options)
+        monitor.load_state_dict(state)
+        train(run, 10)
+        monitor.close()
+    assert heard() == []
