@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-import studies.zoo.kinds  # noqa: E402, F401 - registers all kinds
-from rmetric.monitor import TrainingMonitor  # noqa: E402
-from studies.zoo.training import KINDS, KindRun  # noqa: E402
+import studies.zoo.kinds  # noqa: F401 - registers all kinds
+from rmetric.monitor import TrainingMonitor
+from studies.zoo.training import KINDS, KindRun
 
 UNLIKE = (
     "dpo_preferences", "dqn_grid", "gan", "gpt_accumulated", "grokking", "grpo_sums", "linear_probe", "lora_finetune",
