@@ -8,7 +8,8 @@ input is a task, and every line on standard output the answer to it:
      "errors": {}}
 
 ``cuts`` are numbers of records: the tool is asked for its verdict on the first 310 records, then on all 600. The last
-one is the whole log.
+one is the whole log. A task with ``"parts": ["findings"]`` is answered with every finding on the whole log alone, as
+``[rule, step or null]``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+PARTS = ("verdicts", "named", "live")
+"""What is asked about a log unless the task says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,10 @@ def answer(adapter: Adapter, task: dict[str, Any]) -> dict[str, Any]:
             "verdicts": lambda: shelf.verdicts(task["cuts"]),
             "named": shelf.named,
             "live": lambda: adapter.live(Growing(Path(folder) / "live.jsonl", lines, task["poll"])),
+            "findings": lambda: listed(adapter.findings(Path(task["log"]))),
         }
-        for part, work in parts.items():
+        for part in task.get("parts", PARTS):
+            work = parts[part]
             started = time.perf_counter()
             try:
                 reply[part] = work()
@@ -114,6 +120,11 @@ def answer(adapter: Adapter, task: dict[str, Any]) -> dict[str, Any]:
         reply["seconds"]["verdict"] = shelf.seconds
         reply["rules"] = sorted({finding.rule for finding in shelf.whole or ()})
     return reply
+
+
+def listed(findings: Sequence[Finding]) -> list[tuple[str, int | None]]:
+    """Findings that are an alarm under some reading, each with the first step that it names, if it names one."""
+    return [(found.rule, min(found.steps, default=None)) for found in findings if found.alarms]
 
 
 class _Shelf:

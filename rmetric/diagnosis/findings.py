@@ -25,8 +25,9 @@ EXPLAINS: dict[str, frozenset[str]] = {
     "NEVER_LEARNS": RISES,
 }
 """State → events and states that are part of it."""
-BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"})
-"""Kinds that are an error while they last."""
+BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
+"""Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
+the state DEAD."""
 
 
 def findings_of(

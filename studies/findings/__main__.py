@@ -22,7 +22,7 @@ from rmetric.evaluation.scores import Score, binomial_interval
 from rmetric.evaluation.studies import in_parallel
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies.abroad.benchmark import named_file
-from studies.abroad.strangers import FOLDER_VARIABLE, SOURCES, strangers_folder
+from studies.abroad.strangers import FOLDER_VARIABLE, strangers_folder
 from studies.findings.judging import MEANT, Answer, answers_of, ours, problems, verdicts
 from studies.findings.truth import Labelled, of_set, of_strangers
 
@@ -41,7 +41,8 @@ PROBLEMS = (
 TOOLS = (
     Column("tool", "Tool"), Column("set", "Set"), Column("runs", "Runs"), Column("read", "Read"),
     Column("right", "Findings right"), Column("wrong", "Wrong"), Column("false_runs", "Healthy runs with a finding"),
-    Column("failed", "Failures found"), Column("seconds", "Seconds a log", 3),
+    Column("alarmed", "With more than a note"), Column("failed", "Failures found"),
+    Column("seconds", "Seconds a log", 3),
 )  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def parser() -> Parser:
     p.add_argument(
         "--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE}, then data/)"
     )
+    p.add_argument("--sources", nargs="*", choices=SOURCES, default=[*SOURCES], help="sources of strangers' runs")
     p.add_argument(
         "--findings", type=named_file, nargs="*", default=[], metavar="NAME=FILE", help="of other tools: CSV"
     )
@@ -66,7 +68,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Load, diagnose, judge, print and write."""
     args = parser().parse_args(argv)
-    runs = list(all_runs(args.data, strangers_folder(args.strangers)))
+    runs = list(all_runs(args.data, args.sources, strangers_folder(args.strangers)))
     if not runs:
         raise UserError("there is no run to judge; give --data or --strangers FOLDER")
     found = list(in_parallel(ours, [labelled.run for labelled in runs], args.jobs, "diagnosing", "run"))
@@ -78,11 +80,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(to_screen(table))
 
 
-def all_runs(data: Sequence[Path], folder: Path | None) -> Iterator[Labelled]:
-    """All runs of the sets that are there."""
+def all_runs(data: Sequence[Path], strangers: Sequence[str], folder: Path | None) -> Iterator[Labelled]:
+    """All runs of data sets, and of those sources of strangers that are there."""
     for place in data:
         yield from of_set(place)
-    for name in SOURCES:
+    for name in strangers:
         published = DATA / f"{name}.parquet"
         if published.is_file():
             yield from of_strangers(published, name)
@@ -138,11 +140,13 @@ def by_tool(runs: Sequence[Labelled], answers: dict[str, list[Answer]]) -> Table
 def _tool(tool: str, name: str, runs: Sequence[Labelled], answers: Sequence[Answer]) -> dict[str, Cell]:
     said, there = verdicts(runs, answers)["verdict"].value_counts(), problems(runs, answers)
     failed = there[there["outcome"].isin(("failed", "failure"))]
-    healthy = [bool(answer.said) for labelled, answer in zip(runs, answers, strict=True) if labelled.healthy]
+    healthy = [answer.said for labelled, answer in zip(runs, answers, strict=True) if labelled.healthy]
+    alarmed = sum(any(not said.mild for said in found) for found in healthy)
     return {
         "tool": tool, "set": name, "runs": len(runs), "read": sum(answer.readable for answer in answers),
         "right": int(said.get("right", 0)), "wrong": int(said.get("wrong", 0) + said.get("false", 0)),
-        "false_runs": _share(sum(healthy), len(healthy)), "failed": _share(int(failed["found"].sum()), len(failed)),
+        "false_runs": _share(sum(map(bool, healthy)), len(healthy)), "alarmed": _share(alarmed, len(healthy)),
+        "failed": _share(int(failed["found"].sum()), len(failed)),
         "seconds": sum(answer.seconds for answer in answers) / len(answers),
     }  # fmt: skip
 

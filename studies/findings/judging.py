@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmetric.diagnosis import diagnose
+from rmetric.diagnosis import SEVERITIES, diagnose
 from rmetric.errors import UserError
 from rmetric.records import Run
 from rmetric.states import RECOGNISERS
@@ -34,6 +34,8 @@ class Said:
     """Last record that it speaks of."""
     dated: bool = True
     """Whether the tool names a step."""
+    mild: bool = False
+    """Whether it is a mere note: it has passed."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,11 @@ def ours(run: Run) -> Answer:
     found = diagnose(run).findings
     seconds = time.perf_counter() - started
     at = [np.searchsorted(run.observations.step, (one.step, one.until)).tolist() for one in found]
-    return Answer(tuple(Said(one.name, first, last) for one, (first, last) in zip(found, at, strict=True)), seconds)
+    said = (
+        Said(one.name, first, last, mild=one.severity == SEVERITIES[0])
+        for one, (first, last) in zip(found, at, strict=True)
+    )
+    return Answer(tuple(said), seconds)
 
 
 def answers_of(file: Path, runs: Iterable[Labelled]) -> list[Answer]:

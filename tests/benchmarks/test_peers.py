@@ -24,6 +24,8 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.protocols import Timeline
 from rmetric.log_reader import read_run
 from rmetric.records import Observations, Run
+from studies.findings.judging import answers_of
+from studies.findings.truth import of_set
 from tests.evaluation.builders import build_logs, build_run
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -286,13 +288,18 @@ needs_tools = pytest.mark.skipif(not PYTHON, reason="RMETRIC_PEERS_PYTHON names 
 
 def command(folder: Path, tool: str, log: Path) -> bool:
     """Whether the tool's own command calls that log an alarm."""
-    verb = {"losslint": "check", "trainproof": "epoch"}[tool]
+    words = {
+        "losslint": ["check"],
+        "trainproof": ["epoch"],
+        "runmedic": ["diagnose", "--fail-on", "critical"],
+        "trainspotter": ["analyze", "--fail-on", "error"],
+    }[tool]
     program = str(Path(PYTHON).with_name(tool))
-    return subprocess.run([program, verb, str(log)], cwd=folder, capture_output=True).returncode == 1
+    return subprocess.run([program, *words, str(log)], cwd=folder, capture_output=True).returncode == 1
 
 
 @needs_tools
-@pytest.mark.parametrize("tool", ["losslint", "trainproof"])
+@pytest.mark.parametrize("tool", ["losslint", "trainproof", "runmedic", "trainspotter"])
 def test_the_adapter_says_what_the_command_says(
     peers: ModuleType, tool: str, real_logs: list[Path], tmp_path: Path
 ) -> None:
@@ -309,7 +316,7 @@ def test_the_adapter_says_what_the_command_says(
 
 
 @needs_tools
-@pytest.mark.parametrize("tool", ["losslint", "trainproof", "trainscope"])
+@pytest.mark.parametrize("tool", ["losslint", "trainproof", "trainscope", "trainspotter"])
 def test_live_alerts_do_not_depend_on_what_comes_later(
     peers: ModuleType, tool: str, real_logs: list[Path], tmp_path: Path
 ) -> None:
@@ -325,3 +332,26 @@ def test_live_alerts_do_not_depend_on_what_comes_later(
     for alarm, steps in short["live"].items():
         assert steps == [step for step in long["live"][alarm] if step < 185]
     assert any(long["live"].values()) or tool == "losslint"
+
+
+def test_findings_alone_are_answered_with_their_first_steps(peers: ModuleType, fake_tool: Path, tmp_path: Path) -> None:
+    log = tmp_path / "0.jsonl"
+    log.write_text("".join(json.dumps({"step": 10 * i, "loss": loss}) + "\n" for i, loss in enumerate((1, 10, 100))))
+    (answer,) = peers.peer_processes.answers(
+        fake_tool, sys.executable, [{"log": str(log), "parts": ["findings"]}], jobs=1, timeout_s=30.0, done=lambda: None
+    )
+    assert answer["findings"] == [["high", 10], ["early", 10]]
+    assert answer["seconds"]["findings"] >= 0.0
+
+
+def test_findings_of_tools_become_a_file_that_the_study_reads(
+    peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = importlib.import_module("peer_findings")
+    logs = str(Path(__file__).parents[1] / "data" / "real_runs")
+    assert script.main(["--data", logs, "--sources", "--tools", "rmetric", "--out", str(tmp_path)]) == 0
+    runs = list(of_set(Path(logs)))
+    answers = answers_of(tmp_path / "rmetric.csv", runs)
+    assert all(answer.readable for answer in answers)
+    assert sum(bool(answer.said) for answer in answers) >= 10
+    monkeypatch.delitem(sys.modules, "peer_findings")

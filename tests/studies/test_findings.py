@@ -70,7 +70,7 @@ def test_another_tool_is_judged_by_its_csv(tmp_path: Path) -> None:
 
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["--data", str(REAL_RUNS), "--out", str(tmp_path), "--jobs", "1"]) == 0
+    assert main(["--data", str(REAL_RUNS), "--sources", "--out", str(tmp_path), "--jobs", "1"]) == 0
     with open(tmp_path / "findings_kinds.csv", encoding="utf-8", newline="") as file:
         rows = {row["kind"]: row for row in csv.DictReader(file)}
     assert int(rows["DEAD"]["right"]) >= 2
