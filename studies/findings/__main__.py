@@ -22,7 +22,7 @@ from rmetric.evaluation.scores import Score, binomial_interval
 from rmetric.evaluation.studies import in_parallel
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies.abroad.benchmark import named_file
-from studies.abroad.strangers import FOLDER_VARIABLE, strangers_folder
+from studies.abroad.strangers import FOLDER_VARIABLE, SOURCES, strangers_folder
 from studies.findings.judging import MEANT, Answer, answers_of, ours, problems, verdicts
 from studies.findings.truth import Labelled, of_set, of_strangers
 
