@@ -1,0 +1,108 @@
+"""``rmetric watch PATH``: follow logs that grow, say what goes wrong, and tell somebody."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmetric.cli import positive_number
+from rmetric.commands.logs import add_format, reading
+
+if TYPE_CHECKING:
+    from rmetric.watch import News, Watcher
+    from rmetric.watch.notify import Gate, Outbox
+
+FOUND = 1
+EPILOG = """\
+examples:
+  rmetric watch run.jsonl
+  rmetric watch output_dir/ --slack env:SLACK_WEBHOOK --cooldown 1800
+  rmetric watch logs/ --exec "notify-send rmetric" --webhook https://example.org/hooks/training
+
+PATH need not be there yet, and may be rotated or cut. What its logs hold when the watch begins is printed, not sent.
+The command of --exec finds RMETRIC_TEXT, RMETRIC_RUN, RMETRIC_STEP, RMETRIC_NAME, RMETRIC_SEVERITY, RMETRIC_LOG and
+RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch with a summary.
+Exit status: 0 nothing found, 1 findings.
+"""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the subcommand."""
+    p = commands.add_parser("watch", help=summary, description=f"Watch {summary}.", epilog=EPILOG, examples=True)
+    p.add_argument("path", type=Path, metavar="PATH", help="a log, or a folder into which runs write")
+    add_format(p)
+    p.add_argument("--interval", type=positive_number, default=1.0, metavar="S", help="seconds between two looks")
+    p.add_argument(
+        "--silent-after", type=positive_number, metavar="S",
+        help="seconds without a record after which a run is silent (default: 10 usual intervals, at least 60 s)",
+    )  # fmt: skip
+    told = p.add_argument_group("telling somebody")
+    told.add_argument("--exec", action="append", default=[], metavar="COMMAND", help="run a command, without a shell")
+    told.add_argument("--webhook", action="append", default=[], metavar="URL", help="POST JSON; URL or env:NAME")
+    told.add_argument("--slack", action="append", default=[], metavar="URL", help='POST {"text": …}; URL or env:NAME')
+    told.add_argument(
+        "--tell", choices=("note", "warning", "error"), default="warning", metavar="SEVERITY",
+        help="mildest severity that is sent: note, warning, error",
+    )  # fmt: skip
+    told.add_argument(
+        "--cooldown", type=positive_number, default=600.0, metavar="S",
+        help="seconds for which more of the same of a run is not sent",
+    )  # fmt: skip
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Watch until Ctrl-C or a signal to end, then sum up."""
+    from rmetric.watch import Watcher
+    from rmetric.watch.notify import Gate
+
+    outboxes = _outboxes(args)
+    gate = Gate(args.cooldown, args.tell)
+
+    def tell(news: News, is_old: bool) -> None:
+        print(f"{time.strftime('%H:%M:%S')}  {news.text}", flush=True)
+        text = None if is_old else gate.admit(news, time.monotonic())
+        if text is not None:
+            for outbox in outboxes:
+                outbox.put(news.to_dict() | {"text": text})
+
+    options = reading(args)
+    watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print(f"watching {args.path}{'' if args.path.exists() else ', which is not there yet'}; Ctrl-C ends", flush=True)
+    try:
+        watcher.watch()
+    except KeyboardInterrupt:
+        for outbox in outboxes:
+            outbox.close()
+    print(_summary(watcher, gate, outboxes))
+    return FOUND if any(run.diagnosis.findings for run in watcher.runs) else 0
+
+
+def _outboxes(args: argparse.Namespace) -> list[Outbox]:
+    from rmetric.watch.notify import Command, Outbox, Webhook
+
+    channels: list[Any] = [Command(line) for line in args.exec]
+    channels += [Webhook(address) for address in args.webhook]
+    channels += [Webhook(address, text_only=True) for address in args.slack]
+    return [Outbox(channel, _complain) for channel in channels]
+
+
+def _complain(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def _summary(watcher: Watcher, gate: Gate, outboxes: list[Outbox]) -> str:
+    lines = ["", *(run.diagnosis.in_brief for run in watcher.runs)]
+    if not watcher.runs:
+        lines += [f"no records were seen{''.join(f'; {problem}' for problem in watcher.problems[:3])}"]
+    for outbox in outboxes:
+        lost = f", {outbox.given_up} not" if outbox.given_up else ""
+        lines.append(f"{outbox.channel.name}: {outbox.delivered} delivered{lost}")
+    if gate.withheld:
+        lines.append(f"{gate.withheld} more of the same were not sent (--cooldown)")
+    return "\n".join(lines)

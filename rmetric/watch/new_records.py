@@ -1,0 +1,63 @@
+"""Records of a run that were not known before, out of portions or out of the whole log read again."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rmetric.log_reader import LATEST
+from rmetric.records import Observations, held
+
+
+class NewRecords:
+    """Keeps track of what is known of one run.
+
+    Gaps of measurements that a log states now and then are filled with the latest value, across portions. A validation
+    loss that arrives for the step that was the last one (an evaluation after a training entry) counts at the next
+    record: no record is given twice.
+    """
+
+    def __init__(self) -> None:
+        self.last_step: int | None = None
+        """Of the records given so far."""
+        self._latest: dict[str, float] = {}
+        self._evaluated_last = False
+        self._pending = math.nan
+
+    def of(self, observations: Observations) -> Observations:
+        """Those of the given records that come after all known ones; all portions must overlap or follow."""
+        assert observations.evaluated is not None
+        if self.last_step is not None:
+            known = int(np.searchsorted(observations.step, self.last_step, side="right"))
+            self._note_evaluation(observations, known - 1)
+            observations = observations.rows(slice(known, None))
+        if not len(observations):
+            return observations
+        made = self._filled(observations)
+        assert made.evaluated is not None
+        self.last_step = int(made.step[-1])
+        self._evaluated_last = bool(made.evaluated[-1])
+        self._latest |= {name: float(made.columns[name][-1]) for name in LATEST & made.columns.keys()}
+        return made
+
+    def _note_evaluation(self, observations: Observations, row: int) -> None:
+        """Keep the validation loss of the last known step if it was not there before."""
+        assert observations.evaluated is not None
+        if row < 0 or observations.step[row] != self.last_step or self._evaluated_last:
+            return
+        value = float(observations["validation_loss"][row])
+        if observations.evaluated[row] and value != self._latest.get("validation_loss"):
+            self._pending, self._evaluated_last = value, True
+
+    def _filled(self, observations: Observations) -> Observations:
+        assert observations.evaluated is not None
+        columns, evaluated = dict(observations.columns), observations.evaluated.copy()
+        if not math.isnan(self._pending):
+            self._latest["validation_loss"], self._pending = self._pending, math.nan
+            evaluated[0] = True
+        elif "validation_loss" in columns and columns["validation_loss"][0] == self._latest.get("validation_loss"):
+            evaluated[0] = False  # repeated, as in the record before
+        for name in LATEST & (columns.keys() | self._latest.keys()):
+            columns[name] = held(observations[name], self._latest.get(name, math.nan))
+        return Observations(observations.step, columns, evaluated)

@@ -1,0 +1,8 @@
+"""Tell somebody: a command, a webhook, a chat; nothing here ever holds up the watch."""
+
+from rmetric.watch.notify.command import Command
+from rmetric.watch.notify.gate import Gate
+from rmetric.watch.notify.outbox import Outbox
+from rmetric.watch.notify.webhook import Webhook
+
+__all__ = ["Command", "Gate", "Outbox", "Webhook"]

@@ -1,0 +1,53 @@
+"""What is sent at all: nothing twice, and no topic more often than once a cooldown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmetric.diagnosis import SEVERITIES
+from rmetric.watch.news import News
+
+COOLDOWN_S = 600.0
+
+
+@dataclass
+class _Topic:
+    sent: float
+    severity: int
+    withheld: int = 0
+
+
+class Gate:
+    """Decides about each piece of news.
+
+    Parameters
+    ----------
+    cooldown_s
+        Seconds for which more of the same (same run, same kind) is withheld and counted. What is graver than what was
+        sent passes.
+    least
+        Mildest severity that is sent. The end of a silence that was sent passes whatever its severity.
+    """
+
+    def __init__(self, cooldown_s: float = COOLDOWN_S, least: str = "warning") -> None:
+        self._cooldown_s, self._least = cooldown_s, SEVERITIES.index(least)  # type: ignore[arg-type]
+        self._topics: dict[tuple[str, str, str], _Topic] = {}
+        self.withheld = 0
+        """Pieces of news that were not sent for a cooldown."""
+
+    def admit(self, news: News, now: float) -> str | None:
+        """Text to send, with what was withheld before; ``None``: send nothing."""
+        severity = SEVERITIES.index(news.severity)  # type: ignore[arg-type]
+        if severity < self._least and not self._ends_a_silence(news):
+            return None
+        known = self._topics.get(news.topic)
+        if known is not None and now - known.sent < self._cooldown_s and severity <= known.severity:
+            known.withheld += 1
+            self.withheld += 1
+            return None
+        self._topics[news.topic] = _Topic(now, severity)
+        more = known.withheld if known is not None else 0
+        return f"{news.text} ({more} more like it since the last message)" if more else news.text
+
+    def _ends_a_silence(self, news: News) -> bool:
+        return news.kind == "goes on" and (news.log, news.run, "SILENT") in self._topics

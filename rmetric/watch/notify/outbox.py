@@ -1,0 +1,123 @@
+"""A bounded queue with one thread that delivers, tries again, and is never waited for."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
+
+CAPACITY = 100
+"""Messages that wait; when there are more, the oldest is given up."""
+ATTEMPTS = 6
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+GRACE_S = 5.0
+"""Seconds that the end of a watch waits for messages that are under way."""
+
+Message = Mapping[str, Any]
+
+
+class TryAgainError(Exception):
+    """Delivery failed for now; the text says why, without addresses."""
+
+
+class RefusedError(Exception):
+    """Delivery failed for good; the text says why, without addresses."""
+
+
+class Channel(Protocol):
+    """A way to tell somebody."""
+
+    name: str
+    """For people; holds no address."""
+
+    def deliver(self, message: Message) -> None:
+        """Deliver one message; raises :class:`TryAgainError` or :class:`RefusedError`."""
+
+
+class Outbox:
+    """Delivers messages through one channel in the background.
+
+    Parameters
+    ----------
+    channel
+        Where to.
+    complain
+        Receives one line for each message that was given up.
+    attempts, first_wait_s
+        Attempts for a message, and seconds before the second; each further wait is twice as long, up to a minute.
+    """
+
+    def __init__(
+        self, channel: Channel, complain: Callable[[str], None], *, attempts: int = ATTEMPTS,
+        first_wait_s: float = FIRST_WAIT_S, capacity: int = CAPACITY,
+    ) -> None:  # fmt: skip
+        self.channel = channel
+        self.delivered = 0
+        """Messages that arrived."""
+        self.given_up = 0
+        """Messages that did not, those that still wait at the end included."""
+        self._complain = complain
+        self._closing = threading.Event()
+        self._waiting: queue.Queue[Message | None] = queue.Queue(capacity + 1)
+        self._capacity = capacity
+        self._retrying = Retrying(
+            stop=stop_after_attempt(attempts),
+            wait=wait_exponential(first_wait_s, max=LONGEST_WAIT_S) + wait_random(0.0, first_wait_s / 2),
+            retry=retry_if_exception_type(TryAgainError),
+            sleep=sleep_using_event(self._closing),
+        )
+        self._thread = threading.Thread(target=self._work, name=channel.name, daemon=True)
+        self._thread.start()
+
+    def put(self, message: Message) -> None:
+        """Hand over a message; returns at once."""
+        while self._waiting.qsize() >= self._capacity:
+            self._drop_oldest()
+        self._waiting.put_nowait(message)
+
+    def _drop_oldest(self) -> None:
+        try:
+            self._waiting.get_nowait()
+        except queue.Empty:
+            return
+        self.given_up += 1
+        if self.given_up == 1:
+            self._complain(f"{self.channel.name}: too many messages wait; the oldest are given up")
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """Give what is under way a few seconds, then leave it."""
+        self._waiting.put_nowait(None)
+        self._thread.join(grace_s)
+        if self._thread.is_alive():
+            self._closing.set()
+            self.given_up += 1 + sum(message is not None for message in list(self._waiting.queue))
+
+    def _work(self) -> None:
+        while (message := self._waiting.get()) is not None:
+            if self._closing.is_set():
+                return
+            try:
+                self._retrying(self.channel.deliver, message)
+                self.delivered += 1
+            except RetryError as error:
+                self._give_up(f"{error.last_attempt.exception()}, {error.last_attempt.attempt_number} attempts")
+            except RefusedError as error:
+                self._give_up(str(error))
+            except Exception as error:  # noqa: BLE001 - a message must not end the thread, and its text may hold an address
+                self._give_up(type(error).__name__)
+
+    def _give_up(self, why: str) -> None:
+        self.given_up += 1
+        if not self._closing.is_set():
+            self._complain(f"{self.channel.name}: a message was not delivered ({why})")

@@ -1,0 +1,130 @@
+"""Readers of a log that grows: new lines alone where the format allows it, else the whole log again, at leisure."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmetric.diagnosis.logs import runs_of
+from rmetric.errors import UserError
+from rmetric.importers import AUTO, IMPORTERS, detect_format
+from rmetric.log_reader import assemble, chunks
+from rmetric.records import TERMINAL_EVENTS, Observations, Run
+
+LINES = frozenset({"rmetric", "jsonl", "csv"})
+"""Formats whose new lines can be read without those before; of CSV with its header."""
+PORTION_BYTES = 1 << 24
+"""New bytes that are read at a time."""
+MOST_HEADER_BYTES = 1 << 16
+REREAD_SHARE = 0.05
+"""Largest share of one processor that reading a log again and again may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portion:
+    """Records of one run, the new ones among them."""
+
+    run: str
+    format: str
+    observations: Observations
+    ended: bool
+    """True if the log says that the run is over."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class NewLines:
+    """Reads lines that were appended; a line that is not finished waits."""
+
+    path: Path
+    format: str
+    mapping: Mapping[str, str]
+    _offset: int = 0
+    _header: bytes = b""
+
+    def read(self) -> Iterator[Portion]:
+        """Portions of what is new, up to the end of the file."""
+        while lines := self._next_lines():
+            if self.format == "csv" and not self._header:
+                self._header, lines = _header_and_rest(lines)
+            yield self._portion(lines)
+
+    def _next_lines(self) -> bytes:
+        with open(self.path, "rb") as file:
+            file.seek(self._offset)
+            block = file.read(PORTION_BYTES)
+        whole = block[: block.rfind(b"\n") + 1]
+        if not whole and len(block) == PORTION_BYTES:  # a line that never ends is no record
+            whole = block
+        self._offset += len(whole)
+        return whole
+
+    def _portion(self, lines: bytes) -> Portion:
+        """Through the importer of the format, which reads files."""
+        with tempfile.TemporaryDirectory(prefix="rmetric-") as folder:
+            part = Path(folder) / self.path.name
+            part.write_bytes(self._header + lines)
+            try:
+                events = IMPORTERS[self.format](part, self.mapping, _ignore)
+                run = assemble(self.path.stem, chunks(events, _ignore))
+            except UserError as error:
+                raise UserError(str(error).replace(str(part), str(self.path))) from None
+        return _portion(run, self.format)
+
+
+@dataclass
+class WholeLog:
+    """Reads the whole log again when it has changed, so rarely that it costs a twentieth of the time at most."""
+
+    path: Path
+    format: str
+    mapping: Mapping[str, str]
+    clock: Callable[[], float] = time.monotonic
+    _not_before: float = field(default=0.0)
+    _is_due: bool = False
+
+    def read(self) -> Iterator[Portion]:
+        """All records of all runs."""
+        self._is_due = True
+        yield from self.catch_up()
+
+    def catch_up(self) -> Iterator[Portion]:
+        """The same if a change was put off and its time has come."""
+        begun = self.clock()
+        if not self._is_due or begun < self._not_before:
+            return
+        self._is_due = False
+        portions = [
+            _portion(found.run, found.format, tuple(found.notes))
+            for found in runs_of(self.path, self.format, self.mapping)
+        ]
+        self._not_before = self.clock() + (self.clock() - begun) / REREAD_SHARE
+        yield from portions
+
+
+def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:
+    """The reader that suits a log; raises :class:`UserError` for what is of no known format."""
+    name = detect_format(path, mapping) if format == AUTO else format
+    return NewLines(path, name, mapping) if name in LINES else WholeLog(path, name, mapping)
+
+
+def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:
+    ended = any(event.get("event") in TERMINAL_EVENTS for event in run.events)
+    return Portion(run=run.name, format=format, observations=run.observations, ended=ended, notes=notes)
+
+
+def _header_and_rest(lines: bytes) -> tuple[bytes, bytes]:
+    """Lines up to the first that is no comment, and those after it."""
+    end = 0
+    while end < min(len(lines), MOST_HEADER_BYTES):
+        start, end = end, lines.find(b"\n", end) + 1
+        if lines[start:end].strip() and not lines[start:end].startswith(b"#"):
+            break
+    return lines[:end], lines[end:]
+
+
+def _ignore(line: int, message: str) -> None:
+    """Pass over damage, as a log that is being written has it; ``rmetric diagnose`` tells of it."""

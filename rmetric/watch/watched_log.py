@@ -1,0 +1,104 @@
+"""One log that is watched: a file with its runs, whatever happens to the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rmetric.errors import UserError
+from rmetric.importers import AUTO
+from rmetric.watch.growth import Change, Growth
+from rmetric.watch.news import News
+from rmetric.watch.sources import NewLines, Portion, WholeLog, source_of
+from rmetric.watch.watched_run import WatchedRun
+
+
+class WatchedLog:
+    """Follows a file through growth, rotation, truncation and absence.
+
+    A file that was cut or replaced is read from its start. Where its steps go on, so does the run; where they begin
+    again, another run begins.
+
+    Parameters
+    ----------
+    path
+        The file; it need not be there.
+    format, mapping
+        As in :func:`rmetric.diagnosis.diagnose`.
+    silent_after_s
+        As in :class:`~rmetric.watch.silence.Silence`.
+    """
+
+    def __init__(
+        self, path: Path, format: str = AUTO, mapping: Mapping[str, str] | None = None,
+        silent_after_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self.path = path
+        self.runs: list[WatchedRun] = []
+        """In the order in which they began."""
+        self.problem = ""
+        """Why the file cannot be read as a log at present; empty if it can, or is not there."""
+        self._format, self._mapping, self._silent_after_s = format, mapping or {}, silent_after_s
+        self._growth = Growth(path)
+        self._source: NewLines | WholeLog | None = None
+        self._current: dict[str, WatchedRun] = {}
+        self._begins_anew = False
+
+    def move_to(self, path: Path) -> None:
+        """Go on in another file, such as that of the next checkpoint."""
+        if path != self.path:
+            self.path, self._growth, self._source = path, Growth(path), None
+
+    def poll(self, now: float) -> tuple[bool, list[News]]:
+        """Return whether anything was new, and the news."""
+        change = self._growth.look()
+        try:
+            news = list(self._news(change, now))
+        except UserError as error:
+            self.problem, news = str(error), []
+        except OSError as error:
+            self.problem, news = f"{self.path} cannot be read ({error.strerror})", []
+        return change in (Change.GREW, Change.ANEW), news
+
+    def _news(self, change: Change, now: float) -> Iterator[News]:
+        if change is Change.ANEW:
+            self._source, self._begins_anew = None, True
+        grown = False
+        for portion in self._portions(change):
+            grown = True
+            yield from self._run_of(portion).extend(portion, now)
+        if not grown:
+            for run in self._current.values():
+                yield from run.rest(now)
+
+    def _portions(self, change: Change) -> Iterator[Portion]:
+        if change is Change.ABSENT:
+            return
+        if self._source is None and change is not Change.NONE:
+            # Until there are records, each look may tell another format: the first lines are often settings.
+            source = source_of(self.path, self._format, self._mapping)
+            portions = [portion for portion in source.read() if len(portion.observations)]
+            self.problem = ""
+            if portions:
+                self._source = source
+                yield from portions
+        elif isinstance(self._source, WholeLog):
+            yield from self._source.read() if change is not Change.NONE else self._source.catch_up()
+        elif self._source is not None and change is not Change.NONE:
+            yield from self._source.read()
+
+    def _run_of(self, portion: Portion) -> WatchedRun:
+        """The run that a portion belongs to; a new one if its steps begin again."""
+        known = self._current.get(portion.run)
+        steps = portion.observations.step
+        starts_again = (
+            known is not None and known.last_step is not None and len(steps) > 0 and self._begins_anew
+            and int(steps[-1]) < known.last_step
+        )  # fmt: skip
+        if len(steps):
+            self._begins_anew = False
+        if known is None or starts_again:
+            known = WatchedRun(portion.run, str(self.path), self._silent_after_s)
+            self._current[portion.run] = known
+            self.runs.append(known)
+        return known

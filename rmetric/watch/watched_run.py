@@ -1,0 +1,98 @@
+"""One run that is watched: its records judged as they come, and what is news about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmetric.diagnosis import SEVERITIES, Diagnosis, Examination, Finding
+from rmetric.replay import plain_text
+from rmetric.watch.new_records import NewRecords
+from rmetric.watch.news import News
+from rmetric.watch.silence import Silence
+from rmetric.watch.sources import Portion
+
+GROWTH = 1.02
+"""Factor by which a run has grown when its states are judged again, if no alert calls for it before."""
+
+
+class WatchedRun:
+    """Takes portions of a log and says what is news.
+
+    Parameters
+    ----------
+    run, log
+        Its name and the path of its log.
+    silent_after_s
+        As in :class:`~rmetric.watch.silence.Silence`.
+    """
+
+    def __init__(self, run: str, log: str, silent_after_s: float | None = None) -> None:
+        self.name, self._log = plain_text(run), plain_text(log)
+        self._examination = Examination()
+        self._records = NewRecords()
+        self._silence = Silence(silent_after_s)
+        self._told: dict[str, tuple[int, float]] = {}
+        self._count, self._judged_at = 0, 0
+        self._ended = False
+        self._format, self._notes = "", ()
+
+    @property
+    def last_step(self) -> int | None:
+        """Of the records so far."""
+        return self._records.last_step
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What is known of the run by now."""
+        return self._examination.diagnosis(self.name, source=self._log, format=self._format, notes=self._notes)
+
+    def extend(self, portion: Portion, now: float) -> Iterator[News]:
+        """News that new records bring; ``now`` in seconds of any clock that goes forward."""
+        self._format, self._notes = portion.format, portion.notes
+        records = self._records.of(portion.observations)
+        if len(records):
+            self._count += len(records)
+            if self._silence.grew(now):
+                yield self._news("goes on", "there are new records")
+            if self._examination.extend(records) or self._count >= GROWTH * self._judged_at:
+                yield from self._findings()
+        if portion.ended and not self._ended:
+            self._ended = True
+            yield from self._findings()
+            yield self._news("ended", "the log says that the run is over")
+
+    def rest(self, now: float) -> Iterator[News]:
+        """News of a run without new records: what the last ones brought, and that it is silent."""
+        if self._count > self._judged_at:
+            yield from self._findings()
+        if not self._ended and self._silence.begins(now):
+            usual = self._silence.usual_s
+            usually = f", where one came every {_duration(usual)}" if usual is not None else ""
+            lasts = _duration(self._silence.lasts_s(now))
+            yield self._news("silent", f"no new record for {lasts}{usually}: it hangs, or is over")
+
+    def _findings(self) -> Iterator[News]:
+        self._judged_at = self._count
+        for finding in self.diagnosis.findings:
+            weight = (SEVERITIES.index(finding.severity), finding.numbers.get("events", 1.0))
+            told = self._told.get(finding.name)
+            if told is None or weight[0] > told[0] or weight[1] > told[1]:
+                self._told[finding.name] = (
+                    weight if told is None else (max(weight[0], told[0]), max(weight[1], told[1]))
+                )
+                yield self._news("finding", finding.sentence, finding)
+
+    def _news(self, kind: str, sentence: str, finding: Finding | None = None) -> News:
+        step = self.last_step if finding is None else finding.step
+        return News(kind=kind, run=self.name, log=self._log, step=step, sentence=sentence, finding=finding)  # type: ignore[arg-type]
+
+
+def _duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> [_duration(seconds) for seconds in (0.5, 42.0, 600.0, 9000.0)]
+    ['1 s', '42 s', '10 min', '2.5 h']
+    """
+    if seconds < 120:
+        return f"{max(1.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,78 @@
+"""The loop of a watch: looks at all logs in turn, hands on the news, and sleeps longer while nothing happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rmetric.importers import AUTO
+from rmetric.watch.news import News
+from rmetric.watch.places import Places
+from rmetric.watch.watched_log import WatchedLog
+from rmetric.watch.watched_run import WatchedRun
+
+INTERVAL_S = 1.0
+SLOWEST = 5.0
+"""Factor by which the interval grows while nothing happens."""
+BACKOFF = 1.5
+
+
+class Watcher:
+    """Watches a log, or a folder into which runs write.
+
+    Parameters
+    ----------
+    path
+        File or folder; it need not be there yet.
+    tell
+        Receives the news, and whether the log was there with it before the watch began.
+    interval_s
+        Seconds between two looks while something happens; up to five times as many while nothing does.
+    format, mapping
+        As in :func:`rmetric.diagnosis.diagnose`.
+    silent_after_s
+        As in :class:`~rmetric.watch.silence.Silence`.
+    """
+
+    def __init__(
+        self, path: Path, tell: Callable[[News, bool], None], *, interval_s: float = INTERVAL_S, format: str = AUTO,
+        mapping: Mapping[str, str] | None = None, silent_after_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self._places, self._tell, self._interval_s = Places(path), tell, interval_s
+        self._options = {"format": format, "mapping": mapping, "silent_after_s": silent_after_s}
+        self._logs: dict[Path, WatchedLog] = {}
+        self._is_first_look = True
+
+    @property
+    def runs(self) -> list[WatchedRun]:
+        """All runs so far."""
+        return [run for log in self._logs.values() for run in log.runs]
+
+    @property
+    def problems(self) -> list[str]:
+        """Why files cannot be read as logs, one sentence each."""
+        return [log.problem for log in self._logs.values() if log.problem]
+
+    def look(self, now: float) -> bool:
+        """Look at all logs once; true if anything was new."""
+        active = False
+        for name, path in self._places.logs().items():
+            if name not in self._logs:
+                self._logs[name] = WatchedLog(path, **self._options)  # type: ignore[arg-type]
+            self._logs[name].move_to(path)
+        for log in self._logs.values():
+            grown, news = log.poll(now)
+            active |= grown
+            for one in news:
+                self._tell(one, self._is_first_look)
+        self._is_first_look = False
+        return active
+
+    def watch(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        """Look until interrupted (``KeyboardInterrupt``)."""
+        delay = self._interval_s
+        while True:
+            active = self.look(time.monotonic())
+            delay = self._interval_s if active else min(BACKOFF * delay, SLOWEST * self._interval_s)
+            sleep(delay)

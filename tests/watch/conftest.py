@@ -1,0 +1,146 @@
+"""The real command in a process of its own, and a server on this machine that can fail and hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE_S = 60.0
+"""After this a test has failed; none takes nearly as long."""
+
+
+def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of a condition."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+class Watch:
+    """``rmetric watch`` with what it prints."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rmetric", "watch", *arguments, "--interval", "0.05"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment,
+        )  # fmt: skip
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.wait_for("watching")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line)
+
+    @property
+    def output(self) -> str:
+        return "".join(self._lines)
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        eventually(lambda: self.output.count(text) >= times or self._process.poll() is not None, repr(text))
+        assert self.output.count(text) >= times, self.output
+
+    def end(self) -> int:
+        """Ctrl-C, then everything that it printed is in :attr:`output`; the exit status."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        status = self._process.wait(PATIENCE_S)
+        self._reader.join()
+        return status
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[..., Watch]]:
+    begun: list[Watch] = []
+
+    def begin(*arguments: str, **environment: str) -> Watch:
+        begun.append(Watch(*arguments, **environment))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.kill()
+
+
+class Server:
+    """Answers POST with a list of statuses, the last one for ever; 0: no answer at all."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.released = threading.Event()
+        outer, left = self, list(statuses)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.bodies.append(body)
+                status = left.pop(0) if len(left) > 1 else left[0]
+                if not status:
+                    outer.released.wait(PATIENCE_S)
+                    return
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def begin(*statuses: int) -> Server:
+        servers.append(Server(*statuses))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.close()
+
+
+def losses(first: int, last: int, loss: str = "") -> str:
+    """Lines of a log of a run that learns, one a step; ``loss``: its value if it does not."""
+    return "".join(
+        f'{{"step": {step}, "loss": {loss or 2.0 + 2.0 * 0.98**step + 0.01 * ((step * 7919) % 13 - 6) / 6:}}}\n'
+        for step in range(first, last)
+    )
+
+
+def append(path: Path, text: str) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)

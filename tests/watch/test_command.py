@@ -1,0 +1,148 @@
+"""``rmetric watch`` as people run it: logs that grow, vanish, are rotated and cut."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.watch.conftest import Watch, append, losses
+
+Begin = Callable[..., Watch]
+
+
+def test_findings_appear_while_the_log_grows(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    watched = watch(str(log))
+    assert "not there yet" in watched.output
+    log.write_text(losses(0, 100))
+    append(log, losses(100, 105, "NaN"))
+    watched.wait_for("not finite")
+    assert watched.end() == 1
+    assert "run: error: " in watched.output
+    assert "Traceback" not in watched.output
+    assert "105 records (steps 0 to 104)" in watched.output
+
+
+def test_a_healthy_run_is_not_spoken_of_but_in_the_summary(watch: Begin, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(losses(0, 150))
+    (tmp_path / "broken.jsonl").write_text(losses(0, 100) + losses(100, 105, "NaN"))
+    watched = watch(str(tmp_path))
+    watched.wait_for("not finite")
+    assert watched.end() == 1
+    assert watched.output.count("a: ") == 1
+    assert "a: healthy, 150 records" in watched.output
+
+
+def test_a_line_that_is_written_in_two_parts(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(losses(0, 99) + '{"step": 99, "lo')
+    watched = watch(str(tmp_path))
+    append(log, 'ss": NaN}\n')
+    watched.wait_for("not finite at step 99")
+
+
+@pytest.mark.parametrize("how", ["renamed", "cut"])
+def test_a_rotated_log_goes_on(how: str, watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(losses(0, 100) + losses(100, 101, "NaN"))
+    watched = watch(str(log))
+    watched.wait_for("not finite at step 100")
+    if how == "renamed":
+        log.rename(tmp_path / "run.jsonl.1")
+        log.write_text(losses(101, 250))
+    else:
+        log.write_text(losses(101, 180))
+    append(log, losses(250, 251, "NaN"))
+    watched.wait_for("step 250")
+    watched.end()
+    assert watched.output.count(" records (steps") == 1  # one run
+
+
+def test_a_run_that_begins_again_in_the_same_file_is_another_run(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(losses(0, 200) + losses(200, 205, "NaN"))
+    watched = watch(str(log))
+    watched.wait_for("step 200")
+    log.write_text(losses(0, 60) + losses(60, 64, "NaN"))
+    watched.wait_for("step 60")
+    watched.end()
+    assert watched.output.count(" records (steps 0 to") == 2
+
+
+def test_a_file_that_is_rewritten_as_a_whole(watch: Begin, tmp_path: Path) -> None:
+    def write(*values: float) -> None:
+        history = [{"step": step, "loss": value} for step, value in enumerate(values)]
+        new = tmp_path / "new"
+        new.write_text(json.dumps({"log_history": history}))
+        os.replace(new, tmp_path / "trainer_state.json")
+
+    write(*([2.0] * 20))
+    watched = watch(str(tmp_path))
+    write(*([2.0] * 60), float("nan"))
+    watched.wait_for("not finite at step 60")
+
+
+def test_the_latest_checkpoint_stands_for_all(watch: Begin, tmp_path: Path) -> None:
+    watched = watch(str(tmp_path))
+    for steps in (30, 60):
+        history = [{"step": step, "loss": 3.0 if step < 59 else "NaN"} for step in range(steps)]
+        folder = tmp_path / f"checkpoint-{steps}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}).replace('"NaN"', "NaN"))
+    watched.wait_for("not finite at step 59")
+    watched.end()
+    assert watched.output.count(" records (steps") == 1
+
+
+def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    log.write_text("# made by hand\nstep,train_loss\n0,2.5\n")
+    watched = watch(str(log))
+    append(log, "".join(f"{step},2.5\n" for step in range(1, 80)) + "80,nan\n")
+    watched.wait_for("not finite at step 80")
+
+
+def test_a_folder_with_other_files_and_a_run_that_comes_later(watch: Begin, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"lr": 0.1}')
+    (tmp_path / "notes.txt").write_text("nothing of a log\n" * 10)
+    watched = watch(str(tmp_path))
+    (tmp_path / "later" / "deep").mkdir(parents=True)
+    (tmp_path / "later" / "deep" / "a.jsonl").write_text(losses(0, 100) + losses(100, 101, "NaN"))
+    watched.wait_for("a: error")
+    assert watched.end() == 1
+
+
+def test_a_silent_run_is_told_once_and_again_when_it_goes_on(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(losses(0, 10))
+    watched = watch(str(log), "--silent-after", "0.5")
+    watched.wait_for("SILENT")
+    append(log, losses(10, 20))
+    watched.wait_for("GOES_ON")
+    watched.wait_for("SILENT", times=2)
+    watched.end()
+    assert watched.output.count("SILENT") == 2
+
+
+def test_a_finished_run_is_not_silent(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    records = "".join(f'{{"event": "METRICS", "step": {step}, "training_loss": 2.0}}\n' for step in range(10))
+    log.write_text('{"event": "EXPERIMENT_START", "config": {}}\n' + records)
+    (tmp_path / "other.jsonl").write_text(losses(0, 5))
+    append(log, '{"event": "EXPERIMENT_SUCCESS", "step": 9}\n')
+    watched = watch(str(tmp_path), "--silent-after", "0.3")
+    watched.wait_for("other: warning: SILENT")
+    watched.end()
+    assert "run: note: ENDED at step 9" in watched.output
+    assert "run: warning: SILENT" not in watched.output
+
+
+def test_nothing_that_is_a_log(watch: Begin, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    watched = watch(str(tmp_path / "a.txt"))
+    assert watched.end() == 0
+    assert "no records were seen" in watched.output
