@@ -34,7 +34,8 @@ class WatchedRun:
         self._told: dict[str, tuple[int, float]] = {}
         self._count, self._judged_at = 0, 0
         self._ended = False
-        self._format, self._notes = "", ()
+        self._format = ""
+        self._notes: tuple[str, ...] = ()
 
     @property
     def last_step(self) -> int | None:
