@@ -1,3 +1,4 @@
+from .checkpoints import HostCopies as HostCopies
 from .context import RepairRecord as RepairRecord
 from .fatal import FatalRule as FatalRule
 from .go_back import GoBack as GoBack

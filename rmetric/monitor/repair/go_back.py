@@ -32,8 +32,9 @@ class GoBack(Policy):
     again. With ``save`` and ``load`` functions of your own, a snapshot can hold the loop's position too, and ``load``
     sets it back; what is saved is the state right before the update of the step.
 
-    If the run fails again before a newer checkpoint is known to be good, the same one is taken once more, then older
-    ones, and twice as many steps pass before each, for a fault may last. After ``max_tries`` times, or
+    After it went back it rests, each time twice as long, for a fault may last. If the run fails again while it rests, it
+    goes back once more when the rest is over, so that what was trained on the fault is undone: to the same checkpoint,
+    then to older ones. When a newer checkpoint is known to be good, all is forgotten. After ``max_tries`` times, or
     ``max_rollbacks`` in the whole run, :class:`TrainingStopped` is raised.
     """
 
@@ -48,7 +49,7 @@ class GoBack(Policy):
     max_rollbacks: int = 20
     """Times that it goes back in a run."""
     rest: int = 25
-    """Least number of steps between two of them; doubled with each further try."""
+    """Steps that it rests after the first time; doubled with each further try."""
     learning_rate_factor: float = 1.0
     """Factor on the learning rate after it went back, in (0, 1]."""
     learning_rate_steps: int = 100
@@ -64,6 +65,8 @@ class GoBack(Policy):
     _checkpoints: Checkpoints = field(init=False, repr=False)
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
     _verdict: str = field(init=False, repr=False, default="")
+    _waiting: str = field(init=False, repr=False, default="")
+    """Verdict of a step in which it rested: what is trained until the rest is over is undone as well."""
     _undone: int = field(init=False, repr=False, default=0)
     """Steps of the monitor that were undone."""
     _went_back_at: int = field(init=False, repr=False, default=-1)
@@ -101,8 +104,8 @@ class GoBack(Policy):
             return ""
         kept = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
         kept.step -= self._undone
-        verdict = self.rule.update(kept)
-        return verdict if context.step > self._resting_until else ""
+        self._waiting = self.rule.update(kept) or self._waiting
+        return self._waiting if context.step > self._resting_until else ""
 
     @property
     def _resting_until(self) -> int:
@@ -139,6 +142,7 @@ class GoBack(Policy):
         self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
         self._went_back_at, self._went_to = context.step, chosen.position
         self._undone = context.step + 1 - chosen.position
+        self._waiting = ""
         self.load(chosen.snapshot)
         self.rule = restore(replace(self.rule), chosen.history)  # into a fresh one
         if self.learning_rate_factor < 1.0:

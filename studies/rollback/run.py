@@ -1,0 +1,216 @@
+"""Train failing runs alone and with GoBack, beside their healthy twins, and write one line a run.
+
+python -m studies.rollback.run                          # results/rollback/runs.jsonl; half an hour on one core
+python -m studies.rollback.run --groups 1 --runs 2      # a first look, a minute
+python -m studies.rollback.report                       # the tables
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.evaluation.ground_truth import judge
+from rmetric.faults import Fault
+from rmetric.live.run import LiveRun
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import GoBack, HostCopies, TrainingStopped
+from rmetric.twins.snapshots import Schedule
+from studies.processes import training_device
+from studies.rollback.plan import SCENARIOS, Failing, Group, groups
+
+BEFORE = 150
+"""Healthy steps with the policy before the onset: it has a checkpoint that is known to be good by then."""
+FILE = "runs.jsonl"
+HEALTHY = "healthy"
+"""Name of the run that nothing befalls."""
+
+
+@dataclass
+class Course:
+    """Course of a run."""
+
+    held_out: dict[int, float] = field(default_factory=dict)
+    """Step → held-out loss."""
+    stopped_at: int | None = None
+    """Step at which the policy stopped it."""
+    went_back: list[dict[str, Any]] = field(default_factory=list)
+    """What the policy did, in order."""
+
+
+def follow(
+    schedule: Schedule, run: LiveRun, course: Course, *, until: int, fault: Fault | None = None, onset: int = 0
+) -> None:
+    """Train up to a step, whatever the loss does.
+
+    ``fault`` begins when the run comes to step ``onset`` for the first time, and lasts as many steps as it has to: it
+    knows nothing of a run that goes back.
+    """
+    lasted: int | None = None
+    with ExitStack() as stack:
+        while run.step < until:
+            if fault is not None and lasted is None and run.step + 1 == onset:
+                stack.enter_context(fault.inject(run))
+                lasted = 0
+            run.train_step()
+            if fault is not None and lasted is not None:
+                lasted += 1
+                if lasted == fault.duration_steps:
+                    stack.close()
+            if run.step % schedule.eval_every == 0 and isinstance(run.observer, TrainingMonitor):
+                run.observer.validation(run.held_out_loss("validation"))
+            judged = run.step + 1
+            if judged % schedule.judge_every == 0 or judged == schedule.steps:
+                course.held_out[judged] = run.held_out_loss("judge")
+
+
+def going_on(run: LiveRun, **options: Any) -> GoBack:
+    """The policy as it is: data and schedule go on."""
+    return GoBack(**options)
+
+
+def rewinding(run: LiveRun, **options: Any) -> GoBack:
+    """The policy with functions that take the loop back too: the same batches come again, the schedule as well."""
+    copies = HostCopies(run.model, run.optimizer)
+
+    def save() -> dict[str, Any]:
+        return {"step": run.step, "weights": copies.save()}
+
+    def load(snapshot: dict[str, Any]) -> None:
+        copies.load(snapshot["weights"])
+        run.step = snapshot["step"] - 1
+
+    return GoBack(save=save, load=load, **options)
+
+
+POLICIES: dict[str, Callable[..., GoBack]] = {"go_on": going_on, "rewind": rewinding}
+
+
+def follow_watched(
+    schedule: Schedule, run: LiveRun, course: Course, make: Callable[..., GoBack], *, fault: Fault | None = None,
+    onset: int = 0,
+) -> None:  # fmt: skip
+    """Train to the horizon with a policy."""
+    policy = make(run, on_rollback=lambda record: course.went_back.append({"step": record.step, **record.details}))
+    monitor = TrainingMonitor(
+        run.model, run.optimizer, policy=policy, scaler=run.scaler, hardware=False, announce=False
+    )
+    monitor.step_number = run.step
+    run.observer = monitor
+    try:
+        follow(schedule, run, course, until=schedule.steps, fault=fault, onset=onset)
+    except TrainingStopped as stopped:
+        course.stopped_at = stopped.step
+    finally:
+        monitor.close()
+
+
+def row_of(
+    scenario: str, policy: str, course: Course, twin: Course, onset: int, *, watched: int | None = None
+) -> dict[str, Any]:
+    """One result. What the policy did before ``onset`` was done to a healthy run; it watched so many steps of it."""
+    steps = sorted(twin.held_out)
+    own, reference = [course.held_out.get(step, math.nan) for step in steps], [twin.held_out[step] for step in steps]
+    outcome = "stopped" if course.stopped_at is not None else judge(own, reference, steps).kind
+    ratio = own[-1] / reference[-1]
+    right = [rollback for rollback in course.went_back if rollback["step"] >= onset]
+    return {
+        "scenario": scenario,
+        "policy": policy,
+        "outcome": outcome,
+        "final_over_twin": ratio if math.isfinite(ratio) else None,
+        "stopped_at": course.stopped_at,
+        "rollbacks": len(right),
+        "first_rollback": right[0]["step"] if right else None,
+        "steps_lost": sum(rollback["steps_lost"] for rollback in course.went_back),
+        "healthy_steps": onset if watched is None else watched,
+        "false_rollbacks": len(course.went_back) - len(right),
+    }
+
+
+def train_group(group: Group, todo: Sequence[Failing], healthy: bool) -> Iterator[dict[str, Any]]:
+    """Train a twin and what forks from it; yields the results of one run after the other."""
+    run, twin, states = group.make_run(), Course(), {}
+    for step in sorted({start for failing in todo for start in (max(failing.onset - BEFORE, 1), failing.onset)}):
+        follow(group.schedule, run, twin, until=step - 1)
+        states[step] = (run.state_dict(), replace(twin, held_out=dict(twin.held_out)))
+    follow(group.schedule, run, twin, until=group.schedule.steps)
+    if healthy:
+        course = Course()
+        follow_watched(group.schedule, group.make_run(), course, going_on)
+        row = row_of("healthy", "go_on", course, twin, group.schedule.steps)
+        yield {"group": group.name, "name": HEALTHY, "rows": [row]}
+    for failing in todo:
+        about = {"fault": failing.fault, "severity": failing.severity, "onset": failing.onset}
+        rows = _rows_of(group, failing, run, twin, states)
+        yield {"group": group.name, "name": failing.name, **about, "rows": rows}
+
+
+def _rows_of(
+    group: Group, failing: Failing, run: LiveRun, twin: Course, states: dict[int, tuple[dict[str, Any], Course]]
+) -> list[dict[str, Any]]:
+    """Results of a run that failed as it was recorded: with each policy, in each scenario in which it fails alone."""
+    rows = []
+    for scenario in SCENARIOS:
+        fault = failing.fault_in(scenario)
+        for policy in (("alone",) if SCENARIOS[scenario] else ()) + (*POLICIES,):
+            start = failing.onset if policy == "alone" else max(failing.onset - BEFORE, 1)
+            state, before = states[start]
+            run.load_state_dict(state)
+            course = replace(before, held_out=dict(before.held_out), went_back=[])
+            if policy == "alone":
+                follow(group.schedule, run, course, until=group.schedule.steps, fault=fault, onset=failing.onset)
+            else:
+                follow_watched(group.schedule, run, course, POLICIES[policy], fault=fault, onset=failing.onset)
+            rows.append(row_of(scenario, policy, course, twin, failing.onset, watched=failing.onset - start))
+            if policy == "alone" and rows[-1]["outcome"] != "failed":
+                break
+    return rows
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Results so far; a line that was cut off is left out."""
+    results = []
+    file = folder / FILE
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        try:
+            results.append(json.loads(line))
+        except ValueError:
+            continue
+    return results
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, train what is not there yet, write."""
+    p = Parser("Train failing runs alone and with GoBack, beside their healthy twins.")
+    p.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="FOLDER", help="published runs with their indices"
+    )
+    p.add_argument("--out", type=output_folder, default=Path("results/rollback"), metavar="FOLDER")
+    p.add_argument("--groups", type=whole_number(1), metavar="N", help="the first N groups")
+    p.add_argument("--runs", type=whole_number(1), metavar="N", help="the first N failing runs of each group")
+    args = p.parse_args(argv)
+    training_device("cpu")
+    args.out.mkdir(parents=True, exist_ok=True)
+    done = {(result["group"], result["name"]) for result in read_results(args.out)}
+    with open(args.out / FILE, "a", encoding="utf-8") as file:
+        for group in tqdm(groups(args.data)[: args.groups], desc="groups", disable=None):
+            todo = [item for item in group.runs[: args.runs] if (group.name, item.name) not in done]
+            healthy = (group.name, HEALTHY) not in done
+            for result in train_group(group, todo, healthy) if todo or healthy else ():
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))
