@@ -18,6 +18,8 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import LOGGER, log_errors, replaced
+from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
+from rmetric.monitor.adapters.trainer_checkpoint import load_checkpoint
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
@@ -38,7 +40,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     is backpropagated. Wherever the Trainer reports to (``report_to``), its training logs bring ``rmetric/<field>`` and
     ``rmetric/alerts``, at once after an alert where it trains in one process; an open run of Weights & Biases gets each
     alert as an alert. The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
-    ``trainer.train(resume_from_checkpoint=...)``.
+    ``trainer.train(resume_from_checkpoint=...)``. With ``policy=GoBack(every=0)`` a run that fails goes back to the
+    Trainer's own checkpoints, which are kept from rotation; ``global_step``, schedule and data go on.
 
     Parameters
     ----------
@@ -58,6 +61,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
         self._early: list[float] = []
         self._reports = FrameworkLog()
+        self._kept: KeptCheckpoints | None = None
         self._stack = ExitStack()
 
     def on_train_begin(
@@ -85,6 +89,11 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             if any(own is optimizer for own in accelerator._optimizers):
                 self._stack.close()
                 with log_errors("the monitor's start"):
+                    self._kept = KeptCheckpoints(
+                        self._options.get("policy"),
+                        lambda folder: load_checkpoint(folder, model, optimizer),
+                        writes=state.is_world_process_zero,
+                    )
                     self._begin(accelerator, wrapped, optimizer, args.output_dir, state.global_step)
                 accelerator.backward(loss, **options)
             else:
@@ -153,6 +162,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
                 content = io.BytesIO()
                 torch.save(self.monitor.state_dict(), content)
                 write_atomically(folder / STATE_FILE, content.getvalue())
+        if self._kept is not None and self.monitor is not None and self.monitor.enabled:
+            self._kept.offer(folder)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the log."""

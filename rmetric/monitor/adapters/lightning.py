@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import log_errors
+from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
@@ -25,7 +27,8 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. Lightning's
     checkpoints carry the monitor's state. The Trainer's loggers get ``rmetric/<field>`` and ``rmetric/alerts`` every
     ``log_every_n_steps``, and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With
-    several optimizers the first one is watched.
+    several optimizers the first one is watched. With ``policy=GoBack(every=0)`` a run that fails goes back to the
+    checkpoints of ``ModelCheckpoint``, which are kept from rotation; ``global_step``, schedule and data go on.
 
     Parameters
     ----------
@@ -41,12 +44,18 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
         self._losses: list[Tensor] = []
+        self._kept: KeptCheckpoints | None = None
+        self._offered: set[str] = set()
         self._reports = FrameworkLog()
         self._reported = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self._kept = KeptCheckpoints(
+            self._options.get("policy"), lambda file: _load_checkpoint(trainer, file), writes=trainer.is_global_zero
+        )
+        self._offered = _written(trainer)
         with log_errors("the monitor's start"):
             self._reports = FrameworkLog()
             sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
@@ -68,10 +77,18 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """Measure the step: Lightning has unscaled the gradients and clips them after this."""
         if self.monitor is None or not self._losses or optimizer is not trainer.optimizers[0]:
             return  # no losses: ``training_step`` has skipped the step
+        self._offer_checkpoints(trainer)
         losses, self._losses = self._losses, []
         loss = torch.stack(losses).mean() * trainer.accumulate_grad_batches  # Lightning has divided each by it
         if not self.monitor.step(loss):
             pl_module.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
+
+    def _offer_checkpoints(self, trainer: Any) -> None:
+        """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""
+        written = _written(trainer)
+        for path in sorted(written - self._offered) if self._kept is not None else ():
+            self._kept.offer(Path(path))  # type: ignore[union-attr]
+        self._offered = written
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Report when it is time, once a step."""
@@ -113,3 +130,18 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state in Lightning's checkpoint until the training starts."""
         self._state = state_dict
+
+
+def _written(trainer: Any) -> set[str]:
+    """Latest checkpoint of each callback that writes them."""
+    paths = (getattr(callback, "_last_checkpoint_saved", "") for callback in trainer.checkpoint_callbacks)
+    return {str(path) for path in paths if path}
+
+
+def _load_checkpoint(trainer: Any, file: Path) -> None:
+    """Load weights and the optimizers' state in place; loops, callbacks and schedules go on."""
+    saved = trainer.strategy.load_checkpoint(file)
+    trainer.strategy.load_model_state_dict(saved, strict=True)
+    for optimizer, state in zip(trainer.optimizers, saved["optimizer_states"], strict=True):
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state["state"], "param_groups": groups})

@@ -69,7 +69,7 @@ def _stored_state(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: stored(value) if isinstance(value, Tensor) else value for key, value in state.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checkpoint:
     """One copy of a training."""
 
@@ -94,26 +94,33 @@ class Checkpoints:
         Good checkpoints that are kept, at least 1.
     hindsight
         Records.
+    discard
+        Called with the snapshot of each one that is dropped.
     """
 
-    def __init__(self, keep: int, hindsight: int) -> None:
-        self._keep, self._hindsight = keep, hindsight
+    def __init__(self, keep: int, hindsight: int, discard: Callable[[Any], object] = lambda snapshot: None) -> None:
+        self._keep, self._hindsight, self._discard = keep, hindsight, discard
         self.held: list[Checkpoint] = []
 
     def good_until(self, position: int, first_sign: int | None) -> int:
         """Latest position of a good checkpoint, when the training has got to a position, perhaps with a first sign."""
         return (position if first_sign is None else min(position, first_sign)) - self._hindsight
 
-    def add(self, checkpoint: Checkpoint) -> list[Checkpoint]:
-        """Add the newest one, of a training without a sign; returns those that were dropped for it."""
-        self.held.append(checkpoint)
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Add the newest one, of a training without a sign."""
+        held = [*self.held, checkpoint]
         until = self.good_until(checkpoint.position, None)
-        surplus = [held for held in self.held if held.position <= until][: -self._keep]
-        self.held = [held for held in self.held if held not in surplus]
-        return surplus
+        surplus = [item for item in held if item.position <= until][: -self._keep]
+        self._hold([item for item in held if item not in surplus], of=held)
 
     def choose(self, until: int) -> Checkpoint:
         """Return the newest one up to a position, the oldest of all if there is none; newer ones are dropped."""
-        able = [held for held in self.held if held.position <= until]
-        self.held = able or self.held[:1]
+        able = [item for item in self.held if item.position <= until]
+        self._hold(able or self.held[:1], of=self.held)
         return self.held[-1]
+
+    def _hold(self, kept: list[Checkpoint], *, of: list[Checkpoint]) -> None:
+        self.held = kept
+        for dropped in of:
+            if dropped not in kept:
+                self._discard(dropped.snapshot)

@@ -32,14 +32,14 @@ class GoBack(Policy):
     again. With ``save`` and ``load`` functions of your own, a snapshot can hold the loop's position too, and ``load``
     sets it back; what is saved is the state right before the update of the step.
 
-    After it went back it rests, each time twice as long, for a fault may last. If the run fails again while it rests, it
-    goes back once more when the rest is over, so that what was trained on the fault is undone: to the same checkpoint,
-    then to older ones. When a newer checkpoint is known to be good, all is forgotten. After ``max_tries`` times, or
-    ``max_rollbacks`` in the whole run, :class:`TrainingStopped` is raised.
+    After it went back it rests, each time twice as long, for a fault may last. If the run fails again while it rests,
+    it goes back once more when the rest is over, so that what was trained on the fault is undone: to the same
+    checkpoint, then to older ones. When a newer checkpoint is known to be good, all is forgotten. After ``max_tries``
+    times, or ``max_rollbacks`` in the whole run, :class:`TrainingStopped` is raised.
     """
 
     every: int = 50
-    """Steps between checkpoints."""
+    """Steps between checkpoints; 0: it makes none, and goes back to those that are offered (:meth:`offer`)."""
     keep: int = 2
     """Good checkpoints that are kept; some more that are too young to be known as good are held beside them."""
     hindsight: int = 25
@@ -57,13 +57,16 @@ class GoBack(Policy):
     save: Save | None = None
     """Makes a snapshot; ``None``: weights and optimizer state are copied to the host's memory."""
     load: Load | None = None
-    """Loads a snapshot; given with ``save``."""
+    """Loads a snapshot; given with ``save``, or for those that are offered."""
+    discard: Callable[[Any], object] | None = None
+    """Called with each snapshot that is not needed any more."""
     on_rollback: Callable[[RepairRecord], object] | None = None
     """Called after it went back: ``record.details["to_step"]`` is the step that training goes on from."""
     rule: FatalRule = field(default_factory=FatalRule)
     """Tells when a run fails for good."""
     _checkpoints: Checkpoints = field(init=False, repr=False)
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
+    _offered: list[Any] = field(init=False, repr=False, default_factory=list)
     _verdict: str = field(init=False, repr=False, default="")
     _waiting: str = field(init=False, repr=False, default="")
     """Verdict of a step in which it rested: what is trained until the rest is over is undone as well."""
@@ -77,19 +80,32 @@ class GoBack(Policy):
     _rollbacks: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        if (self.save is None) != (self.load is None):
+        if self.every and (self.save is None) != (self.load is None):
             raise UserError("GoBack needs save= and load= together, or neither")
         if not 0.0 < self.learning_rate_factor <= 1.0:
             raise UserError(f"learning_rate_factor is {self.learning_rate_factor}; it must be above 0 and at most 1")
-        if min(self.every, self.keep, self.max_tries) < 1:
-            raise UserError("every, keep and max_tries must be at least 1")
-        self._checkpoints = Checkpoints(self.keep, self.hindsight)
+        if self.every < 0 or min(self.keep, self.max_tries) < 1:
+            raise UserError("GoBack needs every= of at least 0, and keep= and max_tries= of at least 1")
+        self._checkpoints = Checkpoints(self.keep, self.hindsight, self._drop)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._rate = ReducedRate(optimizer, self.learning_rate_factor)
-        if self.save is None:
+        if self.load is None and not self.every:
+            raise UserError("GoBack(every=0) needs load=, or an adapter whose framework writes checkpoints")
+        if self.load is None:
             copies = HostCopies(model, optimizer)
             self.save, self.load = copies.save, copies.load
+
+    def offer(self, snapshot: Any) -> None:
+        """Offer a checkpoint that the training loop has made, between two steps; call it in every process.
+
+        It is kept (until ``discard`` is called with it) unless there is a sign that the training is not healthy.
+        """
+        self._offered.append(snapshot)
+
+    def _drop(self, snapshot: Any) -> None:
+        if self.discard is not None:
+            self.discard(snapshot)
 
     # -- in a step ----------------------------------------------------------------------------------------------------
 
@@ -112,54 +128,63 @@ class GoBack(Policy):
         return self._went_back_at + self.rest * 2 ** (self._tries - 1) if self._tries else -1
 
     def _due(self, context: StepContext) -> bool:
-        return not self._checkpoints.held or context.step % self.every == 0
+        own = self.every and (not self._checkpoints.held or context.step % self.every == 0)
+        return bool(own or self._offered)
 
     def before_update(self, context: StepContext) -> Decision:
         """All processes agree on the earliest first sign, and so on the checkpoint."""
         first_sign = context.minimum(self.rule.first_sign)
+        healthy = first_sign is None or not self._checkpoints.held
+        offered, self._offered = self._offered, []
+        for snapshot in offered:
+            self._add(context, snapshot) if healthy else self._drop(snapshot)
         if context.any(bool(self._verdict)):
-            self._go_back(context, first_sign)
-            return Decision.SKIP
-        if first_sign is None:
-            self._add(context)
+            return self._go_back(context, first_sign)
+        if healthy and self.every:
+            assert self.save is not None
+            self._add(context, self.save())
         return Decision.PASS
 
-    def _add(self, context: StepContext) -> None:
-        assert self.save is not None
+    def _add(self, context: StepContext, snapshot: Any) -> None:
         position = context.step - self._undone
-        self._checkpoints.add(Checkpoint(position, context.step, self.save(), state_of(self.rule)))
+        self._checkpoints.add(Checkpoint(position, context.step, snapshot, state_of(self.rule)))
         until = self._checkpoints.good_until(position, None)
         if any(self._went_to < held.position <= until for held in self._checkpoints.held):
             self._tries = 0
 
-    def _go_back(self, context: StepContext, first_sign: int | None) -> None:
-        assert self.load is not None and self._rate is not None
-        verdict = self._verdict or "another process fails for good"
+    def _go_back(self, context: StepContext, first_sign: int | None) -> Decision:
+        because = self._verdict or "another process fails for good"
+        if not self._checkpoints.held:
+            self.rule = replace(self.rule)  # it begins anew, and says so again if this goes on
+            context.report(self, "no_checkpoint", details={"because": because})
+            return Decision.PASS
         if self._tries >= self.max_tries or self._rollbacks >= self.max_rollbacks:
-            self._give_up(context, verdict)
+            context.report(self, "gave_up", details={"because": because, "attempts": self._tries})
+            raise TrainingStopped(context.step, f"{because}, after {self._tries} attempts to go back")
         position = context.step - self._undone
         chosen = self._checkpoints.choose(self._until(position, first_sign))
-        self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
-        self._went_back_at, self._went_to = context.step, chosen.position
-        self._undone = context.step + 1 - chosen.position
-        self._waiting = ""
-        self.load(chosen.snapshot)
-        self.rule = restore(replace(self.rule), chosen.history)  # into a fresh one
-        if self.learning_rate_factor < 1.0:
-            self._rate.left = self.learning_rate_steps
-        record = context.report(
-            self,
-            "went_back",
-            details={
-                "to_step": chosen.step,
-                "steps_lost": position + 1 - chosen.position,
-                "attempt": self._tries,
-                "max_tries": self.max_tries,
-                "because": verdict,
-            },
-        )
+        self._load(chosen, context.step)
+        details = {
+            "to_step": chosen.step,
+            "steps_lost": position + 1 - chosen.position,
+            "attempt": self._tries,
+            "max_tries": self.max_tries,
+            "because": because,
+        }
+        record = context.report(self, "went_back", details=details)
         if self.on_rollback is not None:
             self.on_rollback(record)
+        return Decision.SKIP
+
+    def _load(self, chosen: Checkpoint, step: int) -> None:
+        assert self.load is not None and self._rate is not None
+        self.load(chosen.snapshot)
+        self.rule, self._waiting = restore(replace(self.rule), chosen.history), ""  # into a fresh one
+        self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
+        self._went_back_at, self._went_to = step, chosen.position
+        self._undone = step + 1 - chosen.position
+        if self.learning_rate_factor < 1.0:
+            self._rate.left = self.learning_rate_steps
 
     def _until(self, position: int, first_sign: int | None) -> int:
         """Latest position to go back to: by hindsight; the same one again, as the fault may last; then an older one."""
@@ -167,28 +192,22 @@ class GoBack(Policy):
             return self._checkpoints.good_until(position, first_sign)
         return self._went_to if self._tries % 2 else self._went_to - 1
 
-    def _give_up(self, context: StepContext, verdict: str) -> None:
-        tried = f"went back {self._tries} times for this and {self._rollbacks} times in all"
-        context.report(self, "gave_up", details={"attempts": self._tries, "because": verdict})
-        raise TrainingStopped(context.step, f"{verdict}; {tried}, and it fails again: the fault is not a transient one")
-
     # -- checkpoints of the monitor -----------------------------------------------------------------------------------
 
+    @property
+    def _counters(self) -> dict[str, Any]:
+        names = ("_waiting", "_undone", "_went_back_at", "_went_to", "_tries", "_rollbacks")
+        return {name: getattr(self, name) for name in names}
+
     def state_dict(self) -> dict[str, Any]:
-        """Snapshots in memory are not part of it: a run that is resumed makes a new one in its first step."""
-        return {
-            "rule": state_of(self.rule),
-            "undone": self._undone,
-            "went_back_at": self._went_back_at,
-            "tries": self._tries,
-            "rollbacks": self._rollbacks,
-            "rate_left": self._rate.left if self._rate is not None else 0,
-        }
+        """Snapshots are not part of it: a run that is resumed makes a new one in its first step, or is offered one."""
+        rate_left = self._rate.left if self._rate is not None else 0
+        return {"rule": state_of(self.rule), "counters": self._counters, "rate_left": rate_left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rule = restore(replace(self.rule), state["rule"])
-        self._undone, self._went_back_at = state["undone"], state["went_back_at"]
-        self._tries, self._rollbacks = state["tries"], state["rollbacks"]
+        for name in self._counters:
+            setattr(self, name, state["counters"][name])
         if self._rate is not None:
             self._rate.left = state["rate_left"]
 

@@ -132,4 +132,4 @@ def test_mistakes_are_told_in_one_line() -> None:
     with pytest.raises(UserError, match="learning_rate_factor"):
         GoBack(learning_rate_factor=2.0)
     with pytest.raises(UserError, match="at least 1"):
-        GoBack(every=0)
+        GoBack(keep=0)

@@ -1,0 +1,75 @@
+"""Checkpoints that a framework writes, kept for a policy that goes back to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from rmetric.monitor.adapters.hooks import log_errors
+from rmetric.monitor.repair.go_back import GoBack
+from rmetric.monitor.repair.policy import Policy
+
+FOLDER = "rmetric_kept"
+"""Folder beside the checkpoints."""
+
+
+class KeptCheckpoints:
+    """Offers a framework's checkpoints to ``GoBack(every=0)``, and keeps them from being rotated away.
+
+    The framework may delete its checkpoint when it likes: hard links to its files (copies where the file system has
+    none) lie in ``rmetric_kept`` beside it until the policy does not need them any more.
+
+    Parameters
+    ----------
+    policy
+        ``policy=`` of the monitor; nothing is kept if there is no ``GoBack(every=0)`` without a ``load`` in it.
+    load
+        Puts the training back into a checkpoint, a file or a folder; called in every process.
+    writes
+        Whether this process makes and deletes the links; one of them does.
+    """
+
+    def __init__(
+        self, policy: Policy | Iterable[Policy] | None, load: Callable[[Path], object], *, writes: bool
+    ) -> None:
+        several = (policy,) if isinstance(policy, Policy) else tuple(policy or ())
+        self._served = [item for item in several if isinstance(item, GoBack) and not item.every and item.load is None]
+        self._writes = writes
+        for item in self._served:
+            item.load, item.discard = load, self._discard
+
+    def offer(self, checkpoint: Path) -> None:
+        """Keep a checkpoint that was just written; call it in every process."""
+        kept = checkpoint.parent / FOLDER / checkpoint.name
+        if self._served and self._writes:
+            with log_errors("keeping a checkpoint"):
+                self._discard(kept)
+                _link(checkpoint, kept)
+        for policy in self._served:
+            policy.offer(kept)
+
+    def _discard(self, kept: Path) -> None:
+        if not self._writes:
+            return
+        if kept.is_dir():
+            shutil.rmtree(kept, ignore_errors=True)
+        else:
+            kept.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link_file)
+    else:
+        _link_file(source, target)
+
+
+def _link_file(source: Any, target: Any) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
