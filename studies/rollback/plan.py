@@ -86,9 +86,13 @@ def _groups(table: pd.DataFrame, schedule: Schedule, spec_of: Any) -> list[Group
     made = []
     for (model, seed), rows in table.groupby(["model", "seed"], sort=False):
         specs = [(row, spec_of(row)) for row in rows.itertuples()]
-        runs = [Failing(row.run, row.fault, row.severity, int(row.onset), spec.make_fault()) for row, spec in specs]
+        runs = [_failing(row, spec.make_fault()) for row, spec in specs]
         made.append(Group(f"{model}_{seed}", schedule, specs[0][1], tuple(runs)))
     return made
+
+
+def _failing(row: Any, fault: Fault) -> Failing:
+    return Failing(row.run, row.fault, row.severity, int(row.onset), fault)
 
 
 def _zoo_spec(row: Any) -> ZooSpec:
