@@ -27,7 +27,9 @@ from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
+from rmetric.monitor.ranks.hang_watch import HangWatch, hang_watch_of
 from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.telling import beside_the_log
 from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
@@ -111,6 +113,9 @@ class TrainingMonitor:
         process looks.
     update_entries
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
+    hang
+        Say which process holds up the others, and where, when training does not go on (docs/ranks.md): ``True``,
+        ``False``, or a :class:`~rmetric.monitor.HangWatch`; ``None``: where several processes train.
     clock
         Seconds, for step times.
 
@@ -141,6 +146,7 @@ class TrainingMonitor:
         attention_logits: bool = False,
         mechanism: MechanismWatch | MonitorSelection | None = None,
         update_entries: int | None = ENTRIES,
+        hang: HangWatch | bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         check_trained(model, optimizer)
@@ -181,6 +187,7 @@ class TrainingMonitor:
             WorkerTimes(self._processes.count, phases.lag) if self._processes.count > 1 else None,
         )
         several = self._processes.count > 1 and first
+        self._hangs = hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
         self._last_words = LastWords(self._end_with_lost_worker) if several else None
         self._order = CallOrder(self._measurer.parameters.tensors, optimizer)
         if not first:  # one process tells
@@ -354,9 +361,8 @@ class TrainingMonitor:
     def _release(self) -> None:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
-        close_all(
-            (self._policies, *self._measurer.parts, self._order, self._own_watch, self._last_words, self._recorder)
-        )
+        watches = (self._order, self._hangs, self._own_watch, self._last_words)
+        close_all((self._policies, *self._measurer.parts, *watches, self._recorder))
 
     def disable(self, error: Exception) -> None:
         """End the monitor because of an error inside, with one warning; training goes on."""

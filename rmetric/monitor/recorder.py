@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,6 +23,7 @@ from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import VALIDATION, Event
 
+LOGGER = logging.getLogger("rmetric")
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
 
@@ -102,12 +104,21 @@ class Recorder:
         self._sinks, self._config = sinks, config
         self._workers = range(int(config["num_workers"]))
         self._notes: list[Event] = []
+        self._open = False
         self._sources: dict[str, str] = {}
         self._lost: set[int] = set()
 
     def start(self, resume_step: int | None) -> None:
         """Begin the run, or go on after ``resume_step``."""
         self._sinks.start(self._config, resume_step=resume_step)
+        self._open = True
+
+    def now(self, event: Event) -> None:
+        """Write an event at once, from any thread; before the start, there is only ``logging`` to tell of it."""
+        if self._open:
+            self._sinks.event(event)
+        elif "message" in event:
+            LOGGER.warning("R-Metric: %s", event["message"])
 
     def note(self, event: Event) -> None:
         """Keep a line until the record of its step is written."""

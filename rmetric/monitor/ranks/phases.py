@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,11 +63,16 @@ class PhaseClock:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, stopwatch: Stopwatch) -> None:
         self.place = Place(since_s=time.monotonic())
         """Where this process is."""
+        self._model = weakref.ref(model)
+        self.steps = 0
+        """Steps that were made since the start of this process."""
+        self._longest_pause_s = 0.0
         self._watch = stopwatch
         self._spans: list[tuple[str, Any, Any]] = []
         self._of_steps: deque[list[tuple[str, Any, Any]]] = deque(maxlen=max(1, stopwatch.lag))
         self._running: tuple[str, Any] | None = None
-        inner, self._own = model, (INPUT,)
+        inner: nn.Module = model
+        self._own: tuple[str, ...] = (INPUT,)
         if isinstance(model, nn.parallel.DistributedDataParallel):
             inner, self._own = model.module, TIMED
         self._handles = [
@@ -82,6 +88,12 @@ class PhaseClock:
         """The clock of a training; ``now`` is the time on the host, seconds."""
         on_device = any(parameter.is_cuda for parameter in model.parameters())
         return cls(model, optimizer, DeviceStopwatch() if on_device else HostStopwatch(now))
+
+    @property
+    def evaluating(self) -> bool:
+        """True while the model is in evaluation mode, or gone."""
+        model = self._model()
+        return model is None or not model.training
 
     @property
     def lag(self) -> int:
@@ -104,6 +116,7 @@ class PhaseClock:
         self._close()
         self._of_steps.append(self._spans)
         self._spans = []
+        self.steps += 1
         self._open(UPDATE)
         self._move(UPDATE, step)
 
@@ -125,6 +138,11 @@ class PhaseClock:
             if running is not None:
                 self._open(running[0])
             self._move(phase)
+
+    def longest_pause(self) -> float:
+        """Longest time between two changes of phase since the last call, seconds; evaluations and pauses are none."""
+        longest_s, self._longest_pause_s = self._longest_pause_s, 0.0
+        return longest_s
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""
@@ -198,8 +216,10 @@ class PhaseClock:
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def _move(self, phase: str, step: int | None = None) -> None:
-        place = self.place
-        self.place = Place(place.step if step is None else step, phase, place.moves + 1, time.monotonic())
+        place, now = self.place, time.monotonic()
+        if place.phase not in (EVALUATION, PAUSED):
+            self._longest_pause_s = max(self._longest_pause_s, now - place.since_s)
+        self.place = Place(place.step if step is None else step, phase, place.moves + 1, now)
 
     def _open(self, phase: str) -> None:
         self._running = (phase, self._watch.mark())

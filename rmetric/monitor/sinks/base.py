@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -69,7 +70,7 @@ class Sink(ABC):
 class Sinks:
     """Hands everything to several sinks. One that raises is dropped with one warning; training goes on.
 
-    ``KeyboardInterrupt`` and ``SystemExit`` pass through.
+    ``KeyboardInterrupt`` and ``SystemExit`` pass through. Events may come from several threads.
 
     Parameters
     ----------
@@ -82,6 +83,7 @@ class Sinks:
     def __init__(self, sinks: Sequence[Sink], name: str = "") -> None:
         self._sinks, self._name = dict(enumerate(sinks)), name
         self._last_step: int | None = None
+        self._one_at_a_time = threading.RLock()
 
     @property
     def active(self) -> tuple[Sink, ...]:
@@ -118,7 +120,8 @@ class Sinks:
             self._guarded(place, lambda sink: sink.load_state_dict(own))  # noqa: B023 - called at once
 
     def _each(self, call: Callable[[Sink], Any]) -> dict[str, Any]:
-        return {str(place): self._guarded(place, call) for place in list(self._sinks)}
+        with self._one_at_a_time:
+            return {str(place): self._guarded(place, call) for place in list(self._sinks)}
 
     def _guarded(self, place: int, call: Callable[[Sink], Any]) -> Any:
         sink = self._sinks[place]

@@ -27,7 +27,7 @@ DESCRIBED |= {
     "step_time_s": "duration of the latest step, from one update to the next, s",
     "noise_scale": "gradient noise scale B_simple (McCandlish et al. 2018), in parts of a step's batch",
 }
-COUNTED = ("HARDWARE_EVENT", "REPAIR", *TERMINAL_EVENTS)
+COUNTED = ("HARDWARE_EVENT", "HANG", "REPAIR", *TERMINAL_EVENTS)
 """Kinds of events that are counted from 0, beside the alerts of each detector."""
 
 
@@ -51,6 +51,7 @@ class _Exposition(Sink):
     ``rmetric_step``                          last step that was recorded
     ``rmetric_last_step_timestamp_seconds``   when that was, in Unix time: a run that hangs leaves it behind
     ``rmetric_run_active``                    1 until the run is closed
+    ``rmetric_hanging``                       1 for each worker that holds up the training, by its number
     ``rmetric_alerts_total``                  alerts that people are told of: one a cause
     ``rmetric_events_total``                  events of the log by kind and detector
     ========================================= ==========================================================================
@@ -71,6 +72,9 @@ class _Exposition(Sink):
         self._step = self._gauge("rmetric_step", "Last training step that was recorded")
         self._time = self._gauge("rmetric_last_step_timestamp_seconds", "Unix time at which that step was recorded")
         self._active = self._gauge("rmetric_run_active", "Whether the run is watched: 1, and 0 from its end on")
+        self._hanging = self._client.Gauge(
+            "rmetric_hanging", "Whether this worker holds up the training", ["run", "worker"], registry=self._registry
+        )
         self._alerts = self._counter("rmetric_alerts", "Alerts that people were told of, one a cause").labels(self._run)
         self._events = self._counter("rmetric_events", "Events of the log", "event", "detector")
         for detector in config.get("alert_thresholds", ()):
@@ -88,6 +92,9 @@ class _Exposition(Sink):
             self._events.labels(self._run, kind, str(event.get("detector", ""))).inc()
             if kind == "ALERT" and is_news(event):
                 self._alerts.inc()
+            elif kind in ("HANG", "HANG_OVER"):
+                for worker in event["workers"]:
+                    self._hanging.labels(self._run, worker).set(kind == "HANG")
             elif kind == VALIDATION:
                 self._field("validation_loss").set(scalars(event).get("validation_loss", math.nan))
             return

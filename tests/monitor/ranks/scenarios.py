@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rmetric.monitor import TrainingMonitor
+from rmetric.monitor import Hang, HangWatch, TrainingMonitor
 from tests.live.processes import main
 
 Sleep = Callable[[str, int], float]
@@ -33,12 +40,20 @@ class Slow(nn.Module):
         return answer
 
 
-def train(folder: Path, rank: int, steps: int, seconds: Sleep, **options: Any) -> TrainingMonitor:
+def train(
+    folder: Path,
+    rank: int,
+    steps: int,
+    seconds: Sleep,
+    made: Callable[[nn.Module, TrainingMonitor], object] = lambda model, monitor: None,
+    **options: Any,
+) -> TrainingMonitor:
     """Train for some steps, each phase of which takes as long as it is told to."""
     step = 0
     model = DistributedDataParallel(Slow(lambda phase: seconds(phase, step)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     monitor = TrainingMonitor(model, optimizer, log=folder / "run.jsonl", hardware=False, announce=False, **options)
+    made(model, monitor)
     with monitor:
         for step in range(1, steps + 1):
             time.sleep(seconds("input", step))
@@ -68,5 +83,100 @@ def stalls(folder: Path, rank: int) -> None:
     train(folder, rank, 50, seconds)
 
 
+# -- hangs ------------------------------------------------------------------------------------------------------------
+
+HANGS_AT = 30
+SETTINGS = {"floor_s": 3.0, "interval_s": 0.2}
+
+
+def _hanging(folder: Path, rank: int, hang: Callable[[int], None], steps: int = HANGS_AT + 5) -> None:
+    """Train until ``hang`` does not return; every live rank writes the first hang that it is told of, and leaves."""
+
+    def told(found: Hang) -> None:
+        (folder / f"told_{rank}.json").write_text(json.dumps(asdict(found)))
+        threading.Timer(2.0, os._exit, [0]).start()  # time for the log and for the others
+
+    def seconds(phase: str, step: int) -> float:
+        if phase == "input" and step == HANGS_AT:
+            hang(rank)
+        return 0.002
+
+    (folder / f"pid_{rank}").write_text(str(os.getpid()))
+    train(folder, rank, steps, seconds, hang=HangWatch(**SETTINGS, on_hang=told))
+
+
+def _deadlock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def deadlock_in_data_loading(folder: Path, rank: int) -> None:
+    """The second of three ranks waits for a lock that nobody gives back."""
+    _hanging(folder, rank, lambda rank: _deadlock() if rank == 1 else None)
+
+
+def never_enters_the_collective(folder: Path, rank: int) -> None:
+    """The last rank waits for messages of its own instead of training."""
+    _hanging(folder, rank, lambda rank: queue.Queue[int]().get() if rank == 2 else None)
+
+
+def _stop_self(folder: Path) -> None:
+    """Stop this process; a child lets it go on, and end, when the test is over."""
+    pid = os.getpid()
+    subprocess.Popen(["sh", "-c", f"sleep 14; kill -9 {pid}"])
+    os.kill(pid, signal.SIGSTOP)
+
+
+def stopped(folder: Path, rank: int) -> None:
+    """The second of two ranks gets SIGSTOP."""
+    _hanging(folder, rank, lambda rank: _stop_self(folder) if rank == 1 else None)
+
+
+def first_stopped(folder: Path, rank: int) -> None:
+    """The rank that writes the log gets SIGSTOP."""
+    _hanging(folder, rank, lambda rank: _stop_self(folder) if rank == 0 else None)
+
+
+def slow_but_in_order(folder: Path, rank: int) -> None:
+    """The first rank evaluates, saves, pauses, each for longer than the patience, while the other one waits."""
+    monitors: list[TrainingMonitor] = []
+    model_of: list[nn.Module] = []
+
+    def seconds(phase: str, step: int) -> float:
+        if phase == "input" and rank == 0 and step == 15:
+            model_of[0].eval()
+            time.sleep(4.0)
+            model_of[0].train()
+        if phase == "input" and rank == 0 and step == 20:
+            with monitors[0].paused():
+                time.sleep(4.0)
+        if phase == "input" and rank == 0 and step == 25:
+            torch.save(_SlowToSave(), folder / "checkpoint.pt")
+        return 0.002
+
+    def made(model: nn.Module, monitor: TrainingMonitor) -> None:
+        model_of.append(model)
+        monitors.append(monitor)
+
+    train(folder, rank, 30, seconds, made, hang=HangWatch(**SETTINGS))
+
+
+class _SlowToSave:
+    def __reduce__(self) -> Any:
+        time.sleep(4.0)
+        return int, ()
+
+
 if __name__ == "__main__":
-    main({"slow_forward": slow_forward, "stalls": stalls})
+    main(
+        {
+            "slow_forward": slow_forward,
+            "stalls": stalls,
+            "deadlock_in_data_loading": deadlock_in_data_loading,
+            "never_enters_the_collective": never_enters_the_collective,
+            "stopped": stopped,
+            "first_stopped": first_stopped,
+            "slow_but_in_order": slow_but_in_order,
+        }
+    )

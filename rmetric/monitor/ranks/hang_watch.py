@@ -1,0 +1,167 @@
+"""Watch from a thread that training goes on; where it does not, say which rank holds it up, and where."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmetric.monitor.processes import Processes
+from rmetric.monitor.ranks.hang import Beat, Hang, culprits
+from rmetric.monitor.ranks.heartbeats import Heartbeats
+from rmetric.monitor.ranks.patience import Patience
+from rmetric.monitor.ranks.phases import ENDED, EVALUATION, PAUSED, PhaseClock
+from rmetric.monitor.ranks.stacks import slow_work, stack_of
+from rmetric.records import Event
+
+LOGGER = logging.getLogger("rmetric")
+SILENT_BEATS = 5
+"""Beats that a rank must miss to be silent."""
+SILENT_S = 3.0
+"""Seconds that it must be silent at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HangWatch:
+    """Settings of the watch for hangs: ``TrainingMonitor(..., hang=HangWatch(floor_s=30.0))``."""
+
+    floor_s: float = 60.0
+    """Shortest time without progress that is a hang, seconds; ten times the run's own longest recent pause if that is
+    more."""
+    startup_s: float = 600.0
+    """The same before the tenth step, seconds: processes find each other, memory is allocated, code is compiled."""
+    slow_s: float = 3600.0
+    """The same in an evaluation, a pause, a checkpoint or a compilation, seconds."""
+    interval_s: float = 1.0
+    """Seconds between two looks, and between two messages to the other ranks."""
+    on_hang: Callable[[Hang], object] | None = None
+    """Called once for each hang, on every rank that is alive, from the watching thread."""
+
+    def __post_init__(self) -> None:
+        for name in ("floor_s", "startup_s", "slow_s", "interval_s"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")
+
+
+def hang_watch_of(
+    asked: HangWatch | bool | None,
+    processes: Processes,
+    phases: PhaseClock,
+    tell: Callable[[Event], object],
+) -> HangThread | None:
+    """The watch that a monitor is asked for; ``None``, by default: where several processes train."""
+    if asked is False or (asked is None and processes.count == 1):
+        return None
+    settings = asked if isinstance(asked, HangWatch) else HangWatch()
+    return HangThread(settings, processes, phases, tell)
+
+
+class HangThread:
+    """The watch of one rank: a daemon thread that only reads, so that it delays nothing.
+
+    Parameters
+    ----------
+    settings
+        Of the watch.
+    processes
+        All ranks, and this one.
+    phases
+        Where this one is.
+    tell
+        Receives the events ``HANG`` and ``HANG_OVER``.
+    """
+
+    def __init__(
+        self,
+        settings: HangWatch,
+        processes: Processes,
+        phases: PhaseClock,
+        tell: Callable[[Event], object],
+    ) -> None:
+        self._settings, self._rank = settings, processes.rank
+        self._phases, self._tell = phases, tell
+        self._patience = Patience(settings.floor_s, settings.startup_s)
+        self._trains = threading.get_ident()
+        self._awake_s = time.monotonic()
+        """Since when this process has been running without having been stopped from outside."""
+        self._hang: tuple[Hang, int] | None = None
+        """The present hang, and the changes of phase at its beginning."""
+        self._stop = threading.Event()
+        self._heartbeats = Heartbeats(processes, self._beat, settings.interval_s)
+        self._thread = threading.Thread(target=self._run, name="rmetric-hang", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the watch; returns within a second. May be called twice."""
+        self._stop.set()
+        self._heartbeats.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(0.5)
+
+    def _run(self) -> None:
+        looked_s = time.monotonic()
+        while not self._stop.wait(self._settings.interval_s):
+            try:
+                now = time.monotonic()
+                if now - looked_s > self._settings.interval_s + SILENT_S:
+                    self._awake_s = now  # stopped, or starved: what lies before says nothing of the training
+                looked_s = now
+                self._look()
+            except Exception as error:  # noqa: BLE001 - whatever happens here, training goes on
+                LOGGER.warning("hangs are not watched any longer: %s: %s", type(error).__name__, error)
+                return
+
+    def _look(self) -> None:
+        self._patience.note(self._phases.longest_pause())
+        if self._hang is not None:
+            if self._phases.place.moves != self._hang[1]:
+                self._over()
+            return
+        own = self._beat(0)
+        if not own.overdue or own.excuse:
+            return
+        beats, silence_s = self._heartbeats.heard()
+        silent_after_s = max(SILENT_S, SILENT_BEATS * self._settings.interval_s)
+        if self._heartbeats.unreachable_s > 2 * silent_after_s:
+            keeper = self._heartbeats.keeper
+            found, silent = ((keeper,), True) if keeper in beats and keeper is not None else ((), True)
+        else:
+            every, silence_s[self._rank] = {self._rank: own, **beats}, 0.0
+            found, silent = culprits(self._rank, dict(sorted(every.items())), silence_s, silent_after_s)
+        if found:
+            self._found(found, silent, {self._rank: own, **beats}, own)
+
+    def _found(self, workers: tuple[int, ...], silent: bool, beats: dict[int, Beat], own: Beat) -> None:
+        first = beats[workers[0]]
+        stack = () if silent else tuple(first.stack)
+        hang = Hang(workers, first.step + 1, first.phase, own.stuck_s, silent, stack, self._rank)
+        self._hang = (hang, self._phases.place.moves)
+        if self._settings.on_hang is not None:
+            try:
+                self._settings.on_hang(hang)
+            except Exception as error:  # noqa: BLE001 - whatever a callback does, the others are to be told
+                LOGGER.warning("on_hang raised %s: %s", type(error).__name__, error)
+        self._tell(hang.event())
+
+    def _over(self) -> None:
+        assert self._hang is not None
+        hang, self._hang = self._hang[0], None
+        if self._phases.place.phase != ENDED:
+            self._tell({"event": "HANG_OVER", "step": hang.step, "workers": list(hang.workers), "seen_by": self._rank})
+
+    def _beat(self, count: int) -> Beat:
+        """Where this rank is; a stack only if it has been there for long, because that costs a little."""
+        place, now = self._phases.place, time.monotonic()
+        stuck_s = now - max(place.since_s, self._awake_s)
+        patience_s = self._patience.seconds(self._phases.steps)
+        if place.phase == ENDED or stuck_s < patience_s / 2:
+            return Beat(count, place.step, place.phase, stuck_s)
+        stack = stack_of(self._trains)
+        excuse = slow_work(stack)
+        if place.phase in (EVALUATION, PAUSED) or self._phases.evaluating:
+            excuse = excuse or "an evaluation or a pause"
+        if stuck_s > self._settings.slow_s:
+            excuse = ""
+        return Beat(count, place.step, place.phase, stuck_s, stuck_s > patience_s, excuse, stack)
