@@ -37,7 +37,7 @@ from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import Sink, Sinks
 from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_step
+from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_watch, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import Event
@@ -172,7 +172,7 @@ class TrainingMonitor:
             scaler=scaler,
             update_entries=update_entries,
             attention_logits=attention_logits,
-            mechanism=_mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
+            mechanism=mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
             phases=phases,
         )
         # One process watches all that its host has: if every process did, λ would count each event many times.
@@ -446,11 +446,3 @@ class TrainingMonitor:
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])
         self.step_number, self._resumed = state["step"], True
-
-
-def _mechanism_watch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | MonitorSelection
-) -> MechanismWatch:
-    from rmetric.monitor.mechanism import MechanismWatch  # needs transformers, and most runs do not ask
-
-    return MechanismWatch.of(model, optimizer, asked)

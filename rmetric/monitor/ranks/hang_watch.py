@@ -126,7 +126,8 @@ class HangThread:
         silent_after_s = max(SILENT_S, SILENT_BEATS * self._settings.interval_s)
         if self._heartbeats.unreachable_s > 2 * silent_after_s:
             keeper = self._heartbeats.keeper
-            found, silent = ((keeper,), True) if keeper in beats and keeper is not None else ((), True)
+            found: tuple[int, ...] = (keeper,) if keeper is not None and keeper in beats else ()
+            silent = True
         else:
             every, silence_s[self._rank] = {self._rank: own, **beats}, 0.0
             found, silent = culprits(self._rank, dict(sorted(every.items())), silence_s, silent_after_s)

@@ -10,15 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang import Beat
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 SERIAL = itertools.count()
 """Number of the next monitor; the same in every process that makes the same ones."""
@@ -77,7 +74,7 @@ class Heartbeats:
 
     def _run(self) -> None:
         try:
-            store = dist.distributed_c10d._get_default_store().clone()
+            store: Any = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]
             store.set_timeout(timedelta(seconds=STORE_TIMEOUT_S))
             for count in itertools.count(1):
                 self._exchange(store, count)
@@ -87,7 +84,7 @@ class Heartbeats:
         except Exception:  # noqa: BLE001 - the store went with the process that kept it: silence is all there is
             return
 
-    def _exchange(self, store: Store, count: int) -> None:
+    def _exchange(self, store: Any, count: int) -> None:
         store.set(f"{self._key}/{self._rank}", json.dumps(asdict(self._own(count))))
         known = [rank for rank in self._others if rank in self._heard or store.check([f"{self._key}/{rank}"])]
         answers: Any = store.multi_get([f"{self._key}/{rank}" for rank in known]) if known else []

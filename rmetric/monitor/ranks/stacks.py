@@ -22,7 +22,7 @@ SLOW_WORK = {
 def stack_of(thread: int) -> list[str]:
     """The frames of a thread of this process, outermost first, as ``module:function:line``; empty if it has ended."""
     frame: FrameType | None = sys._current_frames().get(thread)
-    found = []
+    found: list[str] = []
     while frame is not None and len(found) < MOST_FRAMES:
         found.append(f"{frame.f_globals.get('__name__', '?')}:{frame.f_code.co_qualname}:{frame.f_lineno}")
         frame = frame.f_back

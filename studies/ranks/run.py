@@ -1,0 +1,108 @@
+"""Slow one of four workers, in each phase and in two ways, and count how well it is named. Prints a table.
+
+python -m studies.ranks.run                               # some six minutes
+python -m studies.ranks.run --steps 150 --seeds 1         # the quick one
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+from tqdm import tqdm
+
+from rmetric.cli import Parser, script, whole_number
+from rmetric.log_reader import read_run
+from rmetric.records import Event, Run
+from studies.ranks.training import Slowing, run_processes, train
+
+WORKERS = 4
+PHASES = ("input", "forward", "backward")
+KINDS = ("20 %", "200 ms")
+
+
+def parser() -> Parser:
+    """Command line of this study."""
+    p = Parser("Slow one of four workers and count how well it is named.")
+    p.add_argument("--steps", type=whole_number(120), default=200, help="steps a run")
+    p.add_argument("--seeds", type=whole_number(1), default=2, help="runs of each kind; twice as many healthy ones")
+    p.add_argument("--together", type=whole_number(1), default=4, help="runs at a time: they sleep most of the time")
+    return p
+
+
+def namings(run: Run) -> list[Event]:
+    """Events that name a worker as slow."""
+    return [event for event in run.events if event.get("component") == "slow worker"]
+
+
+def judged(run: Run, slowing: Slowing) -> dict[str, object]:
+    """How a run names its slow worker."""
+    named = namings(run)
+    after = [event for event in named if event["step"] >= slowing.onset]
+    right = [event for event in after if event["worker"] == slowing.worker and event["phase"] == slowing.phase]
+    first = right[0]["step"] - slowing.onset if right and slowing.phase else None
+    return {
+        "slowed": f"{slowing.kind} in {slowing.phase}" if slowing.phase else "nothing",
+        "named": bool(right),
+        "after": first,
+        "wrong_worker": len([event for event in named if not slowing.phase or event["worker"] != slowing.worker]),
+        "wrong_phase": len([event for event in after if event["worker"] == slowing.worker]) - len(right),
+        "alerts": len([event for event in run.events if event["event"] == "ALERT"]),
+        "steps": len(run.observations),
+    }
+
+
+def _watched(folder: Path, steps: int, slowing: Slowing, seed: int) -> dict[str, object]:
+    log = folder / "run.jsonl"
+    codes = run_processes(train, WORKERS, folder, (log, steps, slowing, seed))
+    if any(codes):
+        raise RuntimeError(f"a process of {slowing} ended with {codes}")
+    return judged(read_run(log), slowing)
+
+
+def plan(steps: int, seeds: int) -> list[tuple[Slowing, int]]:
+    """Every run: what slows it, and its seed. The slow worker is another one from run to run."""
+    slowed = [
+        (Slowing(phase, kind, (seed + place) % WORKERS, steps // 3), seed)
+        for seed in range(seeds)
+        for place, (kind, phase) in enumerate(product(KINDS, PHASES))
+    ]
+    return slowed + [(Slowing("", "", 0, steps // 3), seeds + seed) for seed in range(2 * seeds)]
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the study; see the top of this file."""
+    args = parser().parse_args(argv)
+    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(args.together) as pool:
+        waiting = [
+            pool.submit(_watched, Path(top) / str(number), args.steps, slowing, seed)
+            for number, (slowing, seed) in enumerate(plan(args.steps, args.seeds))
+        ]
+        rows = pd.DataFrame([future.result() for future in tqdm(waiting, disable=not sys.stderr.isatty())])
+    print(table(rows).to_markdown(index=False))
+    return 0
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """One line for each way of slowing."""
+    found = rows.groupby("slowed", sort=False).agg(
+        runs=("named", "size"),
+        named=("named", "sum"),
+        median_steps=("after", "median"),
+        most_steps=("after", "max"),
+        wrong_worker=("wrong_worker", "sum"),
+        wrong_phase=("wrong_phase", "sum"),
+        alerts=("alerts", "sum"),
+        steps=("steps", "sum"),
+    )
+    return found.reset_index().rename(columns=lambda name: name.replace("_", " "))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
