@@ -20,7 +20,7 @@ from rmetric.monitor.sinks import PrometheusEndpoint, PrometheusTextfile, Sinks
 from rmetric.monitor.sinks.prometheus import metric_name
 
 CONFIG = {"experiment_id": "x", "alert_thresholds": {"numerics": 0.0, "r_metric_robust": 3.1}}
-KINDS = ("HARDWARE_EVENT", "REPAIR", "EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
+KINDS = ("HARDWARE_EVENT", "HANG", "REPAIR", "EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
 
 
 def metrics(step: int, **fields: Any) -> dict[str, Any]:
@@ -90,6 +90,19 @@ def test_a_textfile(tmp_path: Path) -> None:
     sink.close()
     assert samples(path.read_text())["rmetric_run_active", "job"] == 0.0
     assert [item.name for item in path.parent.iterdir()] == ["job.prom"]
+
+
+def test_the_workers_that_hang_are_gauges(tmp_path: Path) -> None:
+    path = tmp_path / "job.prom"
+    sink = PrometheusTextfile(path)
+    sink.start(CONFIG, resume_step=None)
+    hang = {"step": 7, "workers": [1, 3]}
+    sink.event({"event": "HANG", **hang})
+    assert {worker: samples(path.read_text())["rmetric_hanging", "job", worker] for worker in "13"} == {"1": 1, "3": 1}
+    sink.event({"event": "HANG_OVER", **hang})
+    read = samples(path.read_text())
+    assert {worker: read["rmetric_hanging", "job", worker] for worker in "13"} == {"1": 0, "3": 0}
+    assert read["rmetric_events_total", "", "HANG", "job"] == 1.0
 
 
 def test_a_textfile_is_checked_at_once(tmp_path: Path) -> None:
