@@ -137,11 +137,17 @@ def test_commands_name_scripts_modules_targets_and_options_that_exist(path: Path
                 assert words[1] in targets, command
         elif words[1] == "-m":
             if words[2].startswith(("rmetric", "studies", "tests")):
-                assert has_options(Path(f"{words[2].replace('.', '/')}.py"), words), command
+                assert has_options(module_file(words[2]), words), command
         elif (ROOT / words[1]).is_file():
             assert has_options(Path(words[1]), words), command
         else:
             assert words[1] not in ("", "-") and not words[1].endswith(".py"), command
+
+
+def module_file(name: str) -> Path:
+    """File that ``python -m name`` runs."""
+    path = Path(name.replace(".", "/"))
+    return path / "__main__.py" if (ROOT / path).is_dir() else path.with_suffix(".py")
 
 
 def has_options(script: Path, words: list[str]) -> bool:

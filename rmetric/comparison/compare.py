@@ -112,6 +112,8 @@ def compare(a: Run, b: Run) -> Comparison:
     same = np.ones(len(steps), dtype=bool)
     for name in SIGNALS:
         one, other = (_column(run.observations, name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
+        if np.isnan(one).all() and np.isnan(other).all():
+            continue
         both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
         same &= _equal(one, other)
         found = _first_difference(name, one[both], other[both], steps[both])
@@ -151,7 +153,7 @@ def differences_of(name: str, one: Floats, other: Floats) -> tuple[Floats, float
 def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.int64]) -> Difference | str | None:
     """The first difference, why there can be none, or ``None``: alike."""
     if not len(steps):
-        return "the runs have no step with it in common"
+        return "no common step at which both have it"
     unequal = np.flatnonzero(~_equal(one, other))
     if not len(unequal):
         return None

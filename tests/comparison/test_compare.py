@@ -85,7 +85,10 @@ def test_only_common_steps_are_compared() -> None:
     assert compare(as_run("a", every), as_run("b", tenth)).steps == 100
     apart = compare(as_run("a", every), as_run("b", run_of(losses(10), stride=5000).rows(slice(1, None))))
     assert apart.steps == 0
-    assert set(apart.not_compared.values()) == {"the runs have no step with it in common"}
+    assert apart.first is None
+    sparse = Observations(np.arange(400), {"training_loss": losses(), "grad_norm": np.full(400, 1.0)})
+    only = compare(as_run("a", run_of(losses())), as_run("b", sparse)).not_compared
+    assert only == {"grad_norm": "no common step at which both have it"}
 
 
 def test_too_few_values_of_other_seeds_are_not_compared() -> None:
