@@ -6,7 +6,8 @@ from .diagnosis import Finding as Finding
 from .diagnosis import diagnose as diagnose
 from .faults import Fault as Fault
 from .faults import register_fault as register_fault
-from .log_reader import read_run as read_run
+from .importers import read_run as read_run
+from .importers import read_runs as read_runs
 from .measurements import Observation as Observation
 from .metric import RMetric as RMetric
 from .monitor import Alert as Alert

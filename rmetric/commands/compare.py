@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _only_run(log: Path, options: dict[str, Any]) -> Run:
-    from rmetric.diagnosis.logs import runs_of
     from rmetric.errors import UserError
+    from rmetric.importers import runs_of
 
     runs = [one.run for one in runs_of(log, **options)]
     if len(runs) != 1:

@@ -30,7 +30,7 @@ def add_parser(commands: Any, summary: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read all, write, say what was written."""
     from rmetric.conversion import write_converted
-    from rmetric.diagnosis.logs import runs_of
+    from rmetric.importers import runs_of
 
     options = reading(args)
     found = list(each(args.logs, lambda log: runs_of(log, **options)))

@@ -30,7 +30,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read all, write the page, say where it is."""
-    from rmetric.diagnosis.logs import runs_of
+    from rmetric.importers import runs_of
     from rmetric.report import ReportedRun, buckets_for, write_report
 
     if args.out.is_dir():

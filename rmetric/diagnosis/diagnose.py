@@ -8,10 +8,9 @@ from typing import Any
 
 from rmetric.diagnosis.examination import Examination
 from rmetric.diagnosis.frames import is_frame, run_of_frame
-from rmetric.diagnosis.logs import runs_of
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.errors import UserError
-from rmetric.importers import AUTO
+from rmetric.importers import AUTO, runs_of
 from rmetric.records import Observations, Run
 
 

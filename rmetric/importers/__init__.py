@@ -17,6 +17,7 @@ from rmetric.importers.base import (
 from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
 from rmetric.importers.jsonl import read_event_log, read_jsonl
+from rmetric.importers.read import LoggedRun, read_run, read_runs, runs_of
 from rmetric.importers.trainer_state import read_trainer_state
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "IMPORTERS",
     "FieldMap",
     "Importer",
+    "LoggedRun",
     "collect_logs",
     "detect_format",
     "flattened",
@@ -34,6 +36,9 @@ __all__ = [
     "read_csv",
     "read_event_log",
     "read_jsonl",
+    "read_run",
+    "read_runs",
     "read_trainer_state",
     "register_importer",
+    "runs_of",
 ]

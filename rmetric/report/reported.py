@@ -10,8 +10,8 @@ import numpy as np
 
 from rmetric.detectors import DEFAULT_DETECTORS, make_detector
 from rmetric.diagnosis import Diagnosis, Examination
-from rmetric.diagnosis.logs import LoggedRun
 from rmetric.episodes import episodes
+from rmetric.importers import LoggedRun
 from rmetric.records import Run, step_of
 from rmetric.replay import plain_text
 from rmetric.report.curves import MOST_BUCKETS, Curve, curves_of

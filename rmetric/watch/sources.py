@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmetric.diagnosis.logs import runs_of
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, IMPORTERS, detect_format
+from rmetric.importers import AUTO, IMPORTERS, detect_format, runs_of
 from rmetric.log_reader import assemble, chunks
 from rmetric.records import TERMINAL_EVENTS, Observations, Run
 

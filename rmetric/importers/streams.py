@@ -1,0 +1,64 @@
+"""What an importer says between the records: where another run begins, and what was taken for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from rmetric.log_reader import NumberedEvent
+from rmetric.records import Event
+
+RUN = "IMPORTED_RUN"
+"""Event before the first record of a run: ``run`` is its name. Only logs that may hold several have it."""
+NOTE = "IMPORTED_NOTE"
+"""Event that says in ``text`` what was taken for what; no damage."""
+
+
+def run_begins(name: str) -> Event:
+    """The event."""
+    return {"event": RUN, "run": name}
+
+
+def note(text: str) -> Event:
+    """The event."""
+    return {"event": NOTE, "text": text}
+
+
+def runs_in(events: Iterable[NumberedEvent], name: str) -> Iterator[tuple[str, Iterator[NumberedEvent]]]:
+    """The runs one after the other, each as ``(its name, its events)``; a run is passed on as it is read.
+
+    Parameters
+    ----------
+    name
+        Of what stands before the first :data:`RUN`, if anything does.
+    """
+    rest = iter(events)
+    begun = next(rest, None)
+    while begun is not None:
+        title, head = _title(begun)
+        following: list[NumberedEvent] = []
+        yield title or name, _until_next(chain(head, rest), following)
+        begun = following.pop() if following else None
+
+
+def _title(first: NumberedEvent) -> tuple[str | None, list[NumberedEvent]]:
+    if first[1].get("event") == RUN:
+        return str(first[1].get("run")), []
+    return None, [first]
+
+
+def _until_next(events: Iterator[NumberedEvent], following: list[NumberedEvent]) -> Iterator[NumberedEvent]:
+    for numbered in events:
+        if numbered[1].get("event") == RUN:
+            following.append(numbered)
+            return
+        yield numbered
+
+
+def without_notes(events: Iterable[NumberedEvent], notes: list[str]) -> Iterator[NumberedEvent]:
+    """The other events; the texts of the notes go to ``notes``."""
+    for line, event in events:
+        if event.get("event") == NOTE:
+            notes.append(str(event.get("text")))
+        else:
+            yield line, event
