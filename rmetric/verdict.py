@@ -33,6 +33,8 @@ class RunSummary:
     """Step of the first of them."""
     first_detector: str = ""
     repairs: int = 0
+    warnings: int = 0
+    """Hangs, and workers that have become slow."""
     ended: str = ""
     """Event that ended the run; empty: none has."""
     reason: str = ""
@@ -50,6 +52,8 @@ class RunSummary:
                 self.first_alert, self.first_detector = step_of(event), str(event.get("detector"))
         elif kind == "REPAIR" and is_news(event):
             self.repairs += 1
+        elif kind in ("HANG", "HARDWARE_EVENT") and is_news(event):
+            self.warnings += 1
         elif kind in TERMINAL_EVENTS:
             self.ended, self.reason = str(kind), str(event.get("reason") or "")
             self.last_step = step_of(event) or self.last_step
@@ -57,7 +61,7 @@ class RunSummary:
     @property
     def in_order(self) -> bool:
         """True if the run reached its end and nothing was found."""
-        return self.ended == "EXPERIMENT_SUCCESS" and not self.alerts and not self.repairs
+        return self.ended == "EXPERIMENT_SUCCESS" and not (self.alerts or self.repairs or self.warnings)
 
     @property
     def sentence(self) -> str:
@@ -80,13 +84,16 @@ class RunSummary:
             return "not in order, look at its alerts"
         if self.repairs:
             return "reached its end, repaired on the way"
+        if self.warnings:
+            return "reached its end, with hangs or slow workers on the way"
         return "too short to be judged" if self.records < WARM_UP else "in order as far as it was watched"
 
     @property
     def _counts(self) -> str:
         first = f", the first at step {self.first_alert:,} ({self.first_detector})" if self.alerts else ""
         repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
-        return f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}{first}{repairs}"
+        warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
+        return f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}{first}{repairs}{warnings}"
 
 
 def _counted(number: int, noun: str) -> str:

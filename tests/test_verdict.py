@@ -13,6 +13,8 @@ ALERT = {"event": "ALERT", "step": 81, "detector": "numerics", "message": "The g
 AGAIN = {**ALERT, "detector": "r_metric_robust", "repeats": "numerics"}
 REPAIR = {"event": "REPAIR", "step": 90, "verdict": "transient", "message": "It came out different."}
 AGREES = {"event": "REPAIR", "step": 91, "verdict": "agrees"}
+HANG = {"event": "HANG", "step": 70, "workers": [2], "message": "Worker 2 holds up the others."}
+SLOW_STEP = {"event": "HARDWARE_EVENT", "step": 71, "component": "straggler"}
 SUCCESS = {"event": "EXPERIMENT_SUCCESS", "step": 100}
 FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
 
@@ -35,6 +37,10 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
             "failed at step 95 (NAN_LOSS): 1 alert in 100 records, the first at step 81 (numerics)",
         ),
         (RECORDS, "not watched to its end, the last step is 100: no alert in 100 records"),
+        (
+            [*RECORDS, HANG, SLOW_STEP, SUCCESS],
+            "reached its end, with hangs or slow workers on the way: no alert in 100 records; 1 warning of workers",
+        ),
         ([SUCCESS], "too short to be judged: no alert in no record"),
     ],
 )

@@ -178,6 +178,7 @@ class EventFilter:
             elif not isinstance(kind, str):
                 on_damage(line, f"event must be a name, not {type(kind).__name__}; skipped")
             elif kind == "HARDWARE_EVENT":
+                self.metadata.summary.note({"event": kind, "message": event.get("message")})
                 time_s = self._time_of(event)
                 if time_s is None:
                     on_damage(line, "HARDWARE_EVENT has no usable time_s, nor a step with a known step time; skipped")
@@ -192,7 +193,7 @@ class EventFilter:
                 self.metadata.note(self._dated(line, event, on_damage))
             elif kind == "ALERT":
                 self.metadata.note_alert(event)
-            elif kind == "REPAIR":
+            elif kind in ("REPAIR", "HANG"):
                 self.metadata.note({"event": kind, "message": plain_text(event.get("message", ""))})
             else:
                 self.metadata.note({"event": plain_text(kind)})

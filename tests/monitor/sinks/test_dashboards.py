@@ -68,6 +68,7 @@ def test_the_sinks_export_every_metric_that_is_read(tmp_path: Path) -> None:
     sink = PrometheusTextfile(tmp_path / "job.prom")
     sink.start({"alert_thresholds": DETECTORS}, resume_step=None)
     sink.event({"event": "METRICS", "step": 1, **dict.fromkeys([*MEASUREMENTS, *VERDICTS, "noise_scale"], 1.0)})
+    sink.event({"event": "HANG", "step": 1, "workers": [0], "message": "Worker 0 holds up the others."})
     exported = (tmp_path / "job.prom").read_text()
     read = [*expressions(), *re.findall(r"expr: (.+)", RULES.read_text())]
     for metric in {name for text in read for name in re.findall(r"\brmetric_\w+", text)}:
