@@ -73,8 +73,10 @@ def run(args: argparse.Namespace) -> int:
     options = reading(args)
     watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print(f"watching {args.path}{'' if args.path.exists() else ', which is not there yet'}; Ctrl-C ends", flush=True)
     try:
+        watcher.look(time.monotonic())
+        seen = f"runs so far: {len(watcher.runs)}" if args.path.exists() else "not there yet"
+        print(f"watching {args.path} ({seen}); Ctrl-C ends", flush=True)
         watcher.watch()
     except KeyboardInterrupt:
         for outbox in outboxes:

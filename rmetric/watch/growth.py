@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class Growth:
         self._identity: tuple[int, int] | None = None
         self._size = 0
         self._head = b""
+        self.age_s = 0.0
+        """Seconds between the latest change of the file and the look that saw it, by the clock on the wall."""
 
     def look(self) -> Change:
         """What happened since the last look."""
@@ -47,4 +50,5 @@ class Growth:
         identity = (found.st_dev, found.st_ino)
         continued = identity == self._identity and found.st_size >= self._size and head.startswith(self._head)
         self._stamp, self._identity, self._size, self._head = stamp, identity, found.st_size, head
+        self.age_s = max(0.0, time.time() - found.st_mtime)
         return Change.GREW if continued else Change.ANEW

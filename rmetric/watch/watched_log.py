@@ -63,11 +63,13 @@ class WatchedLog:
     def _news(self, change: Change, now: float) -> Iterator[News]:
         if change is Change.ANEW:
             self._source, self._begins_anew = None, True
+        # What a file held when it was first seen is as old as the file.
+        at = now - self._growth.age_s if change is Change.ANEW else now
         grown = False
         for portion in self._portions(change):
             grown = True
-            yield from self._run_of(portion).extend(portion, now)
-        if not grown:
+            yield from self._run_of(portion).extend(portion, at)
+        if not grown or at < now:
             for run in self._current.values():
                 yield from run.rest(now)
 
@@ -77,11 +79,12 @@ class WatchedLog:
         if self._source is None and change is not Change.NONE:
             # Until there are records, each look may tell another format: the first lines are often settings.
             source = source_of(self.path, self._format, self._mapping)
-            portions = [portion for portion in source.read() if len(portion.observations)]
+            for portion in source.read():
+                if len(portion.observations):
+                    self._source = source
+                if self._source is not None:
+                    yield portion
             self.problem = ""
-            if portions:
-                self._source = source
-                yield from portions
         elif isinstance(self._source, WholeLog):
             yield from self._source.read() if change is not Change.NONE else self._source.catch_up()
         elif self._source is not None and change is not Change.NONE:

@@ -53,6 +53,7 @@ class WatchedRun:
         records = self._records.of(portion.observations)
         if len(records):
             self._count += len(records)
+            self._ended = False
             if self._silence.grew(now):
                 yield self._news("goes on", "there are new records")
             if self._examination.extend(records) or self._count >= GROWTH * self._judged_at:

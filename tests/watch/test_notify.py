@@ -71,8 +71,8 @@ def test_what_was_there_before_the_watch_is_printed_and_not_sent(watch: Begin, s
 
 def test_a_hanging_server_never_holds_up_the_watch(watch: Begin, serve: Serve, tmp_path: Path) -> None:
     server, log = serve(0), tmp_path / "run.jsonl"
-    log.write_text(losses(0, 10))
     watched = watch(str(log), "--webhook", f"{server.address}/{SECRET}", "--silent-after", "0.3", "--cooldown", "0.01")
+    log.write_text(losses(0, 10))
     watched.wait_for("SILENT")
     eventually(lambda: server.bodies, "the first message")
     for step in (10, 20, 30):

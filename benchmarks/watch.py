@@ -1,0 +1,54 @@
+"""What a watch costs while nothing happens: processor time an hour, for a folder of finished logs.
+
+python benchmarks/watch.py                       # a minute
+python benchmarks/watch.py --logs 3 --seconds 5  # a tiny one
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from rmetric.cli import Parser, positive_number, script, whole_number
+
+SETTLED_S = 15.0
+"""Until then the logs have been read and the interval has grown."""
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Start the command, let it settle, measure, print JSON."""
+    p = Parser(__doc__.splitlines()[0] if __doc__ else "")
+    p.add_argument("--logs", type=whole_number(1), default=20, metavar="N", help="logs in the folder")
+    p.add_argument("--seconds", type=positive_number, default=60.0, metavar="S", help="time that is measured")
+    args = p.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(args.logs):
+            lines = [f'{{"step": {step}, "loss": {2.0 + 0.9**step}}}' for step in range(200)]
+            (Path(folder) / f"run{number}.jsonl").write_text("\n".join(lines) + "\n")
+        watch = subprocess.Popen([sys.executable, "-m", "rmetric", "watch", folder], stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(SETTLED_S)
+            process = psutil.Process(watch.pid)
+            before, begun = process.cpu_times(), time.monotonic()
+            time.sleep(args.seconds)
+            after, hours = process.cpu_times(), (time.monotonic() - begun) / 3600
+            used = after.user + after.system - before.user - before.system
+            memory_mib = process.memory_info().rss / 2**20
+        finally:
+            watch.terminate()
+            watch.wait()
+    print(
+        json.dumps({"logs": args.logs, "cpu_s_per_idle_hour": round(used / hours, 2), "memory_mib": round(memory_mib)})
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""A log read as it grows gives what the same log gives as a whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rmetric
+from rmetric.records import Observations
+from rmetric.watch.new_records import NewRecords
+from rmetric.watch.watched_log import WatchedLog
+from tests.helpers import bits, healthy_observations
+
+REAL = sorted((Path(__file__).parent.parent / "data" / "real_runs").glob("*lr_spike_lr_300*.jsonl"))[0]
+
+
+def as_csv(folder: Path) -> bytes:
+    """A table with training and validation rows of their own, as Lightning writes it."""
+    rows = ["step,train_loss,val_loss"]
+    for step in range(400):
+        rows.append(f"{step},{'nan' if step == 350 else 2.0 + 1.5 * 0.99**step + 0.01 * (step % 7)},")
+        if step % 50 == 49:
+            rows.append(f"{step},,{2.2 + 1.5 * 0.99**step}")
+    return "\n".join(rows).encode() + b"\n"
+
+
+def as_jsonl(folder: Path) -> bytes:
+    """Nested names, and an evaluation now and then."""
+    lines = [b'{"settings": {"lr": 0.1}}']
+    for step in range(400):
+        record = {"_step": step, "train": {"loss": 1.5 + 2.0 * 0.98**step + 0.01 * (step % 5) + 3.0 * (step > 300)}}
+        lines.append(json.dumps(record | ({"eval_loss": 2.0} if step % 100 == 0 else {})).encode())
+    return b"\n".join(lines) + b"\n"
+
+
+CONTENTS = {"run.jsonl": lambda folder: REAL.read_bytes(), "table.csv": as_csv, "any.jsonl": as_jsonl}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_any_portions_give_the_diagnosis_of_the_whole(name: str, seed: int, tmp_path: Path) -> None:
+    content, rng = CONTENTS[name](tmp_path), np.random.default_rng(seed)
+    path = tmp_path / name
+    watched = WatchedLog(path)
+    cuts = [*np.sort(rng.integers(0, len(content), 12)).tolist(), len(content)]
+    told = []
+    for now, cut in enumerate(cuts):
+        path.write_bytes(content[:cut]) if now == 0 else append_to(path, content[:cut])
+        told += watched.poll(float(now))[1]
+    told += watched.poll(float(len(cuts)))[1]
+    (run,) = watched.runs
+    whole, found = rmetric.diagnose(path), run.diagnosis
+    assert found.findings
+    assert found.findings == whole.findings
+    assert (found.records, found.first_step, found.last_step) == (whole.records, whole.first_step, whole.last_step)
+    assert {finding.name for finding in found.findings} <= {news.name for news in told}
+
+
+def append_to(path: Path, content: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(content[path.stat().st_size :])
+
+
+def test_an_evaluation_of_the_last_known_step_counts_at_the_next_record() -> None:
+    def of(steps: list[int], **columns: list[float]) -> Observations:
+        return Observations(np.array(steps), {name: np.array(values) for name, values in columns.items()})
+
+    nan, records = float("nan"), NewRecords()
+    records.of(of([1, 2], training_loss=[3.0, 2.9]))
+    assert len(records.of(of([2], validation_loss=[3.5]))) == 0
+    later = records.of(of([3, 4], training_loss=[2.8, 2.7], validation_loss=[nan, nan]))
+    assert later["validation_loss"].tolist() == [3.5, 3.5]
+    assert later.evaluated is not None
+    assert later.evaluated.tolist() == [True, False]
+
+
+def test_a_whole_log_read_again_gives_only_what_is_new() -> None:
+    whole, records = healthy_observations(60), NewRecords()
+    given = [records.of(whole.rows(slice(0, length))) for length in (10, 10, 33, 60)]
+    assert [len(part) for part in given] == [10, 0, 23, 27]
+    joined = given[0] + given[2] + given[3]
+    assert joined.step.tolist() == whole.step.tolist()
+    for name in ("training_loss", "validation_loss", "lambda"):
+        assert bits(joined[name]) == bits(whole[name])
+    assert joined.evaluated is not None and whole.evaluated is not None
+    assert joined.evaluated.tolist() == whole.evaluated.tolist()
