@@ -19,7 +19,8 @@ from tqdm import tqdm
 from rmetric.cli import Parser, script, whole_number
 from rmetric.log_reader import read_run
 from rmetric.records import Event, Run
-from studies.ranks.training import Slowing, run_processes, train
+from studies.ranks.processes import run_processes
+from studies.ranks.training import Slowing, train
 
 WORKERS = 4
 PHASES = ("input", "forward", "backward")

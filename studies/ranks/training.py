@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -79,29 +75,3 @@ def train(rank: int, log: Path, steps: int, slowing: Slowing, seed: int) -> None
             monitor.step(loss)
             optimizer.step()
             optimizer.zero_grad()
-
-
-def run_processes(work: Callable[..., Any], processes: int, folder: Path, arguments: Sequence[Any]) -> list[int]:
-    """Call ``work(rank, *arguments)`` in so many processes of one process group; their exit codes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    meeting = (folder / "rendezvous").resolve()
-    meeting.unlink(missing_ok=True)
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    started = [
-        context.Process(target=_in_group, args=(work, rank, processes, meeting.as_uri(), arguments))
-        for rank in range(processes)
-    ]
-    for process in started:
-        process.start()
-    for process in started:
-        process.join()
-    return [process.exitcode or 0 for process in started]
-
-
-def _in_group(work: Callable[..., Any], rank: int, processes: int, meeting: str, arguments: Sequence[Any]) -> None:
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes)
-    work(rank, *arguments)
-    os._exit(0)  # Gloo's threads are not always ready to be taken down

@@ -1,0 +1,55 @@
+"""The studies of ranks, each on a sample: real processes that are slowed and killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch.distributed as dist
+
+from rmetric.records import Observations, Run
+from studies.ranks.kills import campaign, inconsistencies
+from studies.ranks.run import judged, table
+from studies.ranks.training import Slowing
+
+gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
+
+
+def _run(*named: tuple[int, int, str]) -> Run:
+    events = [
+        {"event": "HARDWARE_EVENT", "component": "slow worker", "step": step, "worker": worker, "phase": phase}
+        for step, worker, phase in named
+    ]
+    return Run("run", {}, Observations.of([]), events)
+
+
+def test_what_counts_as_named() -> None:
+    found = judged(
+        _run((40, 1, "input"), (62, 2, "forward"), (65, 2, "input")), Slowing("forward", "20 %", 2, onset=60)
+    )
+    assert (found["named"], found["after"], found["wrong_worker"], found["wrong_phase"]) == (True, 2, 1, 1)
+
+
+def test_nothing_is_right_where_nothing_is_slowed() -> None:
+    found = judged(_run((62, 2, "forward")), Slowing("", "", 0, onset=60))
+    assert (found["named"], found["wrong_worker"]) == (False, 1)
+    assert table(pd.DataFrame([found])).loc[0, "wrong worker"] == 1
+
+
+def test_a_broken_or_missing_line_is_seen(tmp_path: Path) -> None:
+    lines = [f'{{"event":"METRICS","step":{step}}}\n' for step in (1, 2, 4)]
+    (tmp_path / "run.jsonl").write_text("".join(lines) + '{"event":"MET')
+    assert inconsistencies(tmp_path) == [
+        "the last line of the log is cut",
+        "line 4 is broken",
+        "the records are those of steps [1, 2, 4]",
+    ]
+
+
+@gloo
+@pytest.mark.slow
+def test_killed_and_resumed_runs_are_those_that_nobody_killed(tmp_path: Path) -> None:
+    outcome = campaign(tmp_path, kills=2, steps=30, seed=0)
+    assert outcome.counts["kills"] >= 2 and outcome.counts["runs compared"] >= 1
+    assert outcome.wrong == []
