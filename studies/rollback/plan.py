@@ -1,8 +1,8 @@
-"""Plan: the recorded runs that failed, grouped by the healthy steps that they share, in two scenarios."""
+"""Plan: runs that fail, most of them recorded, grouped by the healthy steps that they share, in two scenarios."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rmetric.evaluation.ground_truth import WORKER_LOST
-from rmetric.faults import Fault
+from rmetric.faults import Fault, parse_fault
 from rmetric.live.run import LiveRun
 from rmetric.twins.snapshots import Schedule
 from studies.real_runs.plan import RealSpec, RealStudyPlan
@@ -23,6 +23,10 @@ ZOO_KINDS = (
     "gcn_communities",
 )  # fmt: skip
 """Quick kinds of the zoo; all of their bugs that failed are taken."""
+FAULTED_KINDS = ("word_tied", "spectrogram_cnn", "mlp_lion", "gcn_communities")
+ZOO_FAULTS = ("LR_SPIKE@high", "GRADIENT_EXPLOSION@high", "SILENT_DATA_CORRUPTION@high", "LARGE_LR@high")
+ZOO_FAULT_ONSET = 500
+"""Faults that these kinds get besides; no index says which of them fail."""
 REAL_MODELS = ("tiny-llama",)
 REAL_SEEDS = (1,)
 PASSES_STEPS = 50
@@ -39,6 +43,8 @@ class Failing:
     severity: str
     onset: int
     fault_object: Fault
+    known: bool = True
+    """Whether it is known to fail alone, as long as its fault lasts as it was recorded."""
 
     def fault_in(self, scenario: str) -> Fault:
         """The fault, as long as the scenario says."""
@@ -70,9 +76,21 @@ def groups(data: Path) -> list[Group]:
     """Groups of the plan, from the indices of the published runs in a folder."""
     zoo, real = ZooPlan.with_bugs(), RealStudyPlan(device="cpu")
     return [
+        *_faulted(zoo),
         *_groups(_failed(data / "bugs_index.csv", ZOO_KINDS), zoo, _zoo_spec),
         *_groups(_failed(data / "real_runs_index.csv", REAL_MODELS, REAL_SEEDS), real, _real_spec),
     ]
+
+
+def _faulted(schedule: ZooPlan) -> Iterator[Group]:
+    """Kinds of the zoo with the faults of the simulated study."""
+    for kind in FAULTED_KINDS:
+        faults = {text: parse_fault(text) for text in ZOO_FAULTS}
+        runs = [
+            Failing(f"{kind}_{text}", fault.name, text.split("@")[1], ZOO_FAULT_ONSET, fault, known=False)
+            for text, fault in faults.items()
+        ]
+        yield Group(f"{kind}_faults", schedule, ZooSpec(kind=kind, seed=0), tuple(runs))
 
 
 def _failed(index: Path, models: Sequence[str], seeds: Sequence[int] | None = None) -> pd.DataFrame:

@@ -158,11 +158,12 @@ def train_group(group: Group, todo: Sequence[Failing], healthy: bool) -> Iterato
 def _rows_of(
     group: Group, failing: Failing, run: LiveRun, twin: Course, states: dict[int, tuple[dict[str, Any], Course]]
 ) -> list[dict[str, Any]]:
-    """Results of a run that failed as it was recorded: with each policy, in each scenario in which it fails alone."""
+    """Results of a run: with each policy, in each scenario in which it fails alone."""
     rows = []
     for scenario in SCENARIOS:
         fault = failing.fault_in(scenario)
-        for policy in (("alone",) if SCENARIOS[scenario] else ()) + (*POLICIES,):
+        known = failing.known and SCENARIOS[scenario] is None
+        for policy in (*POLICIES,) if known else ("alone", *POLICIES):
             start = failing.onset if policy == "alone" else max(failing.onset - BEFORE, 1)
             state, before = states[start]
             run.load_state_dict(state)

@@ -13,5 +13,6 @@ from .restore_state import RestoreState as RestoreState
 from .step_policies import ClipGradients as ClipGradients
 from .step_policies import LowerLearningRate as LowerLearningRate
 from .step_policies import SkipUpdate as SkipUpdate
+from .stop_doomed import StopDoomed as StopDoomed
 from .stopped import TrainingStopped as TrainingStopped
 from .trigger import Suspicion as Suspicion

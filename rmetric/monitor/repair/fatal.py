@@ -22,7 +22,8 @@ class FatalRule:
     A first sign is an alert of the default detectors. From it on a run fails for good if
 
     - ``stays`` of the last ``of`` losses lie above the ``quantile`` of the ``reference`` losses before the first sign,
-    - or the loss is not finite, or a record has numbers that no healthy step has, ``broken`` times in a row.
+    - or the loss or the last validation loss is not finite, or a record has numbers that no healthy step has,
+      ``broken`` times in a row.
 
     The sign is forgotten ``quiet`` records after the last alert.
 
@@ -58,8 +59,9 @@ class FatalRule:
         loss = observation["training_loss"]
         scores = {detector.name: detector.update(observation) for detector in self._detectors}
         alert = any(scores[detector.name] > detector.threshold for detector in self._detectors)
-        self._broken_row = self._broken_row + 1 if scores["numerics"] > 0.0 or math.isinf(loss) else 0
-        self._follow(observation.step, alert)
+        no_number = math.isinf(loss) or math.isinf(observation["validation_loss"])
+        self._broken_row = self._broken_row + 1 if no_number or scores["numerics"] > 0.0 else 0
+        self._follow(observation.step, alert or no_number)
         if self.first_sign is None:
             if math.isfinite(loss):
                 self._past.append(loss)

@@ -24,6 +24,7 @@ _DONE = {
         "{because}; weights and optimizer state are those of step {to_step} again, {steps_lost} steps are lost "
         "(attempt {attempt} of {max_tries})"
     ),
+    "doomed": "{because}; hardly any run comes back from that",
     "no_checkpoint": "{because}, and there is no checkpoint yet to go back to",
     "gave_up": "{because}, after {attempts} attempts; what is wrong does not pass, and the training is stopped",
 }

@@ -1,0 +1,112 @@
+"""Stream the rules of GoBack and StopDoomed over published runs: who is stopped, when, and which healthy runs.
+
+python -m studies.rollback.offline                                  # four data sets; some minutes on one core
+python -m studies.rollback.offline data/real_runs.parquet
+
+Of ``real_runs`` the score half is judged. Of a fork of a healthy run only the records from its onset on count.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from tqdm import tqdm
+
+from rmetric.cli import Parser, script
+from rmetric.dataset.read import read_runs
+from rmetric.evaluation.ground_truth import WORKER_LOST
+from rmetric.evaluation.split import halves
+from rmetric.monitor.repair import FatalRule
+from rmetric.monitor.repair.stop_doomed import patient_rule
+from rmetric.records import NO_FAULT, Run, step_of
+
+RULES: dict[str, Callable[[], FatalRule]] = {"GoBack": FatalRule, "StopDoomed": patient_rule}
+DATA = ("real_runs", "bugs", "zoo", "nanogpt")
+FITTED = "real_runs"
+"""Data set whose odd half the detectors were fitted to."""
+BEFORE = 200
+"""Records before the onset of a fork from which a rule has its references."""
+COLUMNS = [
+    "runs of", "rule", "failing stopped", "of", "steps saved", "of their steps", "median delay", "recovering stopped",
+    "of", "healthy steps", "verdicts in them", "healthy runs concerned",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What a rule says of a run."""
+
+    run: Run
+    begins: int
+    """First step that counts."""
+    steps: int
+    """Records that count."""
+    stops: tuple[int, ...]
+    """Steps of the verdicts; after each the rule begins anew."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the run failed."""
+        return (self.run.terminal or {}).get("event") == "EXPERIMENT_FAILURE"
+
+
+def verdicts_of(run: Run, make_rule: Callable[[], FatalRule]) -> Verdicts:
+    """Stream a rule over a run."""
+    begins = run.onset or run.disturbed_at or 0
+    first = int((run.observations.step < begins).sum())
+    rule, stops = make_rule(), []
+    for observation in run.observations.rows(slice(max(first - BEFORE, 0), None)):
+        if rule.update(observation):
+            rule = make_rule()
+            if observation.step >= begins:
+                stops.append(observation.step)
+    return Verdicts(run, begins, len(run.observations) - first, tuple(stops))
+
+
+def row_of(source: str, name: str, found: Sequence[Verdicts]) -> list[object]:
+    """One line of the table; a worker that is lost is nobody's to foresee from the loss."""
+    faulty = [item for item in found if item.run.fault != NO_FAULT]
+    failing = [item for item in faulty if item.failed and (item.run.terminal or {}).get("reason") != WORKER_LOST]
+    recovering = [item for item in faulty if not item.failed]
+    healthy = [item for item in found if item.run.fault == NO_FAULT]
+    stopped = [item for item in failing if item.stops]
+    delays = pd.Series([item.stops[0] - item.begins for item in stopped], dtype=float)
+    return [
+        source, name, len(stopped), len(failing), sum(_end(item.run) - item.stops[0] for item in stopped),
+        sum(_end(item.run) - item.begins for item in failing), delays.median(),
+        sum(bool(item.stops) for item in recovering), len(recovering), sum(item.steps for item in healthy),
+        sum(len(item.stops) for item in healthy), sum(bool(item.stops) for item in healthy),
+    ]  # fmt: skip
+
+
+def _end(run: Run) -> int:
+    """Last record; a run whose loss is not finite ends there, and nothing is saved after it."""
+    return max(int(run.observations.step[-1]), step_of(run.terminal) or 0) if len(run.observations) else 0
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, stream, print."""
+    p = Parser("Stream the rules of GoBack and StopDoomed over published runs.")
+    p.add_argument("data", type=Path, nargs="*", default=[Path("data") / f"{name}.parquet" for name in DATA])
+    rows, concerned = [], []
+    for file in p.parse_args(argv).data:
+        runs = read_runs(file)
+        if file.stem == FITTED:
+            runs = [run for run, scored in zip(runs, halves(runs).score, strict=True) if scored]
+        for name, make_rule in RULES.items():
+            bar = tqdm(runs, desc=f"{file.stem}, {name}", disable=None)
+            found = [verdicts_of(run, make_rule) for run in bar]
+            rows.append(row_of(file.stem, name, found))
+            concerned += [(name, item.run.name) for item in found if item.stops and item.run.fault == NO_FAULT]
+    print(pd.DataFrame(rows, columns=COLUMNS).to_markdown(index=False))
+    for name, run in concerned:
+        print(f"{name}: {run}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))
