@@ -107,6 +107,15 @@ def test_it_works_without_the_repository(project: Path) -> None:
     assert said.split() == ["40", "500", "500"]
 
 
+def test_the_command_comes_with_it(wheel: Path, project: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (announced,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        assert "rmetric = rmetric.commands:main" in archive.read(announced).decode()
+    log = ROOT / "tests" / "data" / "real_runs" / "real_seed0_00_none_twin.jsonl"
+    said = _run(["-m", "rmetric", "diagnose", str(log)], python=project / "venv" / "bin" / "python", cwd=project)
+    assert "healthy" in said
+
+
 def test_public_names_check_under_mypy_strict(project: Path) -> None:
     (project / "mine.py").write_text(USER_PROJECT)
     said = _mypy(project, "mine.py")

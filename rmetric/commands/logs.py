@@ -30,17 +30,26 @@ def add_format(parser: Parser) -> None:
 def each(paths: list[str], read: Callable[[Path], Iterator[T]]) -> Iterator[T | None]:
     """What ``read`` finds in each log; ``None`` for one that cannot be used, of which standard error says why."""
     from rmetric.errors import UserError
-    from rmetric.importers import collect_logs
 
-    logs, note = collect_logs(paths)
-    if note:
-        print(note, file=sys.stderr)
-    for log in logs:
+    for log in _files(paths):
         try:
             yield from read(log)
         except UserError as error:
             print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
             yield None
+
+
+def _files(paths: list[str]) -> list[Path]:
+    """Logs and data sets that the paths name; a note about a folder goes to standard error."""
+    from rmetric.dataset.sources import data_set_of
+    from rmetric.importers import collect_logs
+
+    data_sets = [Path(path) for path in paths if data_set_of(path) == Path(path) and Path(path).is_file()]
+    others = [path for path in paths if Path(path) not in data_sets]
+    logs, note = collect_logs(others) if others else ([], "")
+    if note:
+        print(note, file=sys.stderr)
+    return [*logs, *data_sets]
 
 
 def reading(args: Any) -> dict[str, Any]:

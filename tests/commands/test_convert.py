@@ -47,6 +47,13 @@ def test_logs_come_back_out_of_a_data_set(tmp_path: Path) -> None:
         assert_same(read_run(log), run, verdicts=False)
 
 
+def test_a_data_set_is_diagnosed_run_by_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs.parquet"
+    assert main(["convert", *map(str, REAL_RUNS[:3]), "--out", str(out)]) == 0
+    assert main(["diagnose", str(out)]) == 1
+    assert capsys.readouterr().out.count("600 records (steps 0 to 599)\n") >= 3
+
+
 def test_a_csv_keeps_its_digits_its_gaps_and_its_evaluations(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(CSV)
     assert main(["convert", str(tmp_path / "metrics.csv"), "--out", str(tmp_path / "run.jsonl")]) == 0
