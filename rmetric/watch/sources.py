@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, IMPORTERS, detect_format, runs_of
-from rmetric.log_reader import assemble, chunks
+from rmetric.importers.streams import NOTE, RUN
+from rmetric.log_reader import NumberedEvent, assemble, chunks
 from rmetric.records import TERMINAL_EVENTS, Observations, Run
 
 LINES = frozenset({"rmetric", "jsonl", "csv"})
@@ -20,6 +21,10 @@ PORTION_BYTES = 1 << 24
 MOST_HEADER_BYTES = 1 << 16
 REREAD_SHARE = 0.05
 """Largest share of one processor that reading a log again and again may take."""
+
+
+class NotByLinesError(Exception):
+    """New lines cannot be understood without those before: what is a step, a loss or a run depends on the whole log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +73,9 @@ class NewLines:
             part.write_bytes(self._header + lines)
             try:
                 events = IMPORTERS[self.format](part, self.mapping, _ignore)
-                run = assemble(self.path.stem, chunks(events, _ignore))
-            except UserError as error:
-                raise UserError(str(error).replace(str(part), str(self.path))) from None
+                run = assemble(self.path.stem, chunks(_by_lines(events), _ignore))
+            except UserError:
+                raise NotByLinesError from None
         return _portion(run, self.format)
 
 
@@ -113,6 +118,14 @@ def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines |
 def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:
     ended = any(event.get("event") in TERMINAL_EVENTS for event in run.events)
     return Portion(run=run.name, format=format, observations=run.observations, ended=ended, notes=notes)
+
+
+def _by_lines(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
+    """The same events, as long as the importer read them as they stand."""
+    for numbered in events:
+        if numbered[1].get("event") in (RUN, NOTE):
+            raise NotByLinesError
+        yield numbered
 
 
 def _header_and_rest(lines: bytes) -> tuple[bytes, bytes]:

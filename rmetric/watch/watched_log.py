@@ -9,7 +9,7 @@ from rmetric.errors import UserError
 from rmetric.importers import AUTO
 from rmetric.watch.growth import Change, Growth
 from rmetric.watch.news import News
-from rmetric.watch.sources import NewLines, Portion, WholeLog, source_of
+from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
 
 
@@ -51,18 +51,21 @@ class WatchedLog:
 
     def poll(self, now: float) -> tuple[bool, list[News]]:
         """Return whether anything was new, and the news."""
-        change = self._growth.look()
+        change, news = self._growth.look(), []
         try:
-            news = list(self._news(change, now))
+            for one in self._news(change, now):
+                news.append(one)  # noqa: PERF402 - what is known when reading fails is told
         except UserError as error:
-            self.problem, news = str(error), []
+            self.problem, self._source = str(error), None
         except OSError as error:
-            self.problem, news = f"{self.path} cannot be read ({error.strerror})", []
+            self.problem = f"{self.path} cannot be read ({error.strerror})"
         return change in (Change.GREW, Change.ANEW), news
 
     def _news(self, change: Change, now: float) -> Iterator[News]:
         if change is Change.ANEW:
-            self._source, self._begins_anew = None, True
+            self._begins_anew = True
+            if not isinstance(self._source, WholeLog):  # that one reads from the start anyhow, and keeps its pace
+                self._source = None
         # What a file held when it was first seen is as old as the file.
         at = now - self._growth.age_s if change is Change.ANEW else now
         grown = False
@@ -78,17 +81,27 @@ class WatchedLog:
             return
         if self._source is None and change is not Change.NONE:
             # Until there are records, each look may tell another format: the first lines are often settings.
-            source = source_of(self.path, self._format, self._mapping)
+            yield from self._first_portions(source_of(self.path, self._format, self._mapping))
+        elif isinstance(self._source, WholeLog):
+            yield from self._source.read() if change is not Change.NONE else self._source.catch_up()
+        elif self._source is not None and change is not Change.NONE:
+            try:
+                yield from self._source.read()
+            except NotByLinesError:
+                self._source = WholeLog(self.path, self._source.format, self._mapping)
+                yield from self._source.read()
+        if change is not Change.NONE:
+            self.problem = ""
+
+    def _first_portions(self, source: NewLines | WholeLog) -> Iterator[Portion]:
+        try:
             for portion in source.read():
                 if len(portion.observations):
                     self._source = source
                 if self._source is not None:
                     yield portion
-            self.problem = ""
-        elif isinstance(self._source, WholeLog):
-            yield from self._source.read() if change is not Change.NONE else self._source.catch_up()
-        elif self._source is not None and change is not Change.NONE:
-            yield from self._source.read()
+        except NotByLinesError:
+            yield from self._first_portions(WholeLog(self.path, source.format, self._mapping))
 
     def _run_of(self, portion: Portion) -> WatchedRun:
         """The run that a portion belongs to; a new one if its steps begin again."""

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import rmetric
+from rmetric.diagnosis import diagnose_runs
 from rmetric.records import Observations
 from rmetric.watch.new_records import NewRecords
 from rmetric.watch.watched_log import WatchedLog
 from tests.helpers import bits, healthy_observations
+from tests.watch.conftest import eventually
 
 REAL = sorted((Path(__file__).parent.parent / "data" / "real_runs").glob("*lr_spike_lr_300*.jsonl"))[0]
 
@@ -36,7 +37,19 @@ def as_jsonl(folder: Path) -> bytes:
     return b"\n".join(lines) + b"\n"
 
 
-CONTENTS = {"run.jsonl": lambda folder: REAL.read_bytes(), "table.csv": as_csv, "any.jsonl": as_jsonl}
+def two_runs(folder: Path) -> bytes:
+    """A run that was started again from the beginning, in the same file."""
+    first = [b'{"step": %d, "loss": %f}' % (step, 3.0 - 0.005 * step) for step in range(200)]
+    again = [b'{"step": %d, "loss": %s}' % (step, b"2.5" if step < 210 else b"NaN") for step in range(230)]
+    return b"\n".join([*first, *again]) + b"\n"
+
+
+CONTENTS = {
+    "run.jsonl": lambda folder: REAL.read_bytes(),
+    "table.csv": as_csv,
+    "any.jsonl": as_jsonl,
+    "two.jsonl": two_runs,
+}
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -50,13 +63,20 @@ def test_any_portions_give_the_diagnosis_of_the_whole(name: str, seed: int, tmp_
     for now, cut in enumerate(cuts):
         path.write_bytes(content[:cut]) if now == 0 else append_to(path, content[:cut])
         told += watched.poll(float(now))[1]
+    expected = list(diagnose_runs(path))
+
+    def caught_up() -> bool:  # a log that is read again as a whole is read at leisure
+        told.extend(watched.poll(float(len(cuts)))[1])
+        return [run.diagnosis.records for run in watched.runs] == [whole.records for whole in expected]
+
+    eventually(caught_up, "all records")
     told += watched.poll(float(len(cuts)))[1]
-    (run,) = watched.runs
-    whole, found = rmetric.diagnose(path), run.diagnosis
-    assert found.findings
-    assert found.findings == whole.findings
-    assert (found.records, found.first_step, found.last_step) == (whole.records, whole.first_step, whole.last_step)
-    assert {finding.name for finding in found.findings} <= {news.name for news in told}
+    for run, whole in zip(watched.runs, expected, strict=True):
+        found = run.diagnosis
+        assert (found.run, found.records, found.last_step) == (whole.run, whole.records, whole.last_step)
+        assert found.findings == whole.findings
+        assert {finding.name for finding in found.findings} <= {news.name for news in told}
+    assert any(run.diagnosis.findings for run in watched.runs)
 
 
 def append_to(path: Path, content: bytes) -> None:
