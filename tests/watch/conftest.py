@@ -56,10 +56,10 @@ class Watch:
         eventually(lambda: self.output.count(text) >= times or self._process.poll() is not None, repr(text))
         assert self.output.count(text) >= times, self.output
 
-    def end(self) -> int:
-        """Ctrl-C, then everything that it printed is in :attr:`output`; the exit status."""
+    def end(self, by: int = signal.SIGINT) -> int:
+        """Ctrl-C or another signal, then everything that it printed is in :attr:`output`; the exit status."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(by)
         status = self._process.wait(PATIENCE_S)
         self._reader.join()
         return status
