@@ -4,6 +4,8 @@
     python benchmarks/peer_findings.py --data tests/data/real_runs --sources --tools rmetric --out mine   # seconds
     python -m studies.findings --findings runmedic=results/peer_findings/runmedic.csv
 
+    python -m studies.abroad.benchmark --alerts runmedic=results/peer_findings/runmedic.csv       # steps in hindsight
+
 The tools are given the log that a trainer would have written, as in docs/peers.md; so is ``rmetric`` here.
 """
 
@@ -85,11 +87,11 @@ def asked(tool: str, logs: Sequence[Path], args: Any) -> list[dict[str, Any]]:
 
 
 def own(logs: Sequence[Path]) -> list[dict[str, Any]]:
-    """Answers of this project to the same files."""
+    """Answers of this project to the same files; it guesses no units, and is told that step times are in seconds."""
     answers = []
     for log in tqdm(logs, desc=OURS, unit="log", disable=None):
         started = time.perf_counter()
-        findings = diagnose(log).findings
+        findings = diagnose(log, mapping={"step_time_s": "step_time"}).findings
         seconds = time.perf_counter() - started
         answers.append({"findings": [(one.name, one.step) for one in findings], "seconds": {"findings": seconds}})
     return answers
