@@ -133,8 +133,8 @@ def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str
 def scores_of_alerts(source: RunSet, file: Path) -> NDArray[np.float64]:
     """Scores of a CSV of alerts with columns ``set, run, step``: above :data:`ALERT_THRESHOLD` where it has one.
 
-    A row without a step is no alert. Raises :class:`UserError` for missing columns, or a run or step of this set that does
-    not exist.
+    A row without a step is no alert. Raises :class:`UserError` for missing columns, or a run or step of this set that
+    does not exist.
     """
     table = pd.read_csv(file, dtype={"set": str, "run": str})
     if not {"set", "run", "step"} <= {*table.columns}:
