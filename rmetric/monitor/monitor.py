@@ -347,6 +347,8 @@ class TrainingMonitor:
         worker = WorkerLost.worker_of(error, self._processes)
         details = f"{type(error).__name__} in the step after {self.step_number}"
         self.hardware_event("worker", kind="fatal", worker=worker, details=details)
+        if not self._started:
+            self._start()
         self.step_number += 1
         self._pipeline.process(unmeasured_step(self.step_number, self._clock.step()))
         self._leave(failed(self.step_number, "WORKER_LOST"))

@@ -125,7 +125,8 @@ def inconsistencies(folder: Path) -> list[str]:
 
 def differences(reference: Path, resumed: Path) -> list[str]:
     """Where a run that was killed and resumed differs from one that never was."""
-    pairs = zip_longest(_compared(reference / LOG), _compared(resumed / LOG), fillvalue={})
+    nothing: Event = {}
+    pairs = zip_longest(_compared(reference / LOG), _compared(resumed / LOG), fillvalue=nothing)
     found = next(([f"the records differ: {one}, {other}"] for one, other in pairs if not _same(one, other)), [])
     one, other = (torch.load(folder / WEIGHTS, weights_only=True) for folder in (reference, resumed))
     same = all(torch.equal(one[name], other[name]) for name in one)
@@ -159,4 +160,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(None))

@@ -52,7 +52,9 @@ def judged(run: Run, slowing: Slowing) -> dict[str, object]:
         "named": bool(right),
         "after": first,
         "wrong_worker": len([event for event in named if not slowing.phase or event["worker"] != slowing.worker]),
-        "wrong_phase": len([event for event in after if event["worker"] == slowing.worker]) - len(right),
+        "wrong_phase": len([event for event in after if event["worker"] == slowing.worker]) - len(right)
+        if slowing.phase
+        else 0,
         "alerts": len([event for event in run.events if event["event"] == "ALERT"]),
         "steps": len(run.observations),
     }
@@ -106,4 +108,4 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(None))

@@ -124,7 +124,7 @@ class HangThread:
             return
         beats, silence_s = self._heartbeats.heard()
         silent_after_s = max(SILENT_S, SILENT_BEATS * self._settings.interval_s)
-        if self._heartbeats.unreachable_s > 2 * silent_after_s:
+        if self._heartbeats.unreachable_s > silent_after_s:
             keeper = self._heartbeats.keeper
             found: tuple[int, ...] = (keeper,) if keeper is not None and keeper in beats else ()
             silent = True

@@ -50,10 +50,12 @@ class Heartbeats:
             self._thread.start()
 
     def heard(self) -> tuple[dict[int, Beat], dict[int, float]]:
-        """Latest beat of every other rank that was ever heard, and the seconds since it was new."""
-        now = time.monotonic()
-        heard = dict(self._heard)
-        return {rank: beat for rank, (beat, _) in heard.items()}, {rank: now - at for rank, (_, at) in heard.items()}
+        """Latest beat of every other rank that was ever heard, and for how many seconds it was none.
+
+        While the store does not answer, nobody's silence counts.
+        """
+        until, heard = self._reached_s, dict(self._heard)
+        return {rank: beat for rank, (beat, _) in heard.items()}, {rank: until - at for rank, (_, at) in heard.items()}
 
     @property
     def unreachable_s(self) -> float:
