@@ -98,17 +98,26 @@ def _attempt(folder: Path, steps: int, kill_after_s: float, rank: int, outcome: 
     outcome.counts["kills"] += 1
     outcome.counts["of the rank that writes the log"] += rank == 0
     outcome.counts["before the first checkpoint"] += not (folder / CHECKPOINT).exists()
+    outcome.counts["left a last line without its end"] += cut_short(folder)
     outcome.wrong += [f"{folder.name}: {text}" for text in inconsistencies(folder)]
     return False
 
 
+def cut_short(folder: Path) -> bool:
+    """Return whether the log's last line was cut: a kill between two pages of memory that one write fills."""
+    path = folder / LOG
+    return path.exists() and not (path.read_bytes() or b"\n").endswith(b"\n")
+
+
 def inconsistencies(folder: Path) -> list[str]:
-    """What is wrong with the log and the checkpoint of a run that was killed; nothing: all is well."""
+    """What is wrong with the log and the checkpoint of a run that was killed; nothing: all is well.
+
+    A last line without its end is counted apart: the run that is resumed drops it.
+    """
     path = folder / LOG
     text = path.read_bytes() if path.exists() else b""
-    found = [] if text.endswith(b"\n") or not text else ["the last line of the log is cut"]
-    events = []
-    for number, line in enumerate(text.splitlines(), 1):
+    found, events = [], []
+    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
         try:
             events.append(json.loads(line))
         except ValueError:

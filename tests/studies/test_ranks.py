@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from rmetric.records import Observations, Run
-from studies.ranks.kills import campaign, inconsistencies
+from studies.ranks.kills import campaign, cut_short, inconsistencies
 from studies.ranks.run import judged, table
 from studies.ranks.training import Slowing
 
@@ -39,12 +39,9 @@ def test_nothing_is_right_where_nothing_is_slowed() -> None:
 
 def test_a_broken_or_missing_line_is_seen(tmp_path: Path) -> None:
     lines = [f'{{"event":"METRICS","step":{step}}}\n' for step in (1, 2, 4)]
-    (tmp_path / "run.jsonl").write_text("".join(lines) + '{"event":"MET')
-    assert inconsistencies(tmp_path) == [
-        "the last line of the log is cut",
-        "line 4 is broken",
-        "the records are those of steps [1, 2, 4]",
-    ]
+    (tmp_path / "run.jsonl").write_text("".join(lines) + '{"event":"MET\n{"event":"MET')
+    assert inconsistencies(tmp_path) == ["line 4 is broken", "the records are those of steps [1, 2, 4]"]
+    assert cut_short(tmp_path)
 
 
 @gloo

@@ -24,7 +24,9 @@ class JsonlSink(Sink):
     """Writes the project's own log; see :mod:`rmetric.log_writer`.
 
     Nothing is buffered: an event is one ``write`` of one whole line, so whatever kills the process, no event that was
-    handed over is lost and no line is cut. On a full disk a line that went in only partly is taken away again.
+    handed over is lost. SIGKILL in the very moment of a write may cut the last line, where it crosses a page of memory:
+    a reader says so, and a run that is resumed drops it. On a full disk a line that went in only partly is taken away
+    again.
 
     An existing log is never overwritten: a new run takes the next free name (``run-2.jsonl``), with one warning. A
     resumed run goes on with its own file: what belongs to later steps is dropped, as is the end, and the rest is kept
