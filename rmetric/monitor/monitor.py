@@ -244,6 +244,8 @@ class TrainingMonitor:
         """
         if self._closed:
             self._order.tell("closed")
+        if not self.enabled:
+            self._measurer.keep_pace()
         return self._step(loss, recompute)
 
     @never_raises(True)

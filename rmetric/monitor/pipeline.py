@@ -15,9 +15,12 @@ from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, 
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import PendingStep
+from rmetric.monitor.transfer import StepNumbers
 from rmetric.state import restore, state_of
 
 LOGGER = logging.getLogger("rmetric")
+MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"
+"""Sources of ``training_loss`` in a training with several processes."""
 
 
 class StepPipeline:
@@ -62,7 +65,7 @@ class StepPipeline:
 
     def process(self, pending: PendingStep) -> Observation:
         """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
-        numbers = pending.transfer.read()
+        numbers = self._numbers(pending)
         inside = None if pending.mechanism is None else pending.mechanism.read()
         judgement = self._judge_workers(pending)
         reports = self._hardware_reports(pending.step_time_s, judgement.reports)
@@ -99,6 +102,16 @@ class StepPipeline:
         )
         self._call_user(detections)
         return observation
+
+    def _numbers(self, pending: PendingStep) -> StepNumbers:
+        """Numbers of a step, with the loss of all workers where it is known."""
+        numbers = pending.transfer.read()
+        mean = pending.mean_loss.read() if pending.mean_loss is not None else None
+        if mean is not None:
+            numbers.scalars["training_loss"] = mean
+        if self._workers is not None:
+            self.estimators.sources["training_loss"] = OWN_LOSS if mean is None else MEAN_LOSS
+        return numbers
 
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import Closable
 from rmetric.monitor.measures import AttentionLogits, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
@@ -42,6 +44,8 @@ class PendingStep:
     """Results of the mechanism monitors, if it is their step."""
     worker_times: PendingTimes | None = None
     """Each worker's own times; ``None``: not exchanged."""
+    mean_loss: PendingMean | None = None
+    """Mean of the workers' losses; ``None``: not exchanged."""
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -121,8 +125,25 @@ class StepMeasurer:
         if self._phases is not None:
             self._phases.step_ended(step)
         return PendingStep(
-            step, transfer, rate, step_time_s, computation.dispersion_source, validation, inside, self._worker_times()
+            step,
+            transfer,
+            rate,
+            step_time_s,
+            computation.dispersion_source,
+            validation,
+            inside,
+            self._worker_times(),
+            self._mean_loss(computation.loss),
         )
+
+    def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
+        means = [source.mean_loss(loss) for source in self.dispersion]
+        return next((mean for mean in means if mean is not None), None)
+
+    def keep_pace(self) -> None:
+        """Take part in what the other processes exchange, though nothing is measured here any more."""
+        with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
+            self._mean_loss(None)
 
     def _worker_times(self) -> PendingTimes | None:
         times = next((source.worker_times for source in self.dispersion if source.worker_times is not None), None)

@@ -21,11 +21,13 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from rmetric.detectors import StreamingDetector
 from rmetric.faults import make_fault
 from rmetric.live.corpus import BYTES, corpus_of
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
+from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.dispersion import collectives, dispersion_sources, workers
+from rmetric.monitor.dispersion import collectives, dispersion_sources, mean_loss, workers
 from rmetric.monitor.measures import GradientNorms
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.worker_lost import WorkerLost
@@ -162,23 +164,71 @@ def _uneven(rank: int) -> list[int]:
     return found
 
 
-def _monitored(folder: Path, rank: int) -> None:
+def _monitored(folder: Path, rank: int) -> list[float]:
     model = _wrapped()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     log = folder / f"healthy_{rank}.jsonl"
+    losses = []
     with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
         for step in range(STEPS):
             loss = _loss(model, _batch(rank, step))
             loss.backward()
             monitor.step(loss)
+            losses.append(loss.item())
             optimizer.step()
             optimizer.zero_grad()
+            if step == 2 and rank == 0:
+                monitor.state_dict()  # one process alone saves; the mean of the step is in its record all the same
+    return losses
+
+
+class _Raises(StreamingDetector):
+    """Ends the monitor of its process."""
+
+    name = "raises"
+
+    def __init__(self) -> None:
+        super().__init__(threshold=0.0)
+
+    def update(self, observation: Observation) -> float:
+        raise ZeroDivisionError("as detectors do")
+
+
+def _left_by_one(folder: Path, rank: int, how: str) -> dict[str, Any]:
+    """The second process goes on without its monitor; a forward pass exchanges buffers, evaluation something else."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    model, alone = DistributedDataParallel(network), DistributedDataParallel(copy.deepcopy(network))
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, alone)]
+    detectors: list[Any] = [_Raises()] if rank == 1 and how == "error" else ["numerics"]
+    log, mean_loss.PATIENCE_S = folder / f"left_{how}.jsonl", 0.5
+    monitor = TrainingMonitor(model, optimizers[0], log=log, hardware=False, detectors=detectors)
+    losses = []
+    for step in range(8):
+        if step == 4 and rank == 1 and how == "close":
+            monitor.close()
+        loss = _loss(model, _batch(rank, step))
+        loss.backward()
+        if not (how == "forget" and rank == 1 and step >= 4):
+            losses.append(loss.item())
+            monitor.step(loss)
+        optimizers[0].step()
+        optimizers[0].zero_grad()
+        dist.all_reduce(torch.ones(3))
+    monitor.close()
+    for step in range(8):
+        _loss(alone, _batch(rank, step)).backward()
+        optimizers[1].step()
+        optimizers[1].zero_grad()
+    same = all(torch.equal(a, b) for a, b in zip(model.parameters(), alone.parameters(), strict=True))
+    return {"losses": losses, "same": same, "enabled": monitor.enabled}
 
 
 def healthy(folder: Path, rank: int) -> dict[str, Any]:
     """All that needs no dead process, in one go: starting processes is what costs time."""
-    _monitored(folder, rank)
     return {
+        "monitored": _monitored(folder, rank),
+        **{how: _left_by_one(folder, rank, how) for how in ("error", "close", "forget")},
         "plain": _watched(rank),
         "many_buckets": _watched(rank, bucket_cap_mb=0.005),
         "views": _watched(rank, gradient_as_bucket_view=True),

@@ -135,6 +135,38 @@ def test_the_monitor_logs_sigma_squared_and_the_noise_scale_of_the_workers(
     assert events[-1]["event"] == "EXPERIMENT_SUCCESS"
 
 
+def _logged_losses(log: Path) -> list[float]:
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    return [event["training_loss"] for event in events if event["event"] == "METRICS"]
+
+
+def test_the_loss_is_the_mean_over_the_workers_and_the_log_says_so(
+    healthy: list[dict[str, Any]], healthy_folder: Path
+) -> None:
+    mine, other = (found["monitored"] for found in healthy)
+    means = [(one + two) / 2 for one, two in zip(mine, other, strict=True)]
+    assert mine[1] != pytest.approx(means[1], rel=0.01)
+    logged = _logged_losses(healthy_folder / "healthy_0.jsonl")
+    assert logged == pytest.approx([mine[0], *means[1:]], rel=1e-5)  # they agree in the first step
+    events = [json.loads(line) for line in (healthy_folder / "healthy_0.jsonl").read_text().splitlines()]
+    sources = [(event["step"], event["source"]) for event in events if event.get("signal") == "training_loss"]
+    assert sources == [(1, "first worker"), (2, "mean over the workers")]
+
+
+@pytest.mark.parametrize("how", ["error", "close", "forget"])
+def test_a_process_that_goes_on_without_its_monitor_holds_up_no_training(
+    healthy: list[dict[str, Any]], healthy_folder: Path, how: str
+) -> None:
+    mine, other = (found[how] for found in healthy)
+    assert mine["same"] and other["same"]
+    logged = _logged_losses(healthy_folder / f"left_{how}.jsonl")
+    assert len(logged) == 8
+    means = [(one + two) / 2 for one, two in zip(mine["losses"], other["losses"], strict=False)]
+    steps = slice(1, 4) if how != "error" else slice(1, 2)
+    assert logged[steps] == pytest.approx(means[steps], rel=1e-5)
+    assert logged[5:] == pytest.approx(mine["losses"][5:], rel=1e-5)  # of those that report one
+
+
 def test_a_model_whose_process_group_is_gone_is_refused_in_one_line(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
     model = DistributedDataParallel(nn.Linear(2, 1))

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.monitor.dispersion.collectives import OwnTimes
+from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.dispersion.micro_batches import MicroBatchDispersion
 
 __all__ = ["DispersionSource", "MicroBatchDispersion", "dispersion_sources"]
@@ -39,6 +40,12 @@ class DispersionSource(Protocol):
         """Begin at once: a resumed run, which was measured before, need not find out again that it can be.
 
         Called before the first step, in every process if there are several.
+        """
+
+    def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
+        """Begin to average the loss of a step over the workers; ``None``: one worker, or nothing is exchanged yet.
+
+        Called once a step, in every process; also by one whose monitor has given up, without a loss.
         """
 
     def refresh(self) -> None:

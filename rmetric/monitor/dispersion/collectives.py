@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rmetric.monitor.dispersion.mean_loss import LossExchange
 from rmetric.monitor.tensors import gathered, to_device
 
 if TYPE_CHECKING:
@@ -81,10 +82,16 @@ class NormGather:
     own_times
         Called when the last gradient is ready; returns this process's own times, seconds, as many in every process.
         They go along with the norm.
+    joining
+        Returns whether ``DDP.join`` is on.
     """
 
-    def __init__(self, group: dist.ProcessGroup, own_times: OwnTimes) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, own_times: OwnTimes, joining: Callable[[], bool] = lambda: False
+    ) -> None:
         self._group = group
+        self.losses = LossExchange(group, joining)
+        """Exchange of the losses that belong to the gradients."""
         self.own_times = own_times
         self.worker_times: Tensor | None = None
         """Times of the workers in the exchange that :meth:`collect` looked at, shape (workers, times), seconds."""
@@ -98,6 +105,7 @@ class NormGather:
 
     def add(self, gradient: Tensor) -> None:
         """Add a piece of this process's gradient, before it is averaged with the others'."""
+        self.losses.settle()
         try:
             self._pieces.append(torch.linalg.vector_norm(gradient, dtype=torch.float32))
         except RuntimeError as error:  # out of memory: the exchange must go on, the training too
@@ -113,6 +121,7 @@ class NormGather:
         work = dist.all_gather(list(found.unbind()), own, group=self._group, async_op=True)
         self._exchange = (work, found)
         self._passes += 1
+        self.losses.pass_ended(norm.device)
 
     def collect(self) -> Tensor | None:
         """Norms of the workers' gradients in this step, shape (workers,), or ``None``.

@@ -72,6 +72,9 @@ class MicroBatchDispersion:
             return None
         return gathered(parts) * len(parts)
 
+    def mean_loss(self, loss: Tensor | None) -> None:
+        """No mean: there is one worker."""
+
     def close(self) -> None:
         for handle in self._handles:
             handle.remove()

@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
 from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
+from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean
 
 
 class ShardedDispersion:
@@ -41,6 +42,8 @@ class ShardedDispersion:
         self._workers: dist.ProcessGroup = self._groups[0][1]._reduce_scatter_process_group
         self._guard = CollectiveGuard(self._workers)
         self._order: _GroupOrder | None = None
+        self._losses: LossExchange | None = None
+        self._root = model
         self._settled = False
 
     @property
@@ -58,9 +61,14 @@ class ShardedDispersion:
         if not self._groups or not self._guard.all_ready():
             return
         self._order = _GroupOrder(NormGather(self._workers, self._own_times))
+        self._losses = self._order.gather.losses
+        self._root.register_forward_pre_hook(self._losses.settle, prepend=True)  # a forward pass gathers parameters
         for module, group in self._groups:
             watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, self._order)
             module.set_custom_reduce_scatter(watched)
+
+    def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
+        return self._losses.report(loss) if self._losses else None
 
     def refresh(self) -> None:
         """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
 from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
+from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean
 
 Reduced = torch.futures.Future[Tensor]
 
@@ -48,6 +49,7 @@ class WorkerDispersion:
         self._guard = CollectiveGuard(model.process_group)
         self._own_times = own_times
         self._gather: NormGather | None = None
+        self._losses: LossExchange | None = None
         self._settled = False
 
     @property
@@ -64,6 +66,10 @@ class WorkerDispersion:
         self._settled = True
         if self._model is not None and self._guard.all_ready():
             self._gather = _hooked(self._model, self._own_times)
+            self._losses = self._gather.losses
+
+    def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
+        return self._losses.report(loss) if self._losses else None
 
     def refresh(self) -> None:
         """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
@@ -130,14 +136,20 @@ def _hooked(model: DistributedDataParallel, own_times: OwnTimes) -> NormGather:
     """Make a gather that receives every gradient of the model from now on."""
     communication = communication_of(model)
     if communication is None:
-        gather = NormGather(model.process_group, own_times)
+        gather = _gather_of(model, own_times)
         _ParameterHooks(model, gather)
         return gather
     if communication.gather is None:
-        communication.gather = NormGather(model.process_group, own_times)
+        communication.gather = _gather_of(model, own_times)
     communication.gather.collect()  # what a source before this one has not fetched
     communication.gather.own_times = own_times
     return communication.gather
+
+
+def _gather_of(model: DistributedDataParallel, own_times: OwnTimes) -> NormGather:
+    gather = NormGather(model.process_group, own_times, lambda: bool(model._join_config.enable))
+    model.register_forward_pre_hook(gather.losses.settle)  # a forward pass may exchange buffers
+    return gather
 
 
 class _ParameterHooks:

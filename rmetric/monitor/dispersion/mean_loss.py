@@ -1,0 +1,91 @@
+"""The mean of the workers' losses, without waiting for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+PATIENCE_S = 5.0
+"""Longest wait for a mean that is asked for before the others have reported their loss of the same step."""
+POLL_S = 5e-5
+
+
+class PendingMean:
+    """The mean of a step's losses on its way; read it a step later, when it is there as a rule.
+
+    Parameters
+    ----------
+    work, sums
+        Exchange of the sum of the losses and the number of workers that reported one, shape (2,).
+    """
+
+    def __init__(self, work: dist.Work, sums: Tensor) -> None:
+        self._work, self._sums = work, sums
+
+    def read(self) -> float | None:
+        """Nats; ``None`` if it has not come, or a peer has died. Waits for no other work of the device."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not self._work.is_completed():
+            if time.monotonic() > until_s:
+                return None
+            time.sleep(POLL_S)
+        try:
+            with _beside(self._sums.device):
+                self._work.wait()
+                total, workers = self._sums.tolist()
+        except RuntimeError:  # training learns of it at its next collective
+            return None
+        return float(total / workers) if workers else None
+
+
+def _beside(device: torch.device) -> AbstractContextManager[Any]:
+    """A stream of its own, so that a copy to the host waits for nothing that is queued on the device."""
+    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
+
+
+class LossExchange:
+    """Adds up the workers' losses: one all-reduce of two floats after each backward pass.
+
+    Every process takes part in every one of them, whatever becomes of its monitor: one that has not reported a loss
+    when it runs forward or backward again does it then, without a loss. The exchange has a group of its own, so that it
+    meets no collective of the training in another order. With ``DDP.join``, where some processes only shadow the
+    others, nothing is exchanged.
+
+    Parameters
+    ----------
+    group
+        The workers. All of them make this object at the same time.
+    joining
+        Returns whether ``DDP.join`` is on.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, joining: Callable[[], bool]) -> None:
+        ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
+        self._group = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        self._joining = joining
+        self._due: torch.device | None = None
+
+    def pass_ended(self, device: torch.device) -> None:
+        """Expect a loss: the gradients of a backward pass have been exchanged."""
+        self._due = None if self._joining() else device
+
+    def report(self, loss: Tensor | None) -> PendingMean | None:
+        """Begin to average the loss of a step; ``None`` if no backward pass was exchanged since the last one."""
+        if self._due is None:
+            return None
+        device, self._due = self._due, None
+        sums = torch.zeros(2, device=device)
+        if loss is not None:
+            sums = torch.stack([loss.detach().to(device, torch.float32, non_blocking=True).reshape(()), sums[1] + 1.0])
+        return PendingMean(dist.all_reduce(sums, group=self._group, async_op=True), sums)
+
+    def settle(self, *_: Any) -> None:
+        """Take part in an exchange that is still due, before anything else is exchanged."""
+        if self._due is not None:
+            self.report(None)
