@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rmetric.measurements import Observation
+from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import ClearedProbe, GradientStamp
 
 LOGGER = logging.getLogger("rmetric")
@@ -166,6 +167,13 @@ class CallOrder:
         self._seen[what] += 1
         if self._seen[what] == OFTEN:
             self.tell(what)
+
+    def usable(self, loss: Any) -> Tensor | None:
+        """The loss that the monitor is given as a tensor; ``None``, which is told, if it is not one number."""
+        found = usable_loss(loss)
+        if found is None:
+            self.tell("no loss")
+        return found
 
     def tell(self, what: str) -> None:
         """Tell one of :data:`WORDS`, once."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.arguments import check_options, check_trained, usable_loss
+from rmetric.monitor.arguments import check_options, check_trained
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import Failure, close_all, ended, failed
@@ -253,7 +253,7 @@ class TrainingMonitor:
         if not self._started:
             self._start()
         self.step_number += 1
-        computation, proceed = self._measurer.computation(self._usable(loss)), True
+        computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
             recompute = self._measurer.restarting(recompute) if recompute else None
@@ -278,7 +278,7 @@ class TrainingMonitor:
         The log has it at that step; detectors see it in the record of the next one.
         """
         self._clock.leave_out()  # an evaluation is no part of a step's time
-        usable = self._usable(loss)
+        usable = self._order.usable(loss)
         if usable is None:
             return
         self._validation.append(float(usable))
@@ -384,12 +384,6 @@ class TrainingMonitor:
         self._recorder.start(self.step_number if self._resumed else None)
         for loss in self._validation:
             self._recorder.validation(self.step_number, loss)
-
-    def _usable(self, loss: Any) -> Tensor | None:
-        usable = usable_loss(loss)
-        if usable is None:
-            self._order.tell("no loss")
-        return usable
 
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
