@@ -22,8 +22,8 @@ class FatalRule:
     A first sign is an alert of the default detectors. From it on a run fails for good if
 
     - ``stays`` of the last ``of`` losses lie above the ``quantile`` of the ``reference`` losses before the first sign,
-    - or the loss or the last validation loss is not finite, or a record has numbers that no healthy step has,
-      ``broken`` times in a row.
+    - or the loss, the last validation loss or a gradient is not finite, ``broken`` times in a row. (A gradient of 0 is
+      health where all examples of a batch are solved.)
 
     The sign is forgotten ``quiet`` records after the last alert.
 
@@ -59,8 +59,8 @@ class FatalRule:
         loss = observation["training_loss"]
         scores = {detector.name: detector.update(observation) for detector in self._detectors}
         alert = any(scores[detector.name] > detector.threshold for detector in self._detectors)
-        no_number = math.isinf(loss) or math.isinf(observation["validation_loss"])
-        self._broken_row = self._broken_row + 1 if no_number or scores["numerics"] > 0.0 else 0
+        no_number = not_finite(observation)
+        self._broken_row = self._broken_row + 1 if no_number else 0
         self._follow(observation.step, alert or no_number)
         if self.first_sign is None:
             if math.isfinite(loss):
@@ -68,7 +68,7 @@ class FatalRule:
             return ""
         self._above.append(loss > self._bar)
         if self._broken_row >= self.broken:
-            return f"{self._broken_row} records in a row have numbers that no healthy step has"
+            return f"a loss or a gradient is not finite in {self._broken_row} records in a row"
         if sum(self._above) >= self.stays:
             return f"the loss has stayed above {self._bar:.4g} since step {self.first_sign}"
         return ""
@@ -83,3 +83,9 @@ class FatalRule:
             self._bar = float(np.quantile(self._past, self.quantile)) if known else math.inf
         elif self._since_alert >= self.quiet:
             self.first_sign = None
+
+
+def not_finite(observation: Observation) -> bool:
+    """Return whether a loss or a gradient of a record is not finite."""
+    values = (observation[name] for name in ("training_loss", "validation_loss", "grad_norm"))
+    return any(map(math.isinf, values)) or observation["non_finite_count"] > 0
