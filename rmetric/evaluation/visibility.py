@@ -31,7 +31,9 @@ STALL_FACTOR = 4.5
 """No step of the study's healthy runs takes as long, and two of all sets: such a step is a sign by itself."""
 
 
-def visible_from(timeline: Timeline, runs: Sequence[Run], incidents: int = 1) -> Floats:
+def visible_from(
+    timeline: Timeline, runs: Sequence[Run], incidents: int = 1, scales: float = NOISE_SCALES
+) -> Floats:
     """1 in the record where the fault of a failed run begins to show, 0 elsewhere; shape (records,).
 
     Parameters
@@ -42,19 +44,23 @@ def visible_from(timeline: Timeline, runs: Sequence[Run], incidents: int = 1) ->
         How many hardware events and slow steps are a sign. Healthy machines have them too: stray events alone come
         nine times in 10,000 healthy steps of the real study's control runs, so that whoever warns at the first one has
         nine times the false alarms that the budget allows; with 2 this is a bound within the budget.
+    scales
+        Scales of noise by which a record must differ from the twin's. That of one record in 10,000 exceeds 4 by itself.
     """
     twins = {run.name: run for run in runs}
     scores = np.zeros(len(timeline.step))
     for index, (run, truth) in enumerate(zip(runs, timeline.truths, strict=True)):
         twin = twins.get(str(run.config.get("twin")))
         if truth.kind == "failed" and truth.onset is not None and twin is not None:
-            first = first_sign(run.observations, twin.observations, truth, incidents)
+            first = first_sign(run.observations, twin.observations, truth, incidents, scales)
             if first is not None:
                 scores[timeline.bounds[index] + first] = 1.0
     return scores
 
 
-def first_sign(run: Observations, twin: Observations, truth: Truth, incidents: int = 1) -> int | None:
+def first_sign(
+    run: Observations, twin: Observations, truth: Truth, incidents: int = 1, scales: float = NOISE_SCALES
+) -> int | None:
     """Index of the first record from the onset on that differs visibly from the twin's; ``None``: there is none."""
     assert truth.onset is not None
     length = min(len(run), len(twin))
@@ -64,7 +70,7 @@ def first_sign(run: Observations, twin: Observations, truth: Truth, incidents: i
         own, other = run[name], twin[name]
         if name in LOGARITHMIC:
             own, other = _logarithm(own), _logarithm(other)
-        shows[begin:length] |= _differs(own[begin:length], other[begin:length], _noise(other[:begin]))
+        shows[begin:length] |= _differs(own[begin:length], other[begin:length], scales * _noise(other[:begin]))
     usual = np.nanmedian(twin["step_time_s"][:begin][-TWIN_LENGTH:]) if begin else np.nan
     shows |= run["step_time_s"] > STALL_FACTOR * usual
     happened = np.nan_to_num(run["hardware_events"]) + (run["step_time_s"] > SLOW_FACTOR * usual)
@@ -80,12 +86,12 @@ def _logarithm(values: Floats) -> Floats:
         return np.log(values)
 
 
-def _differs(own: Floats, other: Floats, noise: float) -> NDArray[np.bool_]:
-    """True where two differ by more than the noise, or one alone is finite; never where one was not measured."""
+def _differs(own: Floats, other: Floats, least: float) -> NDArray[np.bool_]:
+    """True where two differ by more than ``least``, or one alone is finite; never where one was not measured."""
     known = ~np.isnan(own) & ~np.isnan(other)
     both = np.isfinite(own) & np.isfinite(other)
     distance = np.abs(np.subtract(own, other, out=np.zeros(len(own)), where=both))
-    return known & np.where(both, distance > NOISE_SCALES * noise, own != other)
+    return known & np.where(both, distance > least, own != other)
 
 
 def _noise(values: Floats) -> float:

@@ -12,6 +12,9 @@ from rmetric.robust.reference import CLIP, LastRecords, RobustReference, RobustT
 GRADIENT_FLOOR = 0.2
 """Smallest scale of the log gradient norm: where norms hardly scatter, a lasting rise by a tenth is many scales and
 means nothing."""
+GRADIENT_GROWTH = 0.5
+"""Power of the step number with which a healthy gradient norm may rise: it does so at the beginning of many runs, by
+up to a factor of three in the first hundred steps."""
 UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
@@ -117,7 +120,9 @@ class GradientEvidence:
     reads = ("non_finite_count", "grad_norm", "training_loss", "update_rms", "learning_rate")
 
     def __init__(self, window: int, warm_up: int) -> None:
-        self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, clip=CLIP)
+        self._norm = RobustTrend(
+            window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
+        )
         self._recent = LastRecords()
         self._update = Update(window, warm_up)
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
@@ -126,7 +131,7 @@ class GradientEvidence:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
-        twice, level = self._recent.update(self._norm.update(logarithm(norm)))
+        twice, level = self._recent.update(self._norm.update(observation.step, logarithm(norm)))
         if self._zero_norms.update(norm):
             twice = math.inf
         jump = self._update.update(update, observation["learning_rate"])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
 from rmetric.evaluation.scores import HitCounts, Score, binomial_interval, f1, poisson_interval
+from rmetric.evaluation.visibility import NOISE_SCALES, visible_from
 from rmetric.reporting.table import Cell
 from studies.abroad.labels import TOLERANCE
 from studies.abroad.sources import Group, RunSet
@@ -23,6 +24,12 @@ MEASURED = ("false_alarms", "false_alarms_per_10000", "first_per_10000", "recall
 NOBODY_TO_WARN = "no run failed that could have been warned"
 ALERTED, ALERT_THRESHOLD = 1.0, 0.5
 """Score of a record at which a file of alerts has one, and the threshold for such scores."""
+BEYOND_NOISE = 4.0
+"""Scales by which the noise of one record in 10,000 differs from nothing."""
+BOUNDS = {"visibility_bound": NOISE_SCALES, "visibility_bound, beyond noise": BEYOND_NOISE}
+"""Name of a bound, and the scales of noise by which a record must differ from the twin's to be a sign."""
+SIGNS = 2
+"""Hardware events and slow steps that are a sign: with one, the bound would break the budget."""
 
 
 def poisson_rate(events: int, steps: int) -> Score:
@@ -75,6 +82,16 @@ def judge(source: RunSet, scores: NDArray[np.float64], threshold: float) -> Judg
         instabilities=instabilities, seen=seen,
         scored=np.bincount(timeline.run[~np.isnan(scores)], minlength=len(timeline)),
     )  # fmt: skip
+
+
+def bounds(source: RunSet) -> dict[str, Judged]:
+    """What somebody would reach who has each failed run's fault-free twin, by :data:`BOUNDS`; empty without twins.
+
+    Nobody trains the twin, so that no detector comes near. It alarms in no healthy record.
+    """
+    runs, timeline = source.study.runs, source.timeline
+    found = {name: visible_from(timeline, runs, SIGNS, scales) for name, scales in BOUNDS.items()}
+    return {name: judge(source, scores, ALERT_THRESHOLD) for name, scores in found.items() if scores.any()}
 
 
 def _first_records(timeline: Timeline) -> Timeline:

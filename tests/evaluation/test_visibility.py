@@ -35,10 +35,10 @@ def runs(**changes: tuple[int, float]) -> list[Run]:
     return [twin, failed]
 
 
-def first(both: list[Run], incidents: int = 1) -> int | None:
+def first(both: list[Run], incidents: int = 1, scales: float = 1.0) -> int | None:
     """Step of the one record that shows the fault."""
     timeline = Timeline.of(both)
-    found = np.flatnonzero(visible_from(timeline, both, incidents))
+    found = np.flatnonzero(visible_from(timeline, both, incidents, scales))
     assert len(found) <= 1 and not (timeline.run[found] == 0).any()
     return int(timeline.step[found[0]]) if len(found) else None
 
@@ -65,6 +65,14 @@ def test_what_is_lost_in_the_noise_or_lies_before_the_onset_does_not_show() -> N
     assert first(both) is None
     both[1].observations.columns["hardware_events"][50] = 1.0
     assert first(both) is None
+
+
+def test_who_waits_for_more_than_noise_sees_it_where_it_is_that_large() -> None:
+    both = runs()
+    loss = both[1].observations.columns["training_loss"]
+    loss[124:] += 0.02
+    loss[134:] += 0.06
+    assert (first(both), first(both, scales=4.0)) == (125, 135)
 
 
 def test_one_incident_may_be_any_machine_s_and_the_second_is_not() -> None:

@@ -60,12 +60,12 @@ def test_a_calm_signal_is_judged_by_the_floor() -> None:
 
 
 def trend(**changes: float) -> RobustTrend:
-    return RobustTrend(**{"window": 64, "warm_up": 48, "floor": 1e-6, "clip": 5.0, **changes})  # type: ignore[arg-type]
+    return RobustTrend(**{"window": 64, "warm_up": 48, "floor": 1e-6, "growth": 0.0, "clip": 5.0, **changes})  # type: ignore[arg-type]
 
 
 def scores(values: np.ndarray, **changes: float) -> np.ndarray:
     judge = trend(**changes)
-    return np.array([judge.update(value) for value in values.tolist()])
+    return np.array([judge.update(step, value) for step, value in enumerate(values.tolist(), start=1)])
 
 
 def noise(n: int, seed: int = 0) -> np.ndarray:
@@ -90,6 +90,19 @@ def test_a_rising_signal_is_not_explained_away() -> None:
     assert np.mean(scores(5.0 + 0.01 * np.arange(400) + noise(400))[128:]) > 2.0
 
 
+def test_a_signal_may_rise_with_the_power_of_the_step_that_is_allowed() -> None:
+    rising = 0.5 * np.log(np.arange(1, 401)) + noise(400)
+    assert np.mean(scores(rising)[48:80]) > 2.0
+    assert np.mean(scores(rising, growth=0.5)[48:80]) < 0.5
+
+
+def test_late_in_a_run_the_power_allows_next_to_nothing() -> None:
+    values = 2.0 + noise(2000)
+    values[1900:] += 0.4
+    allowed = scores(values) - scores(values, growth=0.5)
+    assert 0.0 < allowed[1900:].min() < allowed[1900:].max() < 0.2 < 2.0 < allowed[48]
+
+
 def test_a_lasting_shift_is_believed_after_half_a_window_and_not_before() -> None:
     values = 2.0 + noise(400)
     values[200:] += 0.4
@@ -108,12 +121,12 @@ def test_outliers_never_raise_their_own_bar() -> None:
 
 def test_infinity_passes_nan_waits_and_neither_leaves_a_trace() -> None:
     one, other = trend(), trend()
-    for value in (2.0 + noise(100)).tolist():
-        one.update(value)
-        other.update(value)
-    assert one.update(math.inf) == math.inf
-    assert math.isnan(one.update(math.nan))
-    assert one.update(2.1) == other.update(2.1)
+    for step, value in enumerate((2.0 + noise(100)).tolist(), start=1):
+        one.update(step, value)
+        other.update(step, value)
+    assert one.update(101, math.inf) == math.inf
+    assert math.isnan(one.update(102, math.nan))
+    assert one.update(103, 2.1) == other.update(103, 2.1)
 
 
 def test_the_warm_up_is_as_long_as_it_says() -> None:
