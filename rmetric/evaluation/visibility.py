@@ -31,9 +31,7 @@ STALL_FACTOR = 4.5
 """No step of the study's healthy runs takes as long, and two of all sets: such a step is a sign by itself."""
 
 
-def visible_from(
-    timeline: Timeline, runs: Sequence[Run], incidents: int = 1, scales: float = NOISE_SCALES
-) -> Floats:
+def visible_from(timeline: Timeline, runs: Sequence[Run], incidents: int = 1, scales: float = NOISE_SCALES) -> Floats:
     """1 in the record where the fault of a failed run begins to show, 0 elsewhere; shape (records,).
 
     Parameters

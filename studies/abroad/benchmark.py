@@ -115,8 +115,8 @@ def rows_of(source: RunSet, judged: Mapping[str, Judged]) -> list[Row]:
 def long_table(rows: Sequence[Row]) -> Table:
     """One line a group and detector."""
     caption = (
-        "A step of a stranger's run is a record. Intervals: exact, 95 %. visibility_bound knows the fault-free twin and "
-        "alarms in the first record that differs. Rules: docs/benchmark.md."
+        "A step of a stranger's run is a record. Intervals: exact, 95 %. visibility_bound knows the fault-free twin "
+        "and alarms in the first record that differs. Rules: docs/benchmark.md."
     )
     return Table("abroad_all", "Detectors abroad", caption, COLUMNS, rows)
 
