@@ -114,6 +114,7 @@ def _machine(observation: Observation) -> Finding:
     values = {
         "step time {} s": observation["step_time_s"],
         "hardware events in it {}": observation["hardware_events"],
+        "most of them of worker {}": observation["event_worker"],
         "λ {} an hour": observation["lambda"],
     }
     return Finding(

@@ -101,3 +101,18 @@ def test_where_the_loss_is_not_finite_the_learning_rate_comes_first_and_the_memo
     causes = ("learning rate that is too high (it is 0.5)", "overflow", "bad batch", "memory")
     assert sorted(causes, key=message.index) == list(causes)
     assert "test the device" not in message
+
+
+def test_an_alert_for_hardware_names_the_worker() -> None:
+    detector = make_detector("r_metric_robust")
+    assert isinstance(detector, StreamingDetector)
+    for step in range(1, 200):
+        ails = (
+            {"hardware_events": 1.0, "event_worker": 3.0} if step in (150, 152, 154, 156) else {"hardware_events": 0.0}
+        )
+        observation = Observation(step, **{**HEALTHY, "step_time_s": 0.02, "lambda_": 0.0, **ails})
+        if (score := detector.update(observation)) > detector.threshold:
+            break
+    message = message_of(detector, observation, score, GradientOutliers(), 256)
+    assert f"Step {step}: " in message and 150 <= step <= 156
+    assert "most of them of worker 3" in message
