@@ -14,6 +14,7 @@ from rmetric.importers.base import (
     parse_mapping,
     register_importer,
 )
+from rmetric.importers.console import read_console
 from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
 from rmetric.importers.jsonl import read_event_log, read_jsonl
@@ -33,6 +34,7 @@ __all__ = [
     "flattened",
     "merged",
     "parse_mapping",
+    "read_console",
     "read_csv",
     "read_event_log",
     "read_jsonl",

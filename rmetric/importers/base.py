@@ -39,8 +39,18 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "num_updates",
         "train_global_step",
         "trainer_global_step",
+        "current_steps",
     ),
-    "training_loss": ("train_loss", "loss", "tr_loss", "lm_loss", "train_lm_loss", "loss_train"),
+    "training_loss": (
+        "train_loss",
+        "loss",
+        "tr_loss",
+        "lm_loss",
+        "train_lm_loss",
+        "loss_train",
+        "total_loss",
+        "mean_loss",
+    ),
     "validation_loss": ("val_loss", "valid_loss", "eval_loss", "dev_loss", "loss_val", "loss_eval", "loss_valid"),
     "learning_rate": ("lr", "train_lr", "train_learning_rate"),
     "grad_norm": ("gradient_norm", "gnorm", "total_grad_norm", "train_grad_norm"),
@@ -111,6 +121,8 @@ class FieldMap:
     """
 
     def __init__(self, mapping: Mapping[str, str]) -> None:
+        self.explicit, self.taken = frozenset(mapping), frozenset(mapping.values())
+        """Names of ours, and of theirs, that the mapping fixes."""
         self._targets: dict[str, tuple[tuple[str, int], ...]] = {}
         for our_name, their_name in mapping.items():
             self._targets[their_name] = (*self._targets.get(their_name, ()), (our_name, -1))

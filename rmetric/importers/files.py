@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,11 +12,19 @@ from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import SAMPLE, data_set_of, find_logs
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
+from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of
+from rmetric.importers.megatron_reference import holds_curves
+from rmetric.importers.mlflow import SQLITE, run_folders
+from rmetric.importers.names import meanings
+from rmetric.importers.pairs import MAX_NAME
+from rmetric.importers.tfevents import event_files
+from rmetric.importers.wandb_run import MAGIC
 from rmetric.log_reader import BYTE_ORDER_MARK
 
 HEAD_BYTES = 1 << 16
 AUTO = "auto"
+_ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
@@ -79,8 +88,16 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
 
     Raises :class:`UserError` if the content is of no known format.
     """
+    if path.is_dir():
+        return _folder_format(path) or "rmetric"
     with open(path, "rb") as file:
         head = file.read(HEAD_BYTES)
+    if head.startswith(MAGIC):
+        return "wandb"
+    if head.startswith(SQLITE):
+        return "mlflow"
+    if _is_event_file(head):
+        return "tensorboard"
     text = head.removeprefix(BYTE_ORDER_MARK).decode(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
@@ -91,15 +108,31 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     if any(str(record.get("event", "")).startswith(_EVENTS) for record in objects):
         return "rmetric"
     if objects:
-        return "jsonl"
+        return "megatron_reference" if holds_curves(objects[0]) else "jsonl"
     header = next((line for line in lines if not line.startswith("#")), "")
     if not header.lstrip().startswith("{") and _is_header(header, mapping or {}):
         return "csv"
+    if b"\0" not in head and is_console(path, mapping):
+        return "console"
     if path.suffix.casefold() == ".jsonl" or text.lstrip().startswith("{"):
         return "rmetric" if '"event"' in text else "jsonl"
     columns = ", or lacks the columns of --map" if mapping else ""
     known = ", ".join(IMPORTERS)
-    raise UserError(f"{path} is no log of a known format{columns}; name its format with --format ({known})")
+    seen = what_repeats(path) if b"\0" not in head else ""
+    seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
+    raise UserError(f"{path} is no log of a known format{columns}{seen}; name its format with --format ({known})")
+
+
+def _is_event_file(head: bytes) -> bool:
+    """Whether a file begins with a record of TensorBoard: its length, a checksum, and an event with a version."""
+    return b"brain.Event:" in head[:64] and int.from_bytes(head[:8], "little") < HEAD_BYTES
+
+
+def _folder_format(folder: Path) -> str:
+    """Format of a folder that is a log as a whole; empty if it is none."""
+    if event_files(folder):
+        return "tensorboard"
+    return "mlflow" if run_folders(folder) else ""
 
 
 def _objects(lines: Iterable[str]) -> Iterable[dict[str, object]]:
@@ -119,5 +152,7 @@ def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:
 
 def _is_header(header: str, mapping: Mapping[str, str]) -> bool:
     names = [name.strip().strip('"') for name in header.split(delimiter_of(header))]
-    known = FieldMap(mapping).translate(dict.fromkeys(names, 0))
-    return any(delimiter in header for delimiter in DELIMITERS) and bool(known)
+    if not any(delimiter in header for delimiter in DELIMITERS) or any(_ENDS_IN_NUMBER.search(name) for name in names):
+        return False
+    fields = FieldMap(mapping)
+    return any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rmetric.importers.base import FieldMap, flattened, merged, register_importer
+from rmetric.importers.base import flattened, register_importer
+from rmetric.importers.columns import Row
+from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, read_events
-from rmetric.measurements import in_convention
 
 
 @register_importer("rmetric")
@@ -41,21 +42,13 @@ def read_jsonl(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
 
     An object without a usable field of ours, such as a first line with settings, is passed over in silence.
     """
-    return merged(_translated(path, mapping, on_damage))
+    return imported(path, lambda report: _rows(path, report), mapping, on_damage)
 
 
-def _translated(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    fields = FieldMap(mapping)
-    line = 0
+def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
     for line, record in read_events(path, on_damage):
         named = record.pop("non_finite", None)
         flat = flattened(record)
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
-        event = fields.translate(flat)
-        if event.keys() - {"step"}:
-            step = event.get("step")
-            if isinstance(step, str) and step.strip().isdecimal() and len(step) < 20:
-                event["step"] = int(step)
-            yield line, {name: in_convention(value) if type(value) is float else value for name, value in event.items()}
-    fields.report_unseen(line, on_damage)
+        yield Row(line, flat)

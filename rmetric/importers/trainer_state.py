@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, merged, register_importer
+from rmetric.importers.base import register_importer
+from rmetric.importers.columns import Row
+from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
-from rmetric.measurements import in_convention
 
 BLOCK_CHARACTERS = 1 << 16
 MAX_ENTRY_CHARACTERS = 1 << 20
@@ -29,19 +30,7 @@ def read_trainer_state(path: Path, mapping: Mapping[str, str], on_damage: OnDama
     ``--map validation_loss=eval_wiki_loss``. The file is read in blocks, so that memory is bounded, and entries before
     a cut are used. Raises :class:`UserError` if there is no ``log_history``.
     """
-    return merged(_translated(path, mapping, on_damage))
-
-
-def _translated(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    fields = FieldMap(mapping)
-    line = 1
-    for line, entry in _entries(path, on_damage):
-        if "train_runtime" in entry:
-            continue
-        event = fields.translate(entry)
-        if event.keys() - {"step"}:
-            yield line, {name: in_convention(value) if type(value) is float else value for name, value in event.items()}
-    fields.report_unseen(line, on_damage)
+    return imported(path, lambda report: (Row(*entry) for entry in _entries(path, report)), mapping, on_damage)
 
 
 def _entries(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, Any]]]:

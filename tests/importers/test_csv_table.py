@@ -70,9 +70,14 @@ def test_text_where_a_number_is_due_is_left_for_the_reader_to_report(tmp_path: P
     ]
 
 
-def test_a_table_without_a_step_says_how_to_name_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no column for the step \(its columns: 'n', 'loss'\).*--map step=COLUMN"):
-        read(tmp_path, b"n,loss\n1,2\n")
+def test_rows_count_where_there_is_no_step_and_that_is_said(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"n,loss\n5,2.5\n6,2.25\n")
+    assert [event for _, event in events if "event" not in event] == [
+        {"step": 1, "training_loss": 2.5},
+        {"step": 2, "training_loss": 2.25},
+    ]
+    assert [event["text"] for _, event in events if "event" in event] == ["there is no step; rows count"]
+    assert not damage
 
 
 def test_a_table_with_nothing_but_a_step_is_of_no_use(tmp_path: Path) -> None:

@@ -1,0 +1,203 @@
+"""Rows of somebody's log, and which of their columns are ours: decided once for the whole log, by the first rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.names import BATCH_WORDS, COMPONENT, EPOCH_WORDS, STEP_WORDS, meanings
+
+SURVEYED_ROWS = 20_000
+MAX_NAMES = 4096
+"""Names that are remembered."""
+_LOSSES = ("training_loss", "validation_loss")
+
+
+@dataclass(slots=True)
+class Row:
+    """What a log says at one place: names and values as they stand there."""
+
+    line: int
+    values: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Seen:
+    count: int = 0
+    epoch: Any = None
+    repeats_epoch: int = 0
+    """Rows in which the epoch is that of the name's row before."""
+    value: Any = None
+    not_after: int = 0
+    """Rows in which the value is not greater than in the name's row before."""
+
+
+@dataclass
+class Survey:
+    """What the first rows hold."""
+
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    rows: int = 0
+    has_fractional_epochs: bool = False
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Survey:
+        """The survey of the first :data:`SURVEYED_ROWS` rows."""
+        survey = cls()
+        for row in itertools.islice(rows, SURVEYED_ROWS):
+            survey._add(row)
+        return survey
+
+    def _add(self, row: Row) -> None:
+        self.rows += 1
+        epoch = epoch_of(row.values)
+        self.has_fractional_epochs |= isinstance(epoch, float) and not epoch.is_integer()
+        for name, value in row.values.items():
+            if value is None:
+                continue
+            seen = self.seen.get(name)
+            if seen is None:
+                if len(self.seen) >= MAX_NAMES:
+                    continue
+                seen = self.seen[name] = _Seen()
+            seen.count += 1
+            seen.repeats_epoch += epoch is not None and epoch == seen.epoch
+            seen.epoch = epoch
+            if isinstance(value, int | float):
+                seen.not_after += seen.value is not None and value <= seen.value
+                seen.value = value
+
+
+def as_number(value: Any) -> int | float | None:
+    """A counter's value as a number; ``None`` if it is none.
+
+    >>> as_number("12"), as_number(" 0.5"), as_number("one"), as_number(True)
+    (12, 0.5, None, None)
+    """
+    if isinstance(value, str) and len(value) < 40:
+        try:
+            value = float(value) if not value.strip().isdecimal() else int(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def epoch_of(values: Mapping[str, Any]) -> int | float | None:
+    """The epoch that a row states, if it does."""
+    return next((as_number(value) for name, value in values.items() if plain(name) in EPOCH_WORDS), None)
+
+
+@dataclass
+class Columns:
+    """Which of their columns are ours."""
+
+    fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Our name → their name; of several the sum is taken."""
+    notes: list[str] = field(default_factory=list)
+    counters: tuple[str, ...] = ()
+    """Names that count steps, the best first."""
+    are_batches: bool = False
+    """True if the counters count the batches of an epoch."""
+    epochs_count: bool = False
+    """True if, without counters, the epoch is the step."""
+    known: set[str] = field(default_factory=set)
+    """Names that the log has had so far."""
+    _found: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def chosen(cls, survey: Survey, fields: FieldMap) -> Columns:
+        """The best column for each of our names.
+
+        Of those that are there in nearly as many rows as the most frequent one, the first in the order of the
+        aliases: a mean that a log states once an epoch does not stand in for the loss of the steps.
+        """
+        columns = cls(known=set(survey.seen))
+        for name in survey.seen:
+            for ours, rank in meanings(name, fields):
+                columns._found.setdefault(ours, {})[name] = rank
+        for ours, ranks in columns._found.items():
+            if ours != "step":
+                columns._choose(ours, ranks, survey)
+        columns._choose_counters(survey, fields)
+        return columns
+
+    def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
+        most = max(survey.seen[name].count for name in ranks)
+        frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
+        best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
+        parts = [name for name in frequent if ranks[name] >= COMPONENT]
+        if ranks[best] < COMPONENT or ours not in _LOSSES:
+            self.fields[ours] = (best,)
+        elif len(parts) == 1:
+            self.fields[ours] = (best,)
+            self.notes.append(f"{ours} is taken from {best!r}, the only loss of its kind")
+        elif len({name.partition("/")[0] for name in parts}) == 1 and all("/" in name for name in parts):
+            self.fields[ours] = tuple(parts)
+            self.notes.append(f"{ours} is the sum of {', '.join(map(repr, parts))}")
+        else:
+            shown = ", ".join(repr(name[:40]) for name in parts[:6])
+            self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
+
+    def _choose_counters(self, survey: Survey, fields: FieldMap) -> None:
+        steps = self._found.get("step", {})
+        if "step" not in fields.explicit:
+            steps = steps | {name: 50 for name in survey.seen if plain(name) in STEP_WORDS and name not in steps}
+        if steps:
+            self.counters = tuple(sorted(steps, key=lambda name: (_jumps_back(survey.seen[name]), steps[name])))
+            return
+        self.counters = tuple(name for name in survey.seen if plain(name) in BATCH_WORDS)
+        self.are_batches = bool(self.counters)
+        if self.counters:
+            self.notes.append("there is no step; batches count, on from epoch to epoch")
+            return
+        losses = [survey.seen[name] for ours in _LOSSES for name in self.fields.get(ours, ())[:1]]
+        epochs = [seen for name, seen in survey.seen.items() if plain(name) in EPOCH_WORDS]
+        repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses)
+        self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
+        if self.fields:
+            self.notes.append(f"there is no step; {'epochs' if self.epochs_count else 'rows'} count")
+
+    def admit(self, name: str, fields: FieldMap) -> None:
+        """Take up a name that comes late, if it stands for something that the log has not had so far."""
+        for ours, rank in meanings(name, fields):
+            if ours != "step" and ours not in self.fields and rank < COMPONENT:
+                self.fields[ours] = (name,)
+
+    def counts(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row states a counter. A loss without one is a mean over steps that have been reported."""
+        return any(row.get(name) is not None for name in self.counters)
+
+    def values(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of a row under our names; what it has not is left out."""
+        found: dict[str, Any] = {}
+        for ours, theirs in self.fields.items():
+            value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
+            if value is not None:
+                found[ours] = value
+        return found
+
+
+def _jumps_back(seen: _Seen) -> bool:
+    """Whether a counter stands still or goes back in a good part of its rows."""
+    return 3 * seen.not_after > seen.count
+
+
+def _sum(values: list[Any]) -> float | None:
+    numbers = [as_number(value) if not isinstance(value, float) else value for value in values]
+    return None if any(number is None for number in numbers) else math.fsum(numbers)  # type: ignore[arg-type]
+
+
+def late_names(rows: Iterable[Row], columns: Columns, fields: FieldMap) -> Iterator[Row]:
+    """The rows, unchanged; names that the survey has not seen are taken up on their way."""
+    for row in rows:
+        for name in row.values.keys() - columns.known:
+            if len(columns.known) < MAX_NAMES:
+                columns.known.add(name)
+                columns.admit(name, fields)
+        yield row

@@ -1,0 +1,61 @@
+"""Reference curves of Megatron-LM's tests: ``{"lm loss": {"start_step": 1, "step_interval": 5, "values": {…}}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rmetric.errors import UserError
+from rmetric.importers.base import register_importer
+from rmetric.importers.columns import Row, as_number
+from rmetric.importers.tables import imported
+from rmetric.log_reader import NumberedEvent, OnDamage
+
+MAX_BYTES = 1 << 26
+
+
+@register_importer("megatron_reference")
+def read_megatron_reference(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """One curve a metric, steps as keys; older files list the values.
+
+    ``"nan"`` as a text means that the value was not recorded.
+    """
+    return imported(path, lambda report: _rows(path), mapping, on_damage)
+
+
+def holds_curves(value: Any) -> bool:
+    """Whether a JSON value is such a file."""
+    return isinstance(value, dict) and any(
+        isinstance(curve, dict) and "values" in curve and "start_step" in curve for curve in value.values()
+    )
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    with open(path, "rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    try:
+        curves = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        curves = None
+    if not holds_curves(curves):
+        raise UserError(f"{path} holds no reference curves of Megatron-LM, or is cut off; check the file")
+    rows: dict[int | float, dict[str, Any]] = {}
+    for name, curve in curves.items():
+        for step, value in _points(curve) if isinstance(curve, dict) else ():
+            if step is not None and isinstance(value, int | float):
+                rows.setdefault(step, {"step": step})[name] = value
+    for step in sorted(rows):
+        yield Row(1, rows[step])
+
+
+def _points(curve: Mapping[str, Any]) -> Iterator[tuple[int | float | None, Any]]:
+    values = curve.get("values")
+    if isinstance(values, dict):
+        yield from ((as_number(step), value) for step, value in values.items())
+    elif isinstance(values, list):
+        first, spacing = as_number(curve.get("start_step")), as_number(curve.get("step_interval"))
+        if first is not None and spacing is not None:
+            yield from ((first + index * spacing, value) for index, value in enumerate(values))

@@ -1,0 +1,111 @@
+"""MLflow's tracking stores: folders of metric files (``mlruns``), and SQLite data bases."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rmetric.errors import UserError
+from rmetric.importers.base import FieldMap, register_importer
+from rmetric.importers.columns import Row
+from rmetric.importers.names import meanings
+from rmetric.importers.streams import run_begins
+from rmetric.importers.tables import imported
+from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+
+SQLITE = b"SQLite format 3\0"
+MOST_METRICS = 64
+"""Files of one run that are read side by side."""
+_BUSY_S = 1.0
+
+
+@register_importer("mlflow")
+def read_mlflow(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """The runs of a store, an experiment, or a run's folder; the line is that of the metric's file, or the row.
+
+    Neither needs MLflow. A data base is opened for reading only.
+    """
+    return _of_database(path, mapping, on_damage) if path.is_file() else _of_folder(path, mapping, on_damage)
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Folders of runs: of the folder itself, or of those up to two levels below."""
+    places = [folder, *sorted(folder.glob("*/")), *sorted(folder.glob("*/*/"))]
+    return [place for place in places if (place / "meta.yaml").is_file() and (place / "metrics").is_dir()]
+
+
+def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    fields = FieldMap(mapping)
+    for place in run_folders(folder):
+        files = {
+            file.relative_to(place / "metrics").as_posix(): file
+            for file in sorted((place / "metrics").rglob("*"))
+            if file.is_file()
+        }
+        useful = {name: file for name, file in files.items() if meanings(name, fields)} or files
+        chosen = dict(list(useful.items())[:MOST_METRICS])
+        title = place / "tags" / "mlflow.runName"
+        name = title.read_text(errors="replace")[:80].strip() if title.is_file() else ""
+        yield 1, run_begins(name or place.name)
+        if chosen:
+            yield from imported(place, lambda report, chosen=chosen: _rows(_values(chosen, report)), mapping, on_damage)
+
+
+Value = tuple[Any, str, int, Any]
+"""Step, name of the metric, line, value."""
+
+
+def _values(files: Mapping[str, Path], on_damage: OnDamage) -> Iterator[Value]:
+    return heapq.merge(*(_of_file(name, file, on_damage) for name, file in files.items()), key=lambda value: value[0])
+
+
+def _of_file(name: str, file: Path, on_damage: OnDamage) -> Iterator[Value]:
+    """Lines ``timestamp value step``; two older layouts have no step, a newer one has more fields."""
+    for number, line in numbered_lines(file, on_damage):
+        words = line.decode(errors="replace").split()
+        try:
+            yield (int(words[2]) if len(words) > 2 else number - 1), name, number, float(words[1])
+        except (ValueError, IndexError):
+            on_damage(number, f"{name}: no line 'timestamp value step'; skipped")
+
+
+def _rows(values: Iterator[Value]) -> Iterator[Row]:
+    """Values of one step as a row."""
+    for step, same in groupby(values, key=lambda value: value[0]):
+        row = Row(1, {"step": step})
+        for _, name, line, value in same:
+            row.line = line
+            row.values[name] = value
+        yield row
+
+
+def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S)) as base:
+            if not _is_store(base):
+                raise UserError(f"{path} is an SQLite data base without MLflow's tables 'runs' and 'metrics'")
+            for run, name in base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall():
+                yield 1, run_begins(str(name or run)[:80])
+                yield from imported(path, lambda report, run=run: _rows(_of_run(base, run)), mapping, on_damage)
+    except sqlite3.Error as error:
+        raise UserError(f"{path} cannot be read as MLflow's data base ({error}); check the file") from error
+
+
+def _is_store(base: sqlite3.Connection) -> bool:
+    """Whether there are tables of that name; a view could compute without end."""
+    found = base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'metrics')")
+    return len(found.fetchall()) == 2
+
+
+def _of_run(base: sqlite3.Connection, run: str) -> Iterator[Value]:
+    rows = base.execute(
+        "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY step, timestamp", (run,)
+    )
+    for number, (step, key, value, is_nan) in enumerate(rows, start=1):
+        yield step, str(key), number, float("nan") if is_nan else value

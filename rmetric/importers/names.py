@@ -1,0 +1,59 @@
+"""The meaning of a column name that is no known alias, by its words."""
+
+from __future__ import annotations
+
+from rmetric.importers.base import FieldMap, plain
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+VALIDATION_WORDS = _words("val valid validate validating validation eval evaluation dev heldout")
+TEST_WORDS = _words("test testing predict prediction")
+TRAINING_WORDS = _words("train training tr")
+_USUAL = (
+    VALIDATION_WORDS
+    | TRAINING_WORDS
+    | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
+    | _words("is the minibatch token log metrics model")
+)
+_NO_LOSS = _words(
+    "scale scaler scaling ppl weight coef coefficient best min max lowest std var time change diff"
+) | _words("improvement target threshold exp count every interval ema aux")
+
+USUAL, COMPONENT = 100, 200
+"""Ranks, after those of the aliases: a name of usual words alone, and the loss of a part."""
+
+STEP_WORDS = _words("step steps iter iters iteration iterations it update updates")
+BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
+EPOCH_WORDS = _words("epoch ep epochs")
+
+
+def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
+    """Our names that a name of theirs may stand for, each with a rank, the lowest first choice.
+
+    >>> [meanings(name, FieldMap({})) for name in ("train/box_loss", "Val loss is", "test loss")]
+    [(('training_loss', 201),), (('validation_loss', 101),), ()]
+    """
+    found = fields.targets(name)
+    if found or name in fields.taken:
+        return found
+    words = plain(name).split("_")
+    guess = _guess(words)
+    if guess is None or guess[0] in fields.explicit:
+        return ()
+    return (guess,)
+
+
+def _guess(words: list[str]) -> tuple[str, int] | None:
+    present = set(words)
+    if present & {"loss", "losses", "nll"} and not present & _NO_LOSS and not present & TEST_WORDS:
+        unusual = [word for word in words if word not in _USUAL and not word.isdecimal()]
+        rank = (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
+        return ("validation_loss" if present & VALIDATION_WORDS else "training_loss"), rank
+    if words[0] == "lr" or words[:2] == ["learning", "rate"]:
+        return "learning_rate", USUAL + len(words)
+    if words == ["norm"] or {"grad", "norm"} <= present or {"gradient", "norm"} <= present:
+        return ("grad_norm", USUAL + len(words)) if not present & {"clip", "clipped", "max", "param"} else None
+    return None

@@ -1,0 +1,77 @@
+"""Records in the order of their steps, where a log states evaluations apart from the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rmetric.log_reader import NumberedEvent
+from rmetric.records import Event
+
+MOST_WAITING = 64
+"""Evaluations that wait for the training to reach their step."""
+_EVALUATION = frozenset({"step", "validation_loss"})
+
+
+def in_order(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
+    """Records with what was stated apart at the same step, and evaluations at their place.
+
+    An evaluation may be logged before training records of earlier steps, or again; the first one counts.
+
+    >>> list(in_order([(1, {"step": 9, "validation_loss": 2.0}), (2, {"step": 8, "training_loss": 2.1})]))
+    [(2, {'step': 8, 'training_loss': 2.1}), (1, {'step': 9, 'validation_loss': 2.0})]
+    """
+    order = _Order()
+    for numbered in events:
+        yield from order.add(numbered)
+    yield from order.flush()
+
+
+class _Order:
+    def __init__(self) -> None:
+        self._held: NumberedEvent | None = None
+        self._evaluations: list[NumberedEvent] = []
+
+    def add(self, numbered: NumberedEvent) -> Iterator[NumberedEvent]:
+        """What can be passed on now that an event has come."""
+        event = numbered[1]
+        if type(event.get("step")) not in (int, float):
+            yield from self.flush()
+            yield numbered
+        elif self._held is not None and _joined(self._held[1], event):
+            return
+        elif event.keys() == _EVALUATION:
+            if not any(event["step"] == other["step"] for _, other in self._evaluations):
+                self._evaluations.append(numbered)
+            if len(self._evaluations) > MOST_WAITING:
+                yield from self.flush()
+        else:
+            if self._held is not None:
+                yield self._held
+            yield from self._due(event)
+            self._held = numbered
+
+    def _due(self, event: Event) -> Iterator[NumberedEvent]:
+        """Evaluations before the step of a record; one of that step joins it."""
+        waiting, self._evaluations = self._evaluations, []
+        for numbered in sorted(waiting, key=lambda waiting: waiting[1]["step"]):
+            if numbered[1]["step"] < event["step"]:
+                yield numbered
+            elif not _joined(event, numbered[1]):
+                self._evaluations.append(numbered)
+
+    def flush(self) -> Iterator[NumberedEvent]:
+        """All that waits."""
+        if self._held is not None:
+            yield self._held
+        yield from sorted(self._evaluations, key=lambda waiting: waiting[1]["step"])
+        self._held, self._evaluations = None, []
+
+
+def _joined(record: Event, event: Event) -> bool:
+    """Whether an event has become part of a record of its step, or says of it again what is known."""
+    if event["step"] != record["step"]:
+        return False
+    if len(event.keys() & record.keys()) == 1:
+        record.update(event)
+        return True
+    return event.keys() == _EVALUATION

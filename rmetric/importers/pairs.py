@@ -1,0 +1,107 @@
+"""``name value`` pairs in a line of text, whatever stands between name and value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rmetric.importers.names import BATCH_WORDS, EPOCH_WORDS, STEP_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS
+from rmetric.importers.steps import TOTAL
+
+MAX_LINE = 20_000
+"""Characters of a line that are looked at."""
+MAX_NAME = 60
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_VALUE = re.compile(
+    r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
+    (?:(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
+       (?:\s*/\s*(?P<total>\d+)(?![\w.]*/)(?!\s+\d\d:\d\d))?
+      |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;)}'"]|$|\s\s))
+      |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
+    [a-zA-Zµ%]{0,6}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
+"""``Array(`` or ``np.float64(`` between a name and its value."""
+_BREAK = re.compile(r"[|,;{}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\)\s(?=\S)")
+_TRIM = " \t:=[('\"<>-*#~"
+_TIME = re.compile(r"\d:\d\d")
+_WORDS = re.compile(r"[a-z]+")
+_SETTINGS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
+_COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
+
+
+def pairs(line: str) -> dict[str, Any]:
+    """The pairs of a line, in its order; a name that comes again keeps its first value.
+
+    ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A loss after a
+    word such as *valid* is a validation loss.
+
+    >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
+    {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
+    >>> pairs("{'loss': nan, 'learning_rate': '4e-05', 'epoch': 0.02}")
+    {'loss': nan, 'learning_rate': 4e-05, 'epoch': 0.02}
+    >>> pairs("validation loss at iteration 1000 | lm loss value: 5.4E+00")
+    {'iteration': 1000, 'validation lm loss value': 5.4}
+    """
+    found: dict[str, Any] = {}
+    end, setting = 0, ""
+    text = _ESCAPES.sub("", line[:MAX_LINE])
+    for match in _VALUE.finditer(text):
+        gap = text[end : match.start()]
+        name = _name(gap)
+        total = match["total"]
+        end = match.end()
+        number = match["number"]
+        is_whole = number is not None and number.isdecimal()
+        if not name:
+            if not is_whole or not (total is not None or gap.strip().startswith("][")):
+                continue
+            name = "batch"
+        elif is_whole:
+            name = _counter(name)
+        if not setting:
+            setting = _setting(gap)
+        if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
+            name = f"{setting} {name}"
+        if name not in found:
+            found[name] = _number(match)
+            if total is not None:
+                found[name + TOTAL] = int(total)
+    return found
+
+
+def _name(gap: str) -> str:
+    """The words right before a value."""
+    text = _CONSTRUCTOR.sub("", gap[-2 * MAX_NAME :]).rstrip(_TRIM)
+    start = 0
+    for found in _BREAK.finditer(text):
+        start = found.end()
+    name = text[start:].lstrip(" \t'\"[(<>]-*#~.").strip()
+    return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
+
+
+def _counter(name: str) -> str:
+    """A name that ends with what is counted (``validation loss at iteration``) as that."""
+    words = _WORDS.findall(name.casefold())
+    if len(words) > 2 and words[-1] in _COUNTERS and words[-2] in ("at", "of", "after") and words[0] != "number":
+        return words[-1]
+    if len(words) == 2 and words[0] in _COUNTERS and words[1] in _SETTINGS:
+        return words[0]  # Epoch(train), Iter(val)
+    return name
+
+
+def _setting(gap: str) -> str:
+    """``validation`` or ``test`` if a word before a value says that it is one of these."""
+    words = set(_WORDS.findall(gap[-300:].casefold()))
+    if words & TEST_WORDS:
+        return "test"
+    return "validation" if words & VALIDATION_WORDS else ""
+
+
+def _number(match: re.Match[str]) -> int | float:
+    number = match["number"]
+    if number is None:
+        return float(match["word"] or match["after"] or match["spaced"])
+    plain = number.replace(",", "")
+    return int(plain) if plain.isdecimal() and len(plain) < 19 else float(plain)

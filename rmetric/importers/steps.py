@@ -1,0 +1,87 @@
+"""Steps of rows: as counted, as batches or epochs, or by the row; and where another run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmetric.importers.columns import Columns, as_number, epoch_of
+
+TOTAL = " of"
+"""Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
+
+
+class StepClock:
+    """Gives every row its step. A counter that is set back to where it began, or before, begins another run.
+
+    A counter that is set back while the epoch advances counts within the epoch and is counted on. Without a counter the
+    epochs or the rows count; a row that says neither belongs to the latest step.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another run."""
+        self._first: int | float | None = None
+        self._last: int | float | None = None
+        self._spacing: int | float = 1
+        self._offset: int | float = 0
+        self._epoch: int | float | None = None
+        self._first_epoch: int | float = 0
+        self._step: Any = None
+
+    def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
+        """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
+        columns, epoch = self._columns, epoch_of(row)
+        if columns.counters:
+            name = next((name for name in columns.counters if row.get(name) is not None), None)
+            if name is None:
+                return self._step, False
+            count = as_number(row[name])
+            if count is None:
+                return row[name], False
+            begins = self._is_set_back(count, epoch)
+            if begins:
+                self.restart()
+            self._count(count, epoch, as_number(row.get(name + TOTAL)))
+        elif columns.epochs_count:
+            begins = epoch is not None and self._is_set_back(epoch, None)
+            if begins:
+                self.restart()
+            if epoch is not None:
+                self._count(epoch, None, None)
+        else:
+            begins = (
+                epoch is not None and self._epoch is not None and epoch < self._epoch and epoch <= self._first_epoch
+            )
+            if begins:
+                self.restart()
+            self._count_row(epoch, trains)
+        return self._step, begins
+
+    def _is_set_back(self, count: int | float, epoch: int | float | None) -> bool:
+        if self._first is None or self._last is None or count >= self._last or self._advances(epoch):
+            return False
+        return count <= self._first
+
+    def _advances(self, epoch: int | float | None) -> bool:
+        return epoch is not None and self._epoch is not None and epoch > self._epoch
+
+    def _count(self, count: int | float, epoch: int | float | None, total: int | float | None) -> None:
+        if self._last is None:
+            self._first = count
+        elif self._advances(epoch) and (count < self._last or (self._columns.are_batches and count == self._last)):
+            self._offset += total if total is not None else self._last + self._spacing
+        elif count > self._last:
+            self._spacing = count - self._last
+        self._last = count
+        self._epoch = epoch if epoch is not None else self._epoch
+        self._step = self._offset + count
+
+    def _count_row(self, epoch: int | float | None, trains: bool) -> None:
+        self._step = (self._step or 0) + trains
+        if epoch is not None:
+            self._first_epoch = epoch if self._epoch is None else self._first_epoch
+            self._epoch = epoch

@@ -1,0 +1,88 @@
+"""From rows to events: one way for all formats that are not this project's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from rmetric.errors import UserError
+from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.columns import Columns, Row, Survey, late_names
+from rmetric.importers.order import in_order
+from rmetric.importers.steps import StepClock
+from rmetric.importers.streams import note, run_begins
+from rmetric.importers.zeros import ZeroLosses
+from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.measurements import in_convention
+from rmetric.records import Event
+
+Rows = Callable[[OnDamage], Iterator[Row]]
+"""Reads the rows of a log; called twice, first for the survey."""
+CLOSING = "train_runtime"
+"""Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
+
+
+def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """Events of a log, run after run.
+
+    Parameters
+    ----------
+    path
+        For messages, and for the names of runs that have none.
+
+    Raises
+    ------
+    UserError
+        If there are rows, but none of their columns is of use.
+    """
+    fields = FieldMap(mapping)
+    survey = Survey.of(_observations(read(_ignore)))
+    columns = Columns.chosen(survey, fields)
+    if survey.rows and not columns.fields:
+        shown = ", ".join(repr(name[:40]) for name in list(survey.seen)[:12])
+        why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
+        raise UserError(f"{path} has no column of use (its columns: {shown}){why}")
+    last_line = 1
+    rows = late_names(_observations(read(on_damage)), columns, fields)
+    for last_line, event in in_order(_events(path.stem, rows, columns)):
+        yield last_line, event
+    for theirs in sorted(fields.taken - columns.known):
+        on_damage(last_line, f"--map names {theirs!r}, which no record up to here has")
+
+
+def _observations(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows without the closing one with the mean over the whole run."""
+    for row in rows:
+        if not any(value is not None and plain(name) == CLOSING for name, value in row.values.items()):
+            yield row
+
+
+def _events(name: str, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:
+    """Records, with what is to be said about each run after them."""
+    clock, zeros = StepClock(columns), ZeroLosses()
+    runs, line, trained = 1, 1, False
+    yield from ((1, note(text)) for text in columns.notes)
+    for row in rows:
+        event: Event = columns.values(row.values)
+        step, restarts = clock.step(row.values, "training_loss" in event)
+        if restarts and trained:
+            yield from zeros.notes(line)
+            runs, zeros, trained = runs + 1, ZeroLosses(), False
+            yield row.line, run_begins(f"{name}-{runs}")
+            yield from ((row.line, note(text)) for text in columns.notes)
+        if columns.counters and not columns.counts(row.values):
+            event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
+        if event and step is not None:
+            line = row.line
+            trained |= "training_loss" in event
+            zeros.add(step, event.get("training_loss"))
+            yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
+    yield from zeros.notes(line)
+
+
+def _in_memory(value: object) -> object:
+    return in_convention(value) if type(value) is float else value
+
+
+def _ignore(line: int, message: str) -> None:
+    """Pass over damage during the survey."""
