@@ -18,7 +18,9 @@ from rmetric.importers.console import read_console
 from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
 from rmetric.importers.jsonl import read_event_log, read_jsonl
-from rmetric.importers.read import LoggedRun, read_run, read_runs, runs_of
+from rmetric.importers.lines import lines_stand_alone
+from rmetric.importers.read import LoggedRun, read_run, read_runs, runs_named_in, runs_of
+from rmetric.importers.streams import one_run, without_notes
 from rmetric.importers.trainer_state import read_trainer_state
 
 __all__ = [
@@ -32,7 +34,9 @@ __all__ = [
     "collect_logs",
     "detect_format",
     "flattened",
+    "lines_stand_alone",
     "merged",
+    "one_run",
     "parse_mapping",
     "read_console",
     "read_csv",
@@ -42,5 +46,7 @@ __all__ = [
     "read_runs",
     "read_trainer_state",
     "register_importer",
+    "runs_named_in",
     "runs_of",
+    "without_notes",
 ]

@@ -169,6 +169,12 @@ class Columns:
             if ours != "step" and ours not in self.fields and rank < COMPONENT:
                 self.fields[ours] = (name,)
 
+    @property
+    def are_plain(self) -> bool:
+        """Whether there is a step, and for each of our names one column that may be meant."""
+        unique = all(len(ranks) == 1 for ranks in self._found.values())
+        return bool(self.fields) and bool(self.counters) and not self.are_batches and not self.notes and unique
+
     def counts(self, row: Mapping[str, Any]) -> bool:
         """Whether a row states a counter. A loss without one is a mean over steps that have been reported."""
         return any(row.get(name) is not None for name in self.counters)

@@ -24,7 +24,7 @@ def read_csv(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
     An empty cell is *not measured*; ``nan`` and ``inf`` are *measured and not finite*. A row with another number of
     cells than the header is reported and left out.
     """
-    return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+    return imported(path, lambda report: csv_rows(path, report), mapping, on_damage)
 
 
 def delimiter_of(header: str) -> str:
@@ -36,7 +36,8 @@ def delimiter_of(header: str) -> str:
     return max(DELIMITERS, key=header.count)
 
 
-def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+def csv_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+    """The rows as they stand there."""
     lines = _lines(path, on_damage)
     number, header = next(lines, (0, ""))
     delimiter = delimiter_of(header)

@@ -32,8 +32,10 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     """The logs that ``paths`` name, each once, and a note for the reader (mostly empty).
 
     A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
-    ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Nothing named means the study in
-    ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist or holds no log.
+    ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Else a folder of TensorBoard's
+    event files, of W&B's offline runs, or of MLflow's runs stands for these, and any other for its ``*.log``, ``*.out``
+    and ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not
+    exist or holds no log.
     """
     if not paths:
         try:
@@ -75,6 +77,14 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
     if states:
         latest = max(states, key=lambda path: int(path.parent.name[11:]))
         return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
+    offline = sorted({*folder.glob("*.wandb"), *folder.glob("*/*.wandb"), *folder.glob("wandb/*/*.wandb")})
+    if offline:
+        return offline, ""
+    if _folder_format(folder):
+        return [folder], ""
+    texts = [file for ending in ("*.log", "*.txt", "*.out") for file in sorted(folder.glob(ending)) if file.is_file()]
+    if texts:
+        return texts, ""
     raise UserError(f"{folder} holds no logs (*.jsonl, *.csv or trainer_state.json); give a log or a folder of logs")
 
 

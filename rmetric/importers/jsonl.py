@@ -42,10 +42,11 @@ def read_jsonl(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
 
     An object without a usable field of ours, such as a first line with settings, is passed over in silence.
     """
-    return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+    return imported(path, lambda report: jsonl_rows(path, report), mapping, on_damage)
 
 
-def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+def jsonl_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+    """The rows as they stand there."""
     for line, record in read_events(path, on_damage):
         named = record.pop("non_finite", None)
         flat = flattened(record)

@@ -10,12 +10,14 @@ from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.files import AUTO, detect_format
-from rmetric.importers.streams import runs_in, without_notes
+from rmetric.importers.streams import run_names, runs_in, without_notes
 from rmetric.log_reader import OnDamage, assemble, chunks
 from rmetric.records import Run
 
 MOST_DAMAGE = 5
 """Reports of damage that are told one by one."""
+SINGLE = ("rmetric", "trainer_state")
+"""Formats of one run a file."""
 _NAMED = 10
 """Runs that a message names."""
 
@@ -96,6 +98,19 @@ def runs_of(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | N
         more = [f"{len(damage) - MOST_DAMAGE} more reports of damage"] if len(damage) > MOST_DAMAGE else []
         yield LoggedRun(run, name, [*notes, *damage[:MOST_DAMAGE], *more])
         damage.clear()
+
+
+def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> list[str | None]:
+    """Names of the runs of a log, for ``run``; a single ``None`` where it need not be named, or cannot be read."""
+    file = Path(path)
+    try:
+        name = detect_format(file, mapping) if format == AUTO else format
+        if name in SINGLE:
+            return [None]
+        found = run_names(IMPORTERS[name](file, mapping or {}, lambda line, message: None), file)
+    except (UserError, OSError):
+        return [None]
+    return [None] if len(found) < 2 else [*found]
 
 
 def _runs(

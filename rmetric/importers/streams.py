@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
+from rmetric.errors import UserError
 from rmetric.log_reader import NumberedEvent
 from rmetric.records import Event
 
@@ -62,3 +65,36 @@ def without_notes(events: Iterable[NumberedEvent], notes: list[str]) -> Iterator
             notes.append(str(event.get("text")))
         else:
             yield line, event
+
+
+def one_run(events: Iterable[NumberedEvent], path: Path, run: str | None) -> Iterator[NumberedEvent]:
+    """The events of one run of a log.
+
+    Raises :class:`UserError` if the log holds several and none is named, or none of that name.
+    """
+    names: list[str] = []
+    for name, of_run in runs_in(events, path.stem):
+        if run is not None and name == run:
+            yield from of_run
+            return
+        if run is None and not names:
+            yield from of_run
+        elif run is None:
+            raise UserError(f"{path} holds several runs ({names[0]!r}, {name!r}, ...); name one")
+        else:
+            deque(of_run, maxlen=0)
+        names.append(name)
+    if run is not None:
+        shown = ", ".join(map(repr, names[:10]))
+        raise UserError(f"{path} holds no run {run!r}; its runs: {shown or 'none'}")
+
+
+def run_names(events: Iterable[NumberedEvent], path: Path) -> list[str]:
+    """Names of the runs of a log that hold a record."""
+    return [name for name, of_run in runs_in(events, path.stem) if _holds_a_record(of_run)]
+
+
+def _holds_a_record(events: Iterator[NumberedEvent]) -> bool:
+    found = any("event" not in event for _, event in events)
+    deque(events, maxlen=0)
+    return found

@@ -14,7 +14,9 @@ from typing import Any
 from tqdm import tqdm
 
 from rmetric.errors import UserError
+from rmetric.importers import AUTO, runs_named_in
 from rmetric.replay import PlotCurves, Replay
+from rmetric.replay.events import plain_text
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
 
 POOL_PAYS_FROM_S = 4.0
@@ -52,13 +54,24 @@ def replay_logs(
     OSError
         If the output cannot be written.
     """
+    how = (options.get("log_format", AUTO), options.get("mapping"))
+    runs = [(path, run) for path in logs for run in runs_named_in(path, *how)]
+    names = output_names([_place(path, run) for path, run in runs], out)
     work = [
-        _Work(path=path, name=name, out=out, plot=plot, strict=strict, options=options)
-        for path, name in zip(logs, output_names(logs, out), strict=True)
+        _Work(path=path, name=name, out=out, plot=plot, strict=strict, options={**options, "run": run})
+        for (path, run), name in zip(runs, names, strict=True)
     ]
     jobs = min(jobs, len(work)) if sum(item.seconds for item in work) > POOL_PAYS_FROM_S else 1
     with tqdm(total=len(work), unit="log", disable=None) as bar:
         return _one_by_one(work, bar) if jobs == 1 else _in_processes(work, jobs, bar)
+
+
+def _place(path: Path, run: str | None) -> Path:
+    """A path that names a run of a log as if it were a log of its own."""
+    if run is None:
+        return path
+    folder = path if path.is_dir() else path.parent
+    return folder / f"{plain_text(run).replace('/', '-')}.log"
 
 
 Done = tuple[Replay | Exception, list[str]]

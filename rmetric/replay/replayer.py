@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rmetric.detectors import DEFAULT_DETECTORS, DETECTORS, StreamingDetector, online_detectors
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.importers import AUTO, IMPORTERS, detect_format
+from rmetric.importers import AUTO, IMPORTERS, detect_format, one_run, without_notes
 from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
@@ -254,6 +254,7 @@ def replay_log(
     settings: ReplaySettings | None = None,
     log_format: str = AUTO,
     mapping: Mapping[str, str] | None = None,
+    run: str | None = None,
     on_damage: OnDamage | None = None,
     sink: Callable[[Columns], None] | None = None,
     trace: bool = False,
@@ -269,6 +270,8 @@ def replay_log(
         Name of its format; ``auto`` judges by its content.
     mapping
         Our name → the log's name of a column.
+    run
+        Name of the run, needed where a log holds several.
     on_damage
         Receives ``(line, message)``; without it, the first damage raises :class:`UserError`.
     sink
@@ -279,7 +282,7 @@ def replay_log(
     Raises
     ------
     UserError
-        If the file cannot be read, is of no known format, or lacks a column for the step.
+        If the file cannot be read, is of no known format, holds several runs and none is named, or none of that name.
     """
     file = Path(path)
 
@@ -291,14 +294,21 @@ def replay_log(
     replayer = Replayer(settings, chunk_records, trace=trace)
     with _reading(file):
         name = log_format if importer is not None else detect_format(file, mapping)
-        events = IMPORTERS[name](file, mapping or {}, report)
-    for columns in replayer.run(_guarded(events, file), report):
+        events = one_run(IMPORTERS[name](file, mapping or {}, report), file, run)
+    notes: list[str] = []
+    for columns in replayer.run(without_notes(_guarded(events, file), notes), report):
         if sink is not None:
             sink(columns)
-    replay = replayer.finish(Replay(name=file.stem, source=plain_text(file), format=name))
+    replay = replayer.finish(Replay(name=run or file.stem, source=plain_text(file), format=name))
+    replay.notes += notes
     if not replay.records:
         replay.unusable = "no records"
-        report(1, "an empty file" if not file.stat().st_size else "no record in the whole file could be used")
+        report(
+            1,
+            "an empty file"
+            if file.is_file() and not file.stat().st_size
+            else "no record in the whole file could be used",
+        )
     return replay
 
 

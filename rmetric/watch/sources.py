@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, IMPORTERS, detect_format, runs_of
+from rmetric.importers import AUTO, IMPORTERS, detect_format, lines_stand_alone, runs_of
 from rmetric.importers.streams import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks
 from rmetric.records import TERMINAL_EVENTS, Observations, Run
 
-LINES = frozenset({"rmetric", "jsonl", "csv"})
-"""Formats whose new lines can be read without those before; of CSV with its header."""
 PORTION_BYTES = 1 << 24
 """New bytes that are read at a time."""
 MOST_HEADER_BYTES = 1 << 16
@@ -112,7 +110,7 @@ class WholeLog:
 def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:
     """The reader that suits a log; raises :class:`UserError` for what is of no known format."""
     name = detect_format(path, mapping) if format == AUTO else format
-    return NewLines(path, name, mapping) if name in LINES else WholeLog(path, name, mapping)
+    return (NewLines if lines_stand_alone(path, name, mapping) else WholeLog)(path, name, mapping)
 
 
 def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:

@@ -1,0 +1,25 @@
+"""Logs whose lines can be read without the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmetric.importers.base import FieldMap
+from rmetric.importers.columns import Columns, Survey
+from rmetric.importers.csv_table import csv_rows
+from rmetric.importers.jsonl import jsonl_rows
+
+_ROWS = {"csv": csv_rows, "jsonl": jsonl_rows}
+
+
+def lines_stand_alone(path: Path, name: str, mapping: Mapping[str, str]) -> bool:
+    """Whether what a line of a log means does not depend on other lines (of a table: but for its header).
+
+    It does where steps are missing, or where several columns might be the loss.
+    """
+    if name == "rmetric":
+        return True
+    if name not in _ROWS:
+        return False
+    return Columns.chosen(Survey.of(_ROWS[name](path, lambda line, message: None)), FieldMap(mapping)).are_plain
