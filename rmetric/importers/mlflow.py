@@ -16,7 +16,7 @@ from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import meanings
 from rmetric.importers.streams import run_begins
-from rmetric.importers.tables import imported
+from rmetric.importers.tables import Rows, imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
 SQLITE = b"SQLite format 3\0"
@@ -54,7 +54,15 @@ def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
         name = title.read_text(errors="replace")[:80].strip() if title.is_file() else ""
         yield 1, run_begins(name or place.name)
         if chosen:
-            yield from imported(place, lambda report, chosen=chosen: _rows(_values(chosen, report)), mapping, on_damage)
+            yield from imported(place, _reader(chosen), mapping, on_damage)
+
+
+def _reader(files: Mapping[str, Path]) -> Rows:
+    return lambda on_damage: _rows(_values(files, on_damage))
+
+
+def _run_reader(base: sqlite3.Connection, run: str) -> Rows:
+    return lambda on_damage: _rows(_of_run(base, run))
 
 
 Value = tuple[Any, str, int, Any]
@@ -92,7 +100,7 @@ def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
                 raise UserError(f"{path} is an SQLite data base without MLflow's tables 'runs' and 'metrics'")
             for run, name in base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall():
                 yield 1, run_begins(str(name or run)[:80])
-                yield from imported(path, lambda report, run=run: _rows(_of_run(base, run)), mapping, on_damage)
+                yield from imported(path, _run_reader(base, run), mapping, on_damage)
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read as MLflow's data base ({error}); check the file") from error
 

@@ -99,7 +99,7 @@ def _records(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
 
 def _record_type(path: Path) -> Any:
     try:
-        from wandb.proto.wandb_internal_pb2 import Record
+        from wandb.proto import wandb_internal_pb2 as messages
     except ImportError:
         raise UserError(f"{path} is a run of W&B; to read it: pip install wandb") from None
-    return Record
+    return messages.Record  # type: ignore[attr-defined]
