@@ -19,12 +19,13 @@ from rmetric.importers.mlflow import SQLITE, run_folders
 from rmetric.importers.names import meanings
 from rmetric.importers.pairs import MAX_NAME
 from rmetric.importers.tfevents import event_files
-from rmetric.importers.wandb_run import MAGIC
+from rmetric.importers.wandb_run import MAGIC, wandb_files
 from rmetric.log_reader import BYTE_ORDER_MARK
 
 HEAD_BYTES = 1 << 16
 AUTO = "auto"
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
+_LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]|$)")
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
@@ -33,9 +34,9 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
 
     A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
     ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Else a folder of TensorBoard's
-    event files, of W&B's offline runs, or of MLflow's runs stands for these, and any other for its ``*.log``, ``*.out``
-    and ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not
-    exist or holds no log.
+    event files, of W&B's offline runs, or of MLflow's runs is a log itself, one of Lightning's stands for its
+    ``version_*/metrics.csv``, any other for its ``*.log``, ``*.out`` and ``*.txt``. Nothing named means the study in
+    ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist or holds no log.
     """
     if not paths:
         try:
@@ -77,11 +78,11 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
     if states:
         latest = max(states, key=lambda path: int(path.parent.name[11:]))
         return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
-    offline = sorted({*folder.glob("*.wandb"), *folder.glob("*/*.wandb"), *folder.glob("wandb/*/*.wandb")})
-    if offline:
-        return offline, ""
     if _folder_format(folder):
         return [folder], ""
+    tables = sorted({*folder.glob("version_*/metrics.csv"), *folder.glob("lightning_logs/version_*/metrics.csv")})
+    if tables:
+        return tables, ""
     texts = [file for ending in ("*.log", "*.txt", "*.out") for file in sorted(folder.glob(ending)) if file.is_file()]
     if texts:
         return texts, ""
@@ -142,6 +143,8 @@ def _folder_format(folder: Path) -> str:
     """Format of a folder that is a log as a whole; empty if it is none."""
     if event_files(folder):
         return "tensorboard"
+    if wandb_files(folder):
+        return "wandb"
     return "mlflow" if run_folders(folder) else ""
 
 
@@ -157,7 +160,7 @@ def _objects(lines: Iterable[str]) -> Iterable[dict[str, object]]:
 
 
 def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:
-    return not objects and ('"log_history"' in text or text.lstrip().startswith("["))
+    return not objects and ('"log_history"' in text or _LIST_OF_OBJECTS.match(text) is not None)
 
 
 def _is_header(header: str, mapping: Mapping[str, str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.columns import Row
@@ -52,4 +53,11 @@ def jsonl_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
         flat = flattened(record)
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
+        if any(type(value) is float for value in flat.values()):
+            flat = {name: value for name, value in flat.items() if not _says_nan(value)}
         yield Row(line, flat)
+
+
+def _says_nan(value: Any) -> bool:
+    """Whether a value is the text ``nan``; beside numbers it means that there was nothing to record."""
+    return type(value) is str and value.strip().casefold() == "nan"

@@ -23,7 +23,7 @@ _VALUE = re.compile(
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 """``Array(`` or ``np.float64(`` between a name and its value."""
-_BREAK = re.compile(r"[|,;{}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\)\s(?=\S)")
+_BREAK = re.compile(r"[|,;{}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)")
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")

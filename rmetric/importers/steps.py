@@ -29,7 +29,7 @@ class StepClock:
         self._spacing: int | float = 1
         self._offset: int | float = 0
         self._epoch: int | float | None = None
-        self._first_epoch: int | float = 0
+        self._first_epoch: int | float | None = None
         self._step: Any = None
 
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
@@ -42,29 +42,22 @@ class StepClock:
             count = as_number(row[name])
             if count is None:
                 return row[name], False
-            begins = self._is_set_back(count, epoch)
+            begins = not self._advances(epoch) and _is_set_back(count, self._last, self._first)
             if begins:
                 self.restart()
             self._count(count, epoch, as_number(row.get(name + TOTAL)))
         elif columns.epochs_count:
-            begins = epoch is not None and self._is_set_back(epoch, None)
+            begins = epoch is not None and _is_set_back(epoch, self._last, self._first)
             if begins:
                 self.restart()
             if epoch is not None:
                 self._count(epoch, None, None)
         else:
-            begins = (
-                epoch is not None and self._epoch is not None and epoch < self._epoch and epoch <= self._first_epoch
-            )
+            begins = epoch is not None and _is_set_back(epoch, self._epoch, self._first_epoch)
             if begins:
                 self.restart()
             self._count_row(epoch, trains)
         return self._step, begins
-
-    def _is_set_back(self, count: int | float, epoch: int | float | None) -> bool:
-        if self._first is None or self._last is None or count >= self._last or self._advances(epoch):
-            return False
-        return count <= self._first
 
     def _advances(self, epoch: int | float | None) -> bool:
         return epoch is not None and self._epoch is not None and epoch > self._epoch
@@ -73,7 +66,7 @@ class StepClock:
         if self._last is None:
             self._first = count
         elif self._advances(epoch) and (count < self._last or (self._columns.are_batches and count == self._last)):
-            self._offset += total if total is not None else self._last + self._spacing
+            self._offset += total if total is not None else self._last + self._spacing - count
         elif count > self._last:
             self._spacing = count - self._last
         self._last = count
@@ -85,3 +78,8 @@ class StepClock:
         if epoch is not None:
             self._first_epoch = epoch if self._epoch is None else self._first_epoch
             self._epoch = epoch
+
+
+def _is_set_back(count: int | float, last: int | float | None, first: int | float | None) -> bool:
+    """Whether a counter is back where it began, or before."""
+    return last is not None and first is not None and count < last and count <= first

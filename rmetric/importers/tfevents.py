@@ -16,8 +16,9 @@ from rmetric.importers.streams import run_begins
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 
-PATTERN = "*tfevents*"
-MAX_RUNS = 1000
+PATTERNS = tuple("*/" * level + "*tfevents*" for level in range(4))
+"""Of event files in a folder and in those at most three levels below."""
+MAX_FILES = 1000
 _SCALAR = 16
 """Largest number of bytes of a tensor that holds one number."""
 
@@ -36,8 +37,9 @@ def read_tensorboard(path: Path, mapping: Mapping[str, str], on_damage: OnDamage
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Event files in a folder and in those below it."""
-    return sorted(itertools.islice((file for file in folder.rglob(PATTERN) if file.is_file()), MAX_RUNS))
+    """Event files in a folder and in those below it, the first :data:`MAX_FILES`."""
+    found = (file for pattern in PATTERNS for file in folder.glob(pattern) if file.is_file())
+    return sorted(itertools.islice(found, MAX_FILES))
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:

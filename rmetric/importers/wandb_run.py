@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import orjson
 from rmetric.errors import UserError
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.columns import Row
+from rmetric.importers.streams import run_begins
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 
@@ -25,12 +27,25 @@ MAX_RECORD_BYTES = 1 << 24
 
 @register_importer("wandb")
 def read_wandb(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    """The history of a run; the line is the number of the record.
+    """The history of a run, or of each run in a folder; the line is the number of the record.
 
     Records are decoded with wandb's own message definitions; raises :class:`UserError` without wandb.
     """
     _ = _record_type(path)
-    return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+    if path.is_file():
+        return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+    return _of_folder(path, mapping, on_damage)
+
+
+def wandb_files(folder: Path) -> list[Path]:
+    """Offline runs in a folder, in the folders below, or in its ``wandb``."""
+    return sorted({*folder.glob("*.wandb"), *folder.glob("*/*.wandb"), *folder.glob("wandb/*/*.wandb")})
+
+
+def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    for file in wandb_files(folder):
+        yield 1, run_begins(file.stem)
+        yield from imported(file, partial(_rows, file), mapping, on_damage)
 
 
 def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
