@@ -35,8 +35,8 @@ def read_mlflow(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> 
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Folders of runs: of the folder itself, or of those up to two levels below."""
-    places = [folder, *sorted(folder.glob("*/")), *sorted(folder.glob("*/*/"))]
+    """Folders of runs: the folder itself, or those up to three levels below."""
+    places = [folder, *(place for level in range(1, 4) for place in sorted(folder.glob("*/" * level)))]
     return [place for place in places if (place / "meta.yaml").is_file() and (place / "metrics").is_dir()]
 
 

@@ -39,7 +39,8 @@ def read_wandb(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
 
 def wandb_files(folder: Path) -> list[Path]:
     """Offline runs in a folder, in the folders below, or in its ``wandb``."""
-    return sorted({*folder.glob("*.wandb"), *folder.glob("*/*.wandb"), *folder.glob("wandb/*/*.wandb")})
+    found = sorted({*folder.glob("*.wandb"), *folder.glob("*/*.wandb"), *folder.glob("wandb/*/*.wandb")})
+    return list({file.resolve(): file for file in reversed(found)}.values())[::-1]  # latest-run is a link
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:

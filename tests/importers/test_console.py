@@ -1,0 +1,85 @@
+"""Console output: pairs in a line, patterns that repeat, and what is left aside."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.importers import detect_format, read_console, runs_of
+from rmetric.importers.pairs import pairs
+
+LINES = {
+    "Epoch: [0][50]\tTime 0.123 (0.2)\tLoss 8.0068 (8.0)": {"Epoch": 0, "batch": 50, "Time": 0.123, "Loss": 8.0068},
+    "loss: nan  grad_norm: inf": {"loss": math.nan, "grad_norm": math.inf},
+    "number of nan iterations:   0 |": {"number of nan iterations": 0},
+    "2024-01-01 10:00:00,123 loss=-0.5": {"loss": -0.5},
+    "[03/15 10:00:00 d2.utils.events]: iter: 19": {"iter": 19},
+    "tokens: 1,234,567 loss 2": {"tokens": 1234567, "loss": 2},
+    "log(f'{val_loss:.4f}')": {},
+    "eta: 4:59:11  loss: 2.5": {"loss": 2.5},
+    "Step: 1, {'validation/loss': Array(2.5, dtype=float32)}": {"Step": 1, "validation/loss": 2.5},
+    "\x1b[31mstep: 10  \x1b[32mloss:  7.1\x1b[0m": {"step": 10, "loss": 7.1},
+    "Evaluation at step 5 | loss 2.5": {"step": 5, "validation loss": 2.5},
+    "checksum 12ab34 of a1b2": {},
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_pairs_of_a_line(line: str) -> None:
+    assert pairs(line) == pytest.approx(LINES[line], nan_ok=True)
+
+
+def log(folder: Path, *lines: str) -> Path:
+    path = folder / "run.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_settings_and_code_before_the_training_are_left_aside(tmp_path: Path) -> None:
+    path = log(
+        tmp_path, "lr: 0.0001", "loss = 0.0", "step = 7", *(f"step {step} loss {3 - step / 10}" for step in range(1, 9))
+    )
+    (logged,) = runs_of(path)
+    assert logged.run.observations.step.tolist() == list(range(1, 9))
+    assert logged.run.observations["training_loss"][0] == 2.9
+
+
+def test_a_counter_that_is_set_back_begins_another_run_and_a_resumed_one_does_not(tmp_path: Path) -> None:
+    steps = [1, 2, 3, 4, 3, 4, 5, 1, 2, 3]
+    path = log(tmp_path, *(f"step {step} loss {3 - step / 10}" for step in steps))
+    found = list(runs_of(path))
+    assert [one.run.observations.step.tolist() for one in found] == [[1, 2, 3, 4, 5], [1, 2, 3]]
+    assert [one.run.name for one in found] == ["run", "run-2"]
+    assert any("step 3 after step 4 goes back in time" in note for note in found[0].notes)
+
+
+def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:
+    path = log(tmp_path, *(f"round {step} quality {step / 10}" for step in range(8)))
+    with pytest.raises(UserError, match=r"8 lines report 'round', 'quality'; map one with --format console --map"):
+        detect_format(path)
+    with pytest.raises(UserError, match="reports no loss"):
+        list(read_console(path, {}, pytest.fail))
+    events = list(read_console(path, {"training_loss": "quality", "step": "round"}, pytest.fail))
+    assert events[3][1] == {"step": 3, "training_loss": 0.3}
+
+
+def test_the_message_names_a_mapping_that_works_with_detection(tmp_path: Path) -> None:
+    path = log(tmp_path, *(f"round {step} quality {step / 10}" for step in range(8)))
+    assert detect_format(path, {"training_loss": "quality"}) == "console"
+
+
+def test_a_loss_that_drops_to_0_is_suspected_and_left_as_it_is(tmp_path: Path) -> None:
+    path = log(tmp_path, *(f"step {step} loss {2.5 if step < 5 else 0.0}" for step in range(9)))
+    (logged,) = runs_of(path)
+    (note,) = logged.notes
+    assert "exactly 0 from step 5 on, in 4 records (the loss before was 2.5)" in note
+    assert logged.run.observations["training_loss"][-1] == 0.0
+
+
+@pytest.mark.parametrize("losses", [[0.0] * 5 + [0.01, -0.02, 0.0, 0.0], [1e-3, 1e-5, 0.0, 0.0, 0.0]])
+def test_a_loss_around_0_is_no_suspicion(tmp_path: Path, losses: list[float]) -> None:
+    (logged,) = runs_of(log(tmp_path, *(f"step {step} loss {loss + 0.0:.6f}" for step, loss in enumerate(losses))))
+    assert not any("exactly 0" in note for note in logged.notes)

@@ -1,0 +1,94 @@
+"""Logs in the layouts of many programs: found by content, read with all their points, replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rmetric
+from replay_and_analyze_logs import main
+from rmetric.errors import UserError
+from rmetric.importers import collect_logs, runs_of
+from rmetric.replay import replay_log
+from tests.importers.samples import SAMPLES, written
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_layout_is_read_with_its_points(name: str, tmp_path: Path) -> None:
+    sample = SAMPLES[name]
+    found = list(runs_of(written(name, tmp_path)))
+    assert len(found) == sample.runs
+    for logged in found:
+        assert logged.format == sample.format
+        losses = logged.run.observations["training_loss"]
+        losses = losses[~np.isnan(losses)]
+        assert (len(losses), len(logged.run.evaluations()[0])) == (sample.points, sample.evaluations)
+        assert losses[[0, -1]] == pytest.approx([sample.first, sample.last], abs=0.006)
+        if sample.evaluations:
+            assert logged.run.evaluations()[1][-1] == pytest.approx(2.2, abs=0.006)
+        assert bool(logged.notes) == bool(sample.note)
+        assert sample.note in " ".join(logged.notes)
+
+
+@pytest.mark.parametrize("name", [name for name, sample in SAMPLES.items() if sample.runs == 1])
+def test_every_layout_can_be_replayed(name: str, tmp_path: Path) -> None:
+    sample = SAMPLES[name]
+    replay = replay_log(written(name, tmp_path))
+    assert replay.format == sample.format
+    assert replay.records >= sample.points
+    assert any(sample.note in note for note in replay.notes) or not sample.note
+
+
+def test_a_file_with_several_runs_is_replayed_run_by_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written("sweep", tmp_path)
+    assert main([str(log), "--out", str(tmp_path / "out"), "--no-plot"]) == 0
+    assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {
+        "sweep.csv",
+        "sweep-2.csv",
+        "sweep-3.csv",
+        "summary.csv",
+    }
+    assert "epochs count" in capsys.readouterr().out
+    with pytest.raises(UserError, match="several runs"):
+        replay_log(log)
+    assert replay_log(log, run="sweep-2").records == 40
+
+
+def test_one_run_of_several_must_be_named(tmp_path: Path) -> None:
+    log = written("mlflow_database", tmp_path)
+    with pytest.raises(UserError, match=r"2 runs \('one', 'two'\); name one with run="):
+        rmetric.read_run(log)
+    with pytest.raises(UserError, match="none is named 'three'"):
+        rmetric.read_run(log, run="three")
+    assert rmetric.read_run(log, run="two").name == "two"
+    assert [run.name for run in rmetric.read_runs(log)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_folder_can_be_a_log(name: str, tmp_path: Path) -> None:
+    folder = written(name, tmp_path)
+    assert collect_logs([folder]) == ([folder], "")
+    assert collect_logs([tmp_path]) == ([tmp_path], "")
+    assert len(rmetric.read_run(folder).observations) == 40
+
+
+def test_a_folder_of_offline_runs_is_a_log(tmp_path: Path) -> None:
+    run = tmp_path / "wandb" / "offline-run-1"
+    run.mkdir(parents=True)
+    written("wandb", run)
+    assert collect_logs([tmp_path]) == ([tmp_path], "")
+    assert rmetric.read_run(tmp_path).name == "run-abc"
+
+
+def test_a_folder_of_console_output_stands_for_its_files(tmp_path: Path) -> None:
+    log = written("nanogpt", tmp_path)
+    assert collect_logs([tmp_path]) == ([log], "")
+
+
+def test_a_folder_of_lightning_stands_for_its_tables(tmp_path: Path) -> None:
+    version = tmp_path / "lightning_logs" / "version_0"
+    version.mkdir(parents=True)
+    written("lightning", version).rename(version / "metrics.csv")
+    assert collect_logs([tmp_path]) == ([version / "metrics.csv"], "")
