@@ -298,8 +298,10 @@ def test_a_policy_of_ones_own_that_fails_ends_the_repairs_only(caplog: pytest.Lo
     with toy.watch(policy=Broken()) as monitor:
         assert all(toy.train(5, monitor))
         assert monitor.enabled
-        assert len(toy.optimizer._optimizer_step_post_hooks) == 1  # that of the order of calls is left
-    alone.train(5)
+        with_policies_ended = len(toy.optimizer._optimizer_step_post_hooks)
+    with alone.watch() as monitor:
+        alone.train(5, monitor)
+        assert with_policies_ended == len(alone.optimizer._optimizer_step_post_hooks)
     assert all(torch.equal(a, b) for a, b in zip(toy.bits(), alone.bits(), strict=True))
     assert "after an update, RuntimeError: no" in caplog.text
 
