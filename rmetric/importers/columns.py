@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.names import BATCH_WORDS, COMPONENT, EPOCH_WORDS, STEP_WORDS, meanings
+from rmetric.importers.names import BATCH_WORDS, COMPONENT, STEP_WORDS, meanings, names_epoch
 
 SURVEYED_ROWS = 20_000
 MAX_NAMES = 4096
@@ -90,7 +90,7 @@ def as_number(value: Any) -> int | float | None:
 
 def epoch_of(values: Mapping[str, Any]) -> int | float | None:
     """The epoch that a row states, if it does."""
-    return next((as_number(value) for name, value in values.items() if plain(name) in EPOCH_WORDS), None)
+    return next((as_number(value) for name, value in values.items() if names_epoch(name)), None)
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Columns:
             self.notes.append("there is no step; batches count, on from epoch to epoch")
             return
         losses = [survey.seen[name] for ours in _LOSSES for name in self.fields.get(ours, ())[:1]]
-        epochs = [seen for name, seen in survey.seen.items() if plain(name) in EPOCH_WORDS]
+        epochs = [seen for name, seen in survey.seen.items() if names_epoch(name)]
         repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses)
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
         if self.fields:

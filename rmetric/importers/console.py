@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, plain, register_importer
+from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
-from rmetric.importers.names import EPOCH_WORDS, meanings
+from rmetric.importers.names import meanings, names_epoch
 from rmetric.importers.pairs import pairs
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
@@ -101,7 +101,7 @@ class Patterns:
             if "validation_loss" in meant or (count >= REPEATED and meant & _MEASURED):
                 yield Row(line, epoch | found if epoch and epoch_of(found) is None else found)
             elif count >= REPEATED and not meant:
-                epoch = {name: value for name, value in found.items() if plain(name) in EPOCH_WORDS} or epoch
+                epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
 
     def _meant(self, names: tuple[str, ...]) -> frozenset[str]:
         """Our names that a pattern's may stand for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rmetric.importers.base import FieldMap, plain
 
 
@@ -27,7 +29,18 @@ USUAL, COMPONENT = 100, 200
 
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates")
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
+LONGEST_COUNTER = 32
 EPOCH_WORDS = _words("epoch ep epochs")
+
+
+@lru_cache(4096)
+def _is_epoch(name: str) -> bool:
+    return plain(name) in EPOCH_WORDS
+
+
+def names_epoch(name: str) -> bool:
+    """Whether a name of theirs is the epoch's."""
+    return len(name) <= LONGEST_COUNTER and _is_epoch(name)
 
 
 def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from rmetric.importers.names import BATCH_WORDS, EPOCH_WORDS, STEP_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS
@@ -11,6 +12,9 @@ from rmetric.importers.steps import TOTAL
 MAX_LINE = 20_000
 """Characters of a line that are looked at."""
 MAX_NAME = 60
+SETTING = 300
+"""Characters before a value in which a word such as *valid* counts."""
+CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _VALUE = re.compile(
     r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
@@ -49,7 +53,7 @@ def pairs(line: str) -> dict[str, Any]:
     text = _ESCAPES.sub("", line[:MAX_LINE])
     for match in _VALUE.finditer(text):
         gap = text[end : match.start()]
-        name = _name(gap)
+        name = _name(gap[-2 * MAX_NAME :])
         total = match["total"]
         end = match.end()
         number = match["number"]
@@ -61,7 +65,7 @@ def pairs(line: str) -> dict[str, Any]:
         elif is_whole:
             name = _counter(name)
         if not setting:
-            setting = _setting(gap)
+            setting = _setting(gap[-SETTING:])
         if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
@@ -71,9 +75,10 @@ def pairs(line: str) -> dict[str, Any]:
     return found
 
 
+@lru_cache(CACHED)
 def _name(gap: str) -> str:
     """The words right before a value."""
-    text = _CONSTRUCTOR.sub("", gap[-2 * MAX_NAME :]).rstrip(_TRIM)
+    text = _CONSTRUCTOR.sub("", gap).rstrip(_TRIM)
     start = 0
     for found in _BREAK.finditer(text):
         start = found.end()
@@ -81,6 +86,7 @@ def _name(gap: str) -> str:
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 
 
+@lru_cache(CACHED)
 def _counter(name: str) -> str:
     """A name that ends with what is counted (``validation loss at iteration``) as that."""
     words = _WORDS.findall(name.casefold())
@@ -91,9 +97,10 @@ def _counter(name: str) -> str:
     return name
 
 
+@lru_cache(CACHED)
 def _setting(gap: str) -> str:
     """``validation`` or ``test`` if a word before a value says that it is one of these."""
-    words = set(_WORDS.findall(gap[-300:].casefold()))
+    words = set(_WORDS.findall(gap.casefold()))
     if words & TEST_WORDS:
         return "test"
     return "validation" if words & VALIDATION_WORDS else ""

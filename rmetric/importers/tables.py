@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Row, Survey, late_names
 from rmetric.importers.order import in_order
 from rmetric.importers.steps import StepClock
@@ -53,7 +53,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows without the closing one with the mean over the whole run."""
     for row in rows:
-        if not any(value is not None and plain(name) == CLOSING for name, value in row.values.items()):
+        if row.values.get(CLOSING) is None:
             yield row
 
 
@@ -64,6 +64,8 @@ def _events(name: str, rows: Iterable[Row], columns: Columns) -> Iterator[Number
     yield from ((1, note(text)) for text in columns.notes)
     for row in rows:
         event: Event = columns.values(row.values)
+        if not event:
+            continue
         step, restarts = clock.step(row.values, "training_loss" in event)
         if restarts and trained:
             yield from zeros.notes(line)
