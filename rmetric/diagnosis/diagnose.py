@@ -8,9 +8,10 @@ from typing import Any
 
 from rmetric.diagnosis.examination import Examination
 from rmetric.diagnosis.frames import is_frame, run_of_frame
+from rmetric.diagnosis.new_records import NewRecords
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, runs_of
+from rmetric.importers import AUTO, portions_of
 from rmetric.records import Observations, Run
 
 
@@ -58,10 +59,25 @@ def diagnose_runs(
         run, notes = run_of_frame(subject, mapping)
         yield _examined(run, format="frame", notes=notes)
     elif isinstance(subject, str | Path):
-        for found in runs_of(subject, format, mapping):
-            yield _examined(found.run, source=str(subject), format=found.format, notes=found.notes)
+        yield from _of_log(Path(subject), format, mapping)
     else:
         raise TypeError(f"a path, a run or a data frame is due, not {type(subject).__name__}")
+
+
+def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Iterator[Diagnosis]:
+    """The runs of a log in bounded memory, however long it is."""
+    usable, notes = False, []
+    for log in portions_of(path, format, mapping):
+        examination, records = Examination(), NewRecords()
+        for portion in log.portions:
+            examination.extend(records.of(portion))
+        notes = log.notes()
+        if records.last_step is not None:
+            usable = True
+            yield examination.diagnosis(log.name, source=str(path), format=log.format, notes=notes)
+    if not usable:
+        why = f" ({notes[0]})" if notes else ""
+        raise UserError(f"{path} has no record that could be used{why}; check the file")
 
 
 def _examined(run: Run, **about: Any) -> Diagnosis:

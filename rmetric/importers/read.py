@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rmetric.dataset.sources import data_set_of
@@ -11,8 +13,8 @@ from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.files import AUTO, detect_format
 from rmetric.importers.streams import run_names, runs_in, without_notes
-from rmetric.log_reader import OnDamage, assemble, chunks
-from rmetric.records import Run
+from rmetric.log_reader import CHUNK_RECORDS, NumberedEvent, OnDamage, assemble, chunks, observations_of
+from rmetric.records import Observations, Run
 
 MOST_DAMAGE = 5
 """Reports of damage that are told one by one."""
@@ -91,13 +93,73 @@ def read_runs(
 
 def runs_of(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> Iterator[LoggedRun]:
     """The runs of a log, each with its damage and what was taken for what as notes; errors as in :func:`read_run`."""
-    damage: list[str] = []
-    for run, name, notes in _runs(
-        Path(path), format, mapping or {}, lambda line, text: damage.append(f"line {line}: {text}")
-    ):
-        more = [f"{len(damage) - MOST_DAMAGE} more reports of damage"] if len(damage) > MOST_DAMAGE else []
-        yield LoggedRun(run, name, [*notes, *damage[:MOST_DAMAGE], *more])
-        damage.clear()
+    damage = _Damage()
+    for run, name, notes in _runs(Path(path), format, mapping or {}, damage.add):
+        yield LoggedRun(run, name, [*notes, *damage.told()])
+
+
+@dataclass(frozen=True)
+class LoggedPortions:
+    """A run of a log, portion by portion."""
+
+    name: str
+    format: str
+    portions: Iterator[Observations]
+    """Records in their order; gaps of what a log states now and then are not filled over portions."""
+    notes: Callable[[], list[str]]
+    """Damage, and what was taken for what, once the portions have been taken."""
+
+
+def portions_of(
+    path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None, *, records: int = CHUNK_RECORDS
+) -> Iterator[LoggedPortions]:
+    """The same in bounded memory: take the portions of a run before the next one.
+
+    Parameters
+    ----------
+    records
+        Most records of a portion.
+
+    Raises
+    ------
+    UserError
+        If the log cannot be read or is of no known format.
+    """
+    file = Path(path)
+    if data_set_of(file) is not None:
+        for run in _data_set(file):
+            yield LoggedPortions(run.name, "data set", iter((run.observations,)), list)
+        return
+    damage = _Damage()
+    for title, name, events in _events(file, format, mapping or {}, damage.add):
+        notes: list[str] = []
+        pieces = chunks(without_notes(events, notes), damage.add, records)
+        portions = (observations_of(piece) for piece in pieces if len(piece.step))
+        yield LoggedPortions(title, name, portions, partial(_told, notes, damage))
+
+
+class _Damage:
+    """Reports of damage: the first ones, and their number."""
+
+    def __init__(self) -> None:
+        self._first: list[str] = []
+        self._count = 0
+
+    def add(self, line: int, message: str) -> None:
+        self._count += 1
+        if len(self._first) < MOST_DAMAGE:
+            self._first.append(f"line {line}: {message}")
+
+    def told(self) -> list[str]:
+        """As notes; the next run begins without any."""
+        more = self._count - len(self._first)
+        notes = [*self._first, *([f"{more} more reports of damage"] if more else [])]
+        self._first, self._count = [], 0
+        return notes
+
+
+def _told(notes: list[str], damage: _Damage) -> list[str]:
+    return [*notes, *damage.told()]
 
 
 def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> list[str | None]:
@@ -118,9 +180,7 @@ def _runs(
 ) -> Iterator[tuple[Run, str, list[str]]]:
     """Runs that hold a record, each with its format and notes."""
     if data_set_of(file) is not None:
-        from rmetric.dataset.read import read_runs as read_data_set
-
-        yield from ((run, "data set", []) for run in read_data_set(file))
+        yield from ((run, "data set", []) for run in _data_set(file))
         return
     first: list[str] = []
 
@@ -129,15 +189,40 @@ def _runs(
         on_damage(line, message)
 
     found = False
-    try:
-        name = detect_format(file, mapping) if format == AUTO else format
-        for title, events in runs_in(IMPORTERS[name](file, mapping, report), file.stem):
-            notes: list[str] = []
-            run = assemble(title, chunks(without_notes(events, notes), report, 2**62))
-            if len(run.observations):
-                found = True
-                yield run, name, notes
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}); check the path and its permissions") from error
+    for title, name, events in _events(file, format, mapping, report):
+        notes: list[str] = []
+        run = assemble(title, chunks(without_notes(events, notes), report, 2**62))
+        if len(run.observations):
+            found = True
+            yield run, name, notes
     if not found:
         raise UserError(f"{file} has no record that could be used{f' ({first[0]})' if first else ''}; check the file")
+
+
+def _data_set(file: Path) -> list[Run]:
+    from rmetric.dataset.read import read_runs as read_data_set  # opening Parquet is of use here alone
+
+    return read_data_set(file)
+
+
+def _events(
+    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage
+) -> Iterator[tuple[str, str, Iterator[NumberedEvent]]]:
+    """Name, format and events of each run of a log."""
+    with _readable(file):
+        name = detect_format(file, mapping) if format == AUTO else format
+    for title, events in runs_in(_guarded(IMPORTERS[name](file, mapping, on_damage), file), file.stem):
+        yield title, name, events
+
+
+def _guarded(events: Iterator[NumberedEvent], file: Path) -> Iterator[NumberedEvent]:
+    with _readable(file):
+        yield from events
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}); check the path and its permissions") from error

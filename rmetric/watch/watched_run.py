@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmetric.diagnosis import SEVERITIES, Diagnosis, Examination, Finding
+from rmetric.diagnosis.new_records import NewRecords
 from rmetric.replay import plain_text
-from rmetric.watch.new_records import NewRecords
 from rmetric.watch.news import News
 from rmetric.watch.silence import Silence
 from rmetric.watch.sources import Portion

@@ -13,7 +13,9 @@ import rmetric
 from rmetric.advice import ADVICE
 from rmetric.detectors import DEFAULT_DETECTORS, make_detector
 from rmetric.diagnosis import Examination, diagnose, diagnose_runs
+from rmetric.diagnosis.new_records import NewRecords
 from rmetric.errors import UserError
+from rmetric.importers import portions_of
 from rmetric.measurements import MEASUREMENTS
 from rmetric.states import RECOGNISERS
 from tests.diagnosis.runs import losses, norms, run_of
@@ -169,6 +171,17 @@ def test_other_things_are_no_subject() -> None:
 
 def test_each_run_of_a_file_is_diagnosed() -> None:
     assert [found.run for found in diagnose_runs(REAL_RUNS[0])] == [REAL_RUNS[0].stem]
+
+
+@pytest.mark.parametrize("records", [1, 7, 250])
+def test_a_log_read_in_portions_gives_the_diagnosis_of_its_run(records: int) -> None:
+    path = next(path for path in REAL_RUNS if "gradient_explosion" in path.name)
+    (log,) = portions_of(path, records=records)
+    examination, new = Examination(), NewRecords()
+    for portion in log.portions:
+        assert len(portion) <= records
+        examination.extend(new.of(portion))
+    assert examination.diagnosis(path.stem).findings == diagnose(rmetric.read_run(path)).findings
 
 
 def test_it_shows_itself() -> None:
