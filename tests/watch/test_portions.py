@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rmetric.diagnosis import diagnose_runs
-from rmetric.records import Observations
 from rmetric.diagnosis.new_records import NewRecords
+from rmetric.records import Observations
 from rmetric.watch.watched_log import WatchedLog
 from tests.helpers import bits, healthy_observations
 from tests.watch.conftest import eventually
