@@ -55,6 +55,7 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.evaluations()[1] == pytest.approx([2.65, math.inf, 1.65])
 
 
+@pytest.mark.slow
 def test_lightning_s_table(tmp_path: Path) -> None:
     logging = pytest.importorskip("lightning.pytorch.loggers")
     logger = logging.CSVLogger(tmp_path)
