@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,17 +76,16 @@ class Survey:
 def as_number(value: Any) -> int | float | None:
     """A counter's value as a number; ``None`` if it is none.
 
-    >>> as_number("12"), as_number(" 0.5"), as_number("one"), as_number(True)
-    (12, 0.5, None, None)
+    >>> as_number("12"), as_number(" 0.5"), as_number("one"), as_number(True), as_number(10**400)
+    (12, 0.5, None, None, None)
     """
     if isinstance(value, str) and len(value) < 40:
         try:
             value = float(value) if not value.strip().isdecimal() else int(value)
         except ValueError:
             return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and -sys.float_info.max <= value <= sys.float_info.max else None
 
 
 def epoch_of(values: Mapping[str, Any]) -> int | float | None:

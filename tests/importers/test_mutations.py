@@ -30,3 +30,10 @@ def test_a_binary_log_that_was_cut_is_read_up_to_there(name: str, length: int, t
     path.write_bytes(path.read_bytes()[:-length])
     (logged,) = runs_of(path)
     assert 10 < len(logged.run.observations) <= 40
+
+
+def test_a_counter_beyond_all_doubles_is_no_step(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f'{{"step": {step}, "epoch": {10**400}, "loss": 2.5}}\n' for step in (1, 2, 10**400, 4)))
+    (logged,) = runs_of(path)
+    assert logged.run.observations.step.tolist() == [1, 2, 4]
