@@ -126,7 +126,7 @@ def test_dark_mode_and_its_change_while_open(pages: Callable[..., Path], write_l
     assert max(map(int, dark.removeprefix("rgb(").rstrip(")").split(","))) < 60
     page.emulate_media(color_scheme="light")
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
-    assert page.evaluate(pixels) != dark_pixels
+    page.wait_for_function(f"before => {pixels} !== before", arg=dark_pixels)
 
 
 def test_print_is_light_and_whole(pages: Callable[..., Path], write_log: Write, open_page: Open) -> None:

@@ -30,6 +30,11 @@ def eventually(condition: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited in vain for {what}")
 
 
+def _hears_ctrl_c() -> None:
+    """A test suite in the background of a shell ignores Ctrl-C, and what it starts would as well."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Watch:
     """``rmetric watch`` with what it prints."""
 
@@ -37,6 +42,7 @@ class Watch:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rmetric", "watch", *arguments, "--interval", "0.05"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment,
+            preexec_fn=_hears_ctrl_c,
         )  # fmt: skip
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
