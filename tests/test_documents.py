@@ -23,7 +23,9 @@ from rmetric import read_run
 from rmetric.detectors import DETECTORS
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTSIDE_DOCS = ("README.md", "CHANGELOG.md", "data/README.md", "logs_FULL_METRIC/README.md")
+OUTSIDE_DOCS = (
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md", "logs_FULL_METRIC/README.md",
+)  # fmt: skip
 DOCUMENTS = sorted([*(ROOT / name for name in OUTSIDE_DOCS), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
