@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,25 @@ LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merg
 
 NumberedEvent = tuple[int, Event]
 OnDamage = Callable[[int, str], None]
+CUT_OFF = "cut off; skipped"
+"""Damage of a last line: its writer was killed, or has not ended it yet."""
+
+
+def strict(path: str | Path) -> OnDamage:
+    """What readers do about damage if nobody listens: it is an error, but a last line that was cut off is a warning.
+
+    Raises
+    ------
+    UserError
+        With the place of the damage.
+    """
+
+    def report(line: int, message: str) -> None:
+        if message != CUT_OFF:
+            raise UserError(f"{path}, line {line}: {message}")
+        warnings.warn(f"{path}, line {line}: {message}; its writer was killed, or still writes", stacklevel=2)
+
+    return report
 
 
 def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
@@ -79,8 +99,7 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
     try:
         event = json.loads(text)
     except (ValueError, RecursionError):
-        cut = "cut off" if not line.endswith(b"\n") else "not JSON"
-        on_damage(number, f"{cut}; skipped")
+        on_damage(number, "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF)
         return _UNUSABLE
     if isinstance(event, dict):
         named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
@@ -244,14 +263,10 @@ def observations_of(chunk: Chunk, previous_validation: float = math.nan) -> Obse
 def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
     """Read a whole log of the project's (or the authors') format into memory.
 
-    Damage is reported to ``on_damage(line, message)``; without it, the first damage raises :class:`UserError`.
+    Damage is reported to ``on_damage(line, message)``; without it, :func:`strict` judges.
     """
     file = Path(path)
-
-    def strictly(line: int, message: str) -> None:
-        raise UserError(f"{file}, line {line}: {message}")
-
-    report = on_damage or strictly
+    report = on_damage or strict(file)
     return assemble(file.stem, chunks(read_events(file, report), report, size=2**62))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import rmetric
 from rmetric.errors import UserError
 from rmetric.log_reader import MAX_LINE_BYTES, assemble, chunks, observations_of, read_events, read_run
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
@@ -149,6 +150,8 @@ def test_a_cut_off_log_is_incomplete(tmp_path: Path) -> None:
     assert damage == [(3, "cut off; skipped")]
     assert run.terminal is None
     assert run.last_step == 10
+    with pytest.warns(UserWarning, match=r"run\.jsonl, line 3: cut off; skipped; its writer was killed"):
+        assert rmetric.read_run(path).last_step == 10
 
 
 def test_an_empty_log_is_incomplete(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.files import AUTO, detect_format
 from rmetric.importers.streams import run_names, runs_in, without_notes
-from rmetric.log_reader import CHUNK_RECORDS, NumberedEvent, OnDamage, assemble, chunks, observations_of
+from rmetric.log_reader import CHUNK_RECORDS, NumberedEvent, OnDamage, assemble, chunks, observations_of, strict
 from rmetric.records import Observations, Run
 
 MOST_DAMAGE = 5
@@ -50,7 +50,8 @@ def read_run(
     path
         A log, a folder that is one (TensorBoard, W&B, MLflow), or a data set.
     on_damage
-        Receives ``(line, message)`` for what cannot be used; without it, the first damage is an error.
+        Receives ``(line, message)`` for what cannot be used; without it, damage is an error, but a last line that was
+        cut off (as by a kill) is a warning.
     run
         Name of the run, needed where a log holds several.
     format
@@ -84,11 +85,7 @@ def read_runs(
     mapping: Mapping[str, str] | None = None,
 ) -> list[Run]:
     """Read all runs of a log, in its order; parameters and errors as those of :func:`read_run`."""
-
-    def strictly(line: int, message: str) -> None:
-        raise UserError(f"{path}, line {line}: {message}")
-
-    return [run for run, _, _ in _runs(Path(path), format, mapping or {}, on_damage or strictly)]
+    return [run for run, _, _ in _runs(Path(path), format, mapping or {}, on_damage or strict(path))]
 
 
 def runs_of(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> Iterator[LoggedRun]:

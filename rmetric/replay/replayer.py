@@ -19,7 +19,7 @@ from rmetric.detectors import DEFAULT_DETECTORS, DETECTORS, StreamingDetector, o
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, detect_format, one_run, without_notes
-from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks
+from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, strict
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Event, Observations
@@ -273,7 +273,7 @@ def replay_log(
     run
         Name of the run, needed where a log holds several.
     on_damage
-        Receives ``(line, message)``; without it, the first damage raises :class:`UserError`.
+        Receives ``(line, message)``; without it, damage is an error, but a last line that was cut off is a warning.
     sink
         Receives the columns of each chunk, see :meth:`Replayer.run`.
     trace
@@ -285,11 +285,7 @@ def replay_log(
         If the file cannot be read, is of no known format, holds several runs and none is named, or none of that name.
     """
     file = Path(path)
-
-    def strictly(line: int, message: str) -> None:
-        raise UserError(f"{plain_text(file)}, line {line}: {plain_text(message)}")
-
-    report = on_damage or strictly
+    report = on_damage or strict(plain_text(file))
     importer = None if log_format == AUTO else IMPORTERS[log_format]
     replayer = Replayer(settings, chunk_records, trace=trace)
     with _reading(file):

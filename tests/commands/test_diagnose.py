@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
 from rmetric.commands import COMMANDS, main
 
@@ -76,6 +77,7 @@ def test_sarif_has_the_structure_of_2_1_0(capsys: pytest.CaptureFixture[str]) ->
     assert main(["diagnose", HEALTHY, BROKEN, PASSED, "--sarif"]) == 1
     log = json.loads(capsys.readouterr().out)
     assert log["version"] == "2.1.0"
+    assert StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate(log)  # made from the official schema
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert len({rule["id"] for rule in rules}) == len(rules)
