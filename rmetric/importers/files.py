@@ -35,8 +35,8 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
     ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Else a folder of TensorBoard's
     event files, of W&B's offline runs, or of MLflow's runs is a log itself, one of Lightning's stands for its
-    ``version_*/metrics.csv``, any other for its ``*.log``, ``*.out`` and ``*.txt``. Nothing named means the study in
-    ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist or holds no log.
+    ``version_*/metrics.csv``, any other for its files of a known format, or else for its ``*.log``, ``*.out`` and
+    ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist or holds no log.
     """
     if not paths:
         try:
@@ -83,10 +83,21 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
     tables = sorted({*folder.glob("version_*/metrics.csv"), *folder.glob("lightning_logs/version_*/metrics.csv")})
     if tables:
         return tables, ""
+    known = [file for file in sorted(folder.iterdir()) if file.is_file() and _is_known(file)]
+    if known:
+        return known, ""
     texts = [file for ending in ("*.log", "*.txt", "*.out") for file in sorted(folder.glob(ending)) if file.is_file()]
     if texts:
         return texts, ""
     raise UserError(f"{folder} holds no logs (*.jsonl, *.csv or trainer_state.json); give a log or a folder of logs")
+
+
+def _is_known(file: Path) -> bool:
+    """Whether the content tells the format; JSON objects of any kind do not."""
+    try:
+        return detect_format(file) not in ("jsonl", "rmetric")
+    except (UserError, OSError):
+        return False
 
 
 def _log_like(folder: Path) -> list[Path]:

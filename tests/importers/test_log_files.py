@@ -97,6 +97,14 @@ def test_the_latest_checkpoint_stands_for_a_trainer_s_folder(tmp_path: Path) -> 
     assert "checkpoint-1000" in note
 
 
+def test_a_folder_stands_for_the_files_whose_content_is_known_whatever_their_names(tmp_path: Path) -> None:
+    (tmp_path / "my_run.json").write_text('{"log_history": [{"step": 1, "loss": 2.0}]}')
+    (tmp_path / "config.json").write_text('{"lr": 0.1}')
+    (tmp_path / "console.2").write_text("".join(f"step {step}: loss {3.0 / step:.3f}\n" for step in range(1, 30)))
+    (tmp_path / "notes.txt").write_text("It went well.\n")
+    assert [log.name for log in collect_logs([tmp_path])[0]] == ["console.2", "my_run.json"]
+
+
 @pytest.mark.parametrize(("path", "message"), [("none", "does not exist"), ("empty", "holds no logs")])
 def test_a_missing_and_an_empty_folder_say_what_to_do(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
