@@ -139,12 +139,15 @@ class OlmoSpike(StreamingDetector):
         self._loss, self._gradient = SpikeWindow(self.window), SpikeWindow(self.window)
 
     def update(self, observation: Observation) -> float:
-        loss, norm = (np.array([observation[name]]) for name in self.reads)
-        return float(np.fmax(self._loss.extend(loss), self._gradient.extend(norm))[0])
+        return float(self._larger(*(np.array([observation[name]]) for name in self.reads))[0])
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        loss, norm = (observations[name] for name in self.reads)
-        return np.fmax(self._loss.extend(loss), self._gradient.extend(norm))
+        return self._larger(*(observations[name] for name in self.reads))
+
+    def _larger(self, loss: NDArray[np.float64], norm: NDArray[np.float64]) -> NDArray[np.float64]:
+        # Whether fmax takes 0.0 or -0.0 depends on the length of the arrays; the sum is 0.0 for both.
+        larger: NDArray[np.float64] = np.fmax(self._loss.extend(loss), self._gradient.extend(norm)) + 0.0
+        return larger
 
 
 @register_detector("robust_z")
