@@ -223,6 +223,14 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+FEW = {
+    "run_modern_experiments.py": " --repetitions 2 --steps 1000",
+    "generate_paper_tables.py": " --detectors r_metric r_metric_robust",
+    "run_case_study.py": " --batch 4 --length 16",
+}
+"""What a test adds to a document's command, so that it takes seconds."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "section", "number"), [(README, "Add a fault or a detector", 3), (EXTENDING, "A fault", 5)]
@@ -236,8 +244,7 @@ def test_the_example_of_a_fault_runs_through_the_whole_pipeline(
     for command in typed:
         if command.startswith("python run_case_study.py"):
             pytest.importorskip("torch", reason="needs the extra 'live'")
-        if command.startswith("python run_modern_experiments.py"):
-            command += " --repetitions 2 --steps 1000"
+        command += FEW.get(command.split()[1], "")
         ended = run(command, checkout)
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"
     table = (checkout / "results/tables_nic_flap/table_2_scenario_matrix.md").read_text(encoding="utf-8")

@@ -1,5 +1,10 @@
-"""Models to train: tiny ones with random weights, and real ones (:mod:`rmetric.live.models.pretrained`)."""
+"""Models to train: tiny ones with random weights, and real ones (:mod:`rmetric.live.models.pretrained`).
 
-from rmetric.live.models.tiny import TINY_MODELS, TinyShape, tiny_model
+Names are resolved on first use: a monitor that looks into attention does not import transformers.
+"""
 
-__all__ = ["TINY_MODELS", "TinyShape", "tiny_model"]
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
