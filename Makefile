@@ -13,6 +13,9 @@ RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 CODE   := $(shell find rmetric studies -name "*.py")
 
+# Compiled modules are kept, whatever the environment says: some commands start a dozen processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DELETE_ON_ERROR:
 .PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-fast check bench clean FORCE
 
