@@ -35,8 +35,9 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
     ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Else a folder of TensorBoard's
     event files, of W&B's offline runs, or of MLflow's runs is a log itself, one of Lightning's stands for its
-    ``version_*/metrics.csv``, any other for its files of a known format, or else for its ``*.log``, ``*.out`` and
-    ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist or holds no log.
+    ``version_*/metrics.csv``, any other for its files whose content is of a known format, or else for its ``*.log``,
+    ``*.out`` and ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what
+    does not exist or holds no log.
     """
     if not paths:
         try:
