@@ -7,7 +7,7 @@ from collections import deque
 from statistics import median
 
 from rmetric.measurements import Observation
-from rmetric.robust.reference import CLIP, LastRecords, RobustReference, RobustTrend, logarithm
+from rmetric.robust.reference import CLIP, LEVEL_RECORDS, LastRecords, RobustReference, RobustTrend, logarithm
 
 GRADIENT_FLOOR = 0.2
 """Smallest scale of the log gradient norm: where norms hardly scatter, a lasting rise by a tenth is many scales and
@@ -63,7 +63,9 @@ class Update:
     largest level of the run so far, whichever is larger.
 
     >>> update = Update(window=16, warm_up=8)
-    >>> scores = [update.update(1e-3, rate) for rate in (*[0.1] * 10, 0.01, 0.1, 1.0)]
+    >>> from itertools import pairwise
+    >>> rates = [0.1] * 11 + [0.01, 0.1, 1.0]
+    >>> scores = [update.update(1e-3, before, rate) for before, rate in pairwise(rates)]
     >>> scores[7], scores[8], [round(score) for score in scores[10:]]
     (nan, 0.0, [0, 23, 23])
     """
@@ -72,14 +74,14 @@ class Update:
         self._sizes = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
         self._recent: deque[float] = deque(maxlen=PLATEAU_RECORDS)
         self._largest = -math.inf
-        self._rate = math.nan
 
-    def update(self, rms: float, rate: float) -> float:
-        """z of the next update over the level; NaN for one that was not measured and during the warm-up."""
+    def update(self, rms: float, before: float, rate: float) -> float:
+        """z of the next update over the level; NaN for one that was not measured and during the warm-up.
+
+        ``before`` is the learning rate that the last update was made with, ``rate`` that of the next.
+        """
         size = logarithm(rms)
-        growth = logarithm(rate) - logarithm(self._rate)
-        if rate == rate:
-            self._rate = rate
+        growth = logarithm(rate) - logarithm(before)
         z = self._sizes.update(size)
         if not math.isfinite(z):
             if math.isfinite(size):
@@ -94,6 +96,35 @@ class Update:
         self._recent.append(size)
         if len(self._recent) == PLATEAU_RECORDS:
             self._largest = max(self._largest, median(self._recent))
+
+
+class HeldUpdate:
+    """How far updates stay above what their learning rate explains: the smallest of the last eight deviations.
+
+    A missing ``zero_grad``, weights that rot or a decay that is too large changes the size of updates for good, mostly
+    before the loss moves by more than its noise. It takes eight in a row, because an optimizer averages gradients: a
+    bad batch stays in several updates.
+
+    >>> held = HeldUpdate(window=32, warm_up=16)
+    >>> scores = [held.update(1e-3 if step < 40 else 2e-3, before=0.1) for step in range(48)]
+    >>> [round(score, 1) for score in scores[45:]]
+    [0.0, 0.0, 6.9]
+    """
+
+    def __init__(self, window: int, warm_up: int) -> None:
+        self._ratio = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
+        self._recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
+
+    def update(self, rms: float, before: float) -> float:
+        """The smallest deviation; NaN until there are enough, and for an update that was not measured.
+
+        ``before`` is the learning rate that the update was made with.
+        """
+        z = self._ratio.update(logarithm(rms) - logarithm(before))
+        if z != z:
+            return z
+        self._recent.append(z)
+        return min(self._recent) if len(self._recent) == LEVEL_RECORDS else math.nan
 
 
 class GradientEvidence:
@@ -116,6 +147,7 @@ class GradientEvidence:
         "grad_norm.level",
         "grad_norm.unexplained",
         "update_rms.jump",
+        "update_rms.held",
     )
     reads = ("non_finite_count", "grad_norm", "training_loss", "update_rms", "learning_rate")
 
@@ -124,7 +156,8 @@ class GradientEvidence:
             window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
         )
         self._recent = LastRecords()
-        self._update = Update(window, warm_up)
+        self._update, self._held = Update(window, warm_up), HeldUpdate(window, warm_up)
+        self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
 
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
@@ -134,11 +167,15 @@ class GradientEvidence:
         twice, level = self._recent.update(self._norm.update(observation.step, logarithm(norm)))
         if self._zero_norms.update(norm):
             twice = math.inf
-        jump = self._update.update(update, observation["learning_rate"])
+        before, rate = self._rate, observation["learning_rate"]
+        if rate == rate:
+            self._rate = rate
+        jump = self._update.update(update, before, rate)
+        held = self._held.update(update, before)
         if self._zero_updates.update(update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        return math.inf if broken > 0.0 else broken, twice, level, unexplained, jump
+        return math.inf if broken > 0.0 else broken, twice, level, unexplained, jump, held
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -6,6 +6,7 @@ episode after 50 quiet *records*, leads and false alarms are in records. All oth
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ class Group:
     """Rows of one line of the benchmark."""
 
     level: str
-    """``source``, ``workload``, ``optimizer``, ``kind``, ``bug`` or ``own``."""
+    """``source``, ``half``, ``workload``, ``optimizer``, ``kind``, ``bug`` or ``own``."""
     name: str
     runs: NDArray[np.bool_]
     """Which runs of the set belong to it, shape (runs,)."""
@@ -67,13 +68,26 @@ def strangers(folder: Path, name: str) -> RunSet:
 
 
 def zoo(place: Path) -> RunSet:
-    """Runs of the zoo: a line a kind of healthy runs, disturbed ones included, and a line a bug."""
+    """Runs of the zoo: a line a kind of healthy runs, disturbed ones included, a line a bug, one for all other kinds.
+
+    The other kinds are those that nothing may be fitted to.
+    """
     study = load_study(place)
     faulty = np.array([run.fault != NO_FAULT for run in study.runs])
-    kinds = [replace(group, runs=group.runs & ~faulty) for group in _groups("kind", study.runs, lambda r: r.model_type)]
+    kinds = [
+        replace(group, name=f"{place.stem}: {group.name}", runs=group.runs & ~faulty)
+        for group in _groups("kind", study.runs, lambda run: run.model_type)
+    ]
     bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
     whole = Group("source", place.stem, np.ones(len(study.runs), bool))
-    return RunSet(place.stem, study, Timeline.of(study.runs), [whole, *kinds, *bugs])
+    others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])
+    half = Group("half", f"{place.stem}, kinds not fitted to", others)
+    return RunSet(place.stem, study, Timeline.of(study.runs), [whole, half, *kinds, *bugs])
+
+
+def may_be_fitted_to(kind: str) -> bool:
+    """Whether a kind of the zoo belongs to the half that a detector may be fitted to: by a checksum of its name."""
+    return zlib.crc32(kind.encode()) % 2 == 1
 
 
 def own(file: Path) -> RunSet:

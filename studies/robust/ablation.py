@@ -3,7 +3,7 @@
     python -m studies.robust.ablation
 
 Every line is fitted anew, threshold included, and scored on what no line was fitted to: the study's score half, the
-zoo of trainings, its bugs; a source that is left out is scored as well.
+zoo's kinds that are not fitted to, its bugs; a source of strangers that is left out is scored as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen
 from rmetric.robust.metric import STATISTICS
-from studies.robust.fit import Fit, Source, fit, r_of, strangers
+from studies.abroad.sources import may_be_fitted_to
+from studies.robust.fit import Fit, Source, fit, r_of, strangers, zoo
 
 HOME, STRANGERS = "real_runs", ("algoperf", "nanogpt")
 ABROAD = ("zoo", "bugs")
@@ -98,8 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     home, parts = Source.of(HOME, study.runs, jobs=args.jobs), halves(study.runs)
     theirs = [strangers(args.data / f"{name}.parquet", args.jobs) for name in STRANGERS]
     abroad = {source.name: source for source in theirs}
-    abroad |= {name: Source.of(name, read_runs(args.data / f"{name}.parquet"), jobs=args.jobs) for name in ABROAD}
-    found = list(rows([home.only(parts.fit), *theirs], Scored(home.only(parts.score), abroad)))
+    ours = {name: read_runs(args.data / f"{name}.parquet") for name in ABROAD}
+    ours["zoo"] = [run for run in ours["zoo"] if not may_be_fitted_to(run.model_type)]
+    abroad |= {name: Source.of(name, runs, jobs=args.jobs) for name, runs in ours.items()}
+    sources = [home.only(parts.fit), *theirs, zoo(args.data / "zoo.parquet", args.jobs)]
+    found = list(rows(sources, Scored(home.only(parts.score), abroad)))
     print(to_screen(Table("ablation", "Ablation of the robust R-Metric", "", COLUMNS, found)))
 
 

@@ -1,6 +1,7 @@
-"""Fit the robust R-Metric to healthy runs of several sources: tails and a threshold. No fault has a part in it.
+r"""Fit the robust R-Metric to healthy runs of several sources: tails and a threshold. No fault has a part in it.
 
-python -m studies.robust.fit --from data/real_runs.parquet --strangers data/algoperf.parquet data/nanogpt.parquet
+python -m studies.robust.fit --from data/real_runs.parquet --zoo data/zoo.parquet \
+    --strangers data/algoperf.parquet data/nanogpt.parquet
 python -m studies.robust.fit --from logs_MINE --out mine.json --budget 5e-5
 """
 
@@ -11,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,11 +31,15 @@ from rmetric.files import checksum, write_atomically
 from rmetric.records import Run
 from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
+from studies.abroad.sources import may_be_fitted_to
 from studies.abroad.sources import strangers as labelled_strangers
 
 Floats = NDArray[np.float64]
 Runs = NDArray[np.bool_]
 
+OF_THE_ZOO = ("update_rms.jump", "update_rms.held")
+"""Statistics fitted to the zoo as well: those of updates, which strangers' logs do not have. Losses of some kinds jump
+by design, and would make such jumps everyday."""
 KNOT_DECADES = 0.5
 """Distance of the knots of a tail, in decades of rarity."""
 FOLDS = 4
@@ -221,11 +226,21 @@ def strangers(path: Path, jobs: int | None = None) -> Source:
     return Source.of(labelled.name, labelled.study.runs, labelled.timeline, jobs)
 
 
+def zoo(path: Path, jobs: int | None = None) -> Source:
+    """The kinds of a zoo that may be fitted to, with :data:`OF_THE_ZOO` alone."""
+    runs = [run for run in load_study(path, jobs).runs if may_be_fitted_to(run.model_type)]
+    whole = Source.of(path.stem, runs, jobs=jobs)
+    return replace(whole, statistics=np.where(np.isin(STATISTICS, OF_THE_ZOO), whole.statistics, np.nan))
+
+
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Fit the robust R-Metric to healthy records: of studies' fit halves (odd repetitions).")
     p.add_argument("--from", dest="logs", type=Path, nargs="*", default=[], help="studies: folders or .parquet files")
     p.add_argument("--strangers", type=Path, nargs="*", default=[], help="data sets of strangers' runs (.parquet)")
+    p.add_argument(
+        "--zoo", type=Path, nargs="*", default=[], help="zoos of trainings: half of their kinds, updates alone"
+    )
     p.add_argument("--out", type=Path, default=SHIPPED, help="settings file to write (default: the shipped one)")
     p.add_argument("--budget", type=float, default=BUDGET_PER_STEP, help="false alarms per healthy step in each source")
     p.add_jobs()
@@ -237,13 +252,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     if not 0.0 < args.budget < 1.0:
         raise UserError(f"--budget must be between 0 and 1 false alarms a healthy step, not {args.budget}")
-    if not (args.logs or args.strangers):
-        raise UserError("there is nothing to fit to; give studies by --from, strangers' runs by --strangers")
+    if not (args.logs or args.strangers or args.zoo):
+        raise UserError("there is nothing to fit to; give studies by --from, strangers' runs by --strangers, or --zoo")
     own = {path.stem: fit_half(path, args.jobs) for path in args.logs}
     sources = [Source.of(name, runs, jobs=args.jobs) for name, runs in own.items()]
     sources += [strangers(path, args.jobs) for path in args.strangers]
+    sources += [zoo(path, args.jobs) for path in args.zoo]
     checksums = {name: digest(runs) for name, runs in own.items()}
-    checksums |= {path.stem: checksum(path) for path in args.strangers}
+    checksums |= {path.stem: checksum(path) for path in (*args.strangers, *args.zoo)}
     content = settings_of(sources, checksums, args.budget)
     write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
     print(f"{args.out}: threshold {content['threshold']:.4g}")

@@ -206,6 +206,20 @@ def test_a_learning_rate_that_falls_is_no_evidence() -> None:
     assert highest("update_rms.jump", lowered, LATER) < 1.0
 
 
+def test_updates_that_stay_larger_than_their_rate_explains_are_evidence() -> None:
+    name = "update_rms.held"
+    seven, eight = (highest(name, raised("update_rms", records, 3.0), LATER) for records in (7, 8))
+    assert eight > 4.0 > 1.0 > seven
+
+
+def test_an_update_that_follows_its_rate_stays_explained() -> None:
+    made = columns()
+    rate = np.where(np.arange(500) < ONSET, 1e-3, 3e-3)
+    update = 0.01 * made["update_rms"] * np.concatenate([rate[:1], rate[:-1]])
+    followed = Observations(np.arange(1, 501), {**made, "update_rms": update, "learning_rate": rate})
+    assert highest("update_rms.held", followed) < 1.0
+
+
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
     assert statistic("non_finite_count.jump", disturbed({"non_finite_count": (LATER, 1.0)}))[ONSET] == math.inf
 

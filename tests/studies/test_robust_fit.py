@@ -15,9 +15,23 @@ from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
-from rmetric.robust.metric import RobustRMetric, RobustSettings
+from rmetric.robust.metric import STATISTICS, RobustRMetric, RobustSettings
 from rmetric.robust.surprise import Tail
-from studies.robust.fit import Fit, Source, cross_fitted, fit, fit_tail, fit_tails, main, r_of, settings_of, worst
+from studies.abroad.sources import may_be_fitted_to
+from studies.robust.fit import (
+    OF_THE_ZOO,
+    Fit,
+    Source,
+    cross_fitted,
+    fit,
+    fit_tail,
+    fit_tails,
+    main,
+    r_of,
+    settings_of,
+    worst,
+    zoo,
+)
 from tests.robust.runs import ONSET, disturbed, healthy
 
 
@@ -164,6 +178,17 @@ def test_the_score_half_is_never_looked_at(tmp_path: Path, monkeypatch: pytest.M
     assert RobustSettings.read(tmp_path / "one.json").budget_per_step == 1e-4
 
 
+def test_of_a_zoo_the_updates_of_half_the_kinds_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [run(number, healthy(seed=number)) for number in range(6)]
+    for item, kind in zip(runs, ("gan", "cnn_sgd", "lstm_sgd", "gpt_dropout", "triplet", "diffusion"), strict=True):
+        item.config["model_type"] = kind
+    monkeypatch.setattr("studies.robust.fit.load_study", lambda path, jobs: Study(path, runs, checksums=[]))
+    found = zoo(Path("zoo.parquet"), jobs=1)
+    assert len(found.timeline) == sum(may_be_fitted_to(item.model_type) for item in runs) == 3
+    judged = [name for j, name in enumerate(STATISTICS) if np.isfinite(found.statistics[:, j]).any()]
+    assert judged == [*OF_THE_ZOO]
+
+
 def test_without_a_fit_half_there_is_nothing_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     even = Study(Path("even"), [run(2, healthy())], checksums=["1"])
     monkeypatch.setattr("studies.robust.fit.load_study", lambda folder, jobs: even)
@@ -182,7 +207,7 @@ def test_a_file_that_holds_no_settings_is_refused_in_one_line(tmp_path: Path, te
 def test_the_shipped_settings_say_where_they_come_from() -> None:
     text = (Path(__file__).parents[2] / "rmetric" / "robust" / "settings.json").read_text()
     origin = json.loads(text)["provenance"]
-    assert [*origin["sources"]] == ["real_runs", "algoperf", "nanogpt"]
+    assert [*origin["sources"]] == ["real_runs", "algoperf", "nanogpt", "zoo"]
     for source in origin["sources"].values():
         assert source["healthy_steps"] > 50_000
         assert len(source["data_sha256"]) == 64
