@@ -6,6 +6,7 @@
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
 # make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
+# make artifact     every claim of ARTIFACT.md checked, and a table of what was found (half an hour)
 # make zoo          forty kinds of training, healthy and with the bugs that people make (40 minutes on two cores)
 PYTHON ?= python3
 VENV   := .venv
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-fast check bench clean FORCE
 
 help:
-	@sed -n '1,9s/^# //p' Makefile
+	@sed -n '1,10s/^# //p' Makefile
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
@@ -98,6 +99,10 @@ zoo: $(VENV)/.live
 .PHONY: ladder
 ladder: $(VENV)/.core
 	$(RUN) -m studies.ladder.run
+
+.PHONY: artifact
+artifact: $(VENV)/.dev
+	$(RUN) -m studies.artifact.check
 
 .PHONY: abroad
 # Any detector on strangers' runs, the zoo and the study's sets: ABROAD="--strangers FOLDER --zoo logs_ZOO --plugin FILE"

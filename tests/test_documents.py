@@ -24,7 +24,8 @@ from rmetric.detectors import DETECTORS
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE_DOCS = (
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md", "logs_FULL_METRIC/README.md",
+    "README.md", "ARTIFACT.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md",
+    "logs_FULL_METRIC/README.md",
 )  # fmt: skip
 DOCUMENTS = sorted([*(ROOT / name for name in OUTSIDE_DOCS), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -125,8 +126,7 @@ def typed_commands(text: str) -> Iterator[str]:
     """Lines of a document's code blocks, indented blocks and code spans that begin with python, make or pip."""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         for span in [line.split(" #")[0], *re.findall(r"`([^`]+)`", line)]:
-            if re.match(r"\s*(python|make) \S", span):
-                yield span.strip()
+            yield from (part.strip() for part in span.split("&&") if re.match(r"\s*(python|make) \S", part))
 
 
 @document

@@ -17,11 +17,10 @@ import numpy as np
 from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_stored
 from rmetric.dataset.stored import StoredRun
-from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
-from rmetric.files import write_atomically
 from rmetric.measurements import MEASUREMENTS
+from studies.documents import put_between
 
 BEGIN, END = "<!-- figures: python -m studies.real_runs.card -->", "<!-- end of figures -->"
 KINDS = ("failed", "recovered", "clean", "censored", "incomplete")
@@ -104,13 +103,6 @@ def _column_rows(stored: Sequence[StoredRun]) -> list[dict[str, str]]:
     return rows
 
 
-def put_into(card: str, found: str) -> str:
-    """The card with these figures between its marks; raises :class:`UserError` if it has none."""
-    if not 0 <= card.find(BEGIN) < card.find(END):
-        raise UserError(f"the card has no place for the figures; it needs the lines {BEGIN} and {END}")
-    return card[: card.index(BEGIN) + len(BEGIN)] + f"\n\n{found}\n" + card[card.index(END) :]
-
-
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Count the figures of the data card from the data sets.")
@@ -127,11 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.into is None:
         print(found, end="")
         return
-    try:
-        card = args.into.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{args.into} is no text; give the card, such as data/README.md") from None
-    write_atomically(args.into, put_into(card, found).encode())
+    put_between(args.into, BEGIN, END, found)
     print(f"figures of {len(args.data_sets)} data sets put into {args.into}")
 
 

@@ -331,7 +331,7 @@ def test_the_card_counts_what_the_file_holds(data_set: Path, tmp_path: Path, cap
         assert path.read_text(encoding="utf-8") == f"before\n{card.BEGIN}\n\n{text}\n{card.END}\nafter\n"
     path.write_text("no place", encoding="utf-8")
     assert card.main([str(data_set), "--into", str(path)]) == 2
-    assert "no place for the figures" in capsys.readouterr().err
+    assert "no place for this" in capsys.readouterr().err
 
 
 @pytest.mark.slow
