@@ -21,8 +21,8 @@ STRICT = """\
 # mypy: disallow-untyped-calls, disallow-untyped-defs, disallow-incomplete-defs, disallow-untyped-decorators
 # mypy: disallow-subclassing-any, disallow-any-generics, warn-return-any, warn-unused-ignores, strict-equality
 """
-"""What ``--strict`` asks of a file. As an option it would hold for all of torch too, and what ``make check`` has already
-found out about torch could not be used."""
+"""What ``--strict`` asks of a file. As an option it would hold for all of torch too, and what ``make check`` has
+already found out about torch could not be used."""
 USER_PROJECT = f"""\
 {STRICT}
 import torch
