@@ -2,6 +2,7 @@
 
 python -m studies.rollback.offline                                  # four data sets; some minutes on one core
 python -m studies.rollback.offline data/real_runs.parquet
+python -m studies.rollback.offline --quantile 1                     # for trainings whose loss may climb in health
 
 Of ``real_runs`` the score half is judged. Of a fork of a healthy run only the records from its onset on count.
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -93,14 +95,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse, stream, print."""
     p = Parser("Stream the rules of GoBack and StopDoomed over published runs.")
     p.add_argument("data", type=Path, nargs="*", default=[Path("data") / f"{name}.parquet" for name in DATA])
+    p.add_argument(
+        "--quantile", type=float, default=FatalRule.quantile,
+        help="of the losses before a first sign: the level above which losses stay (0 to 1; default %(default)s)",
+    )  # fmt: skip
+    args = p.parse_args(argv)
     rows, concerned = [], []
-    for file in p.parse_args(argv).data:
+    for file in args.data:
         runs = read_runs(file)
         if file.stem == FITTED:
             runs = [run for run, scored in zip(runs, halves(runs).score, strict=True) if scored]
         for name, make_rule in RULES.items():
             bar = tqdm(runs, desc=f"{file.stem}, {name}", disable=None)
-            found = [verdicts_of(run, make_rule) for run in bar]
+            rule = partial(replace, make_rule(), quantile=args.quantile)
+            found = [verdicts_of(run, rule) for run in bar]
             rows.append(row_of(file.stem, name, found))
             concerned += [(name, item.run.name) for item in found if item.stops and item.run.fault == NO_FAULT]
     print(pd.DataFrame(rows, columns=COLUMNS).to_markdown(index=False))
