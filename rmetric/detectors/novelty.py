@@ -25,8 +25,9 @@ from rmetric.records import Observations
 
 if TYPE_CHECKING:
     from pyod.models.ecod import ECOD
-    from sklearn.ensemble import IsolationForest
     from sklearn.pipeline import Pipeline
+
+    from rmetric.detectors.isolation import Forest
 
 ECOD_BLOCK = 1024
 """Records that ECOD judges at once, so that memory stays small."""
@@ -65,7 +66,9 @@ class WholeRunIsolationForest(Detector):
         usual = np.isfinite(losses)
         if usual.sum() >= 2:
             samples = np.clip(losses[usual], -CEILING, CEILING)[:, None]
-            anomaly[usual] = -_fitted(samples, self.trees).score_samples(samples)
+            from rmetric.detectors import isolation  # half a second to import, and most runs do not need it
+
+            anomaly[usual] = isolation.anomaly(isolation.fit(samples, self.trees), samples)
         return np.append(np.nan, anomaly)[np.cumsum(evaluated)]
 
 
@@ -85,17 +88,15 @@ class CausalIsolationForest(FittedToStart):
     threshold: float = 0.7
     trees: int = 25
 
-    def _fit(self, samples: NDArray[np.float64]) -> IsolationForest:
-        return _fitted(samples, self.trees)
+    def _fit(self, samples: NDArray[np.float64]) -> Forest:
+        from rmetric.detectors import isolation  # half a second to import, and most runs do not need it
 
-    def _judge(self, model: IsolationForest, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        return -model.score_samples(samples)
+        return isolation.fit(samples, self.trees)
 
+    def _judge(self, model: Forest, samples: NDArray[np.float64]) -> NDArray[np.float64]:
+        from rmetric.detectors import isolation
 
-def _fitted(samples: NDArray[np.float64], trees: int) -> IsolationForest:
-    from sklearn.ensemble import IsolationForest  # a quarter of a second to import, and most runs do not need it
-
-    return IsolationForest(n_estimators=trees, random_state=0).fit(samples)
+        return isolation.anomaly(model, samples)
 
 
 @register_detector("ecod", needs="pyod")
