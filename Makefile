@@ -1,5 +1,5 @@
 # make reproduce    720 simulated runs beside the published real ones: all tables, all figures (10 minutes, no torch)
-# make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts
+# make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts, site
 # make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
 # make mechanism    attention, routers and updates under faults     make test        all tests
 # make corruption   flipped bits, and their repair                  make bench       what it costs, as JSON
@@ -114,6 +114,12 @@ check: $(VENV)/.dev
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
+	$(MAKE) --no-print-directory site
+
+# results/site/index.html; a dead link or a docstring that cannot be read is an error.
+.PHONY: site
+site: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest -n auto --dist loadfile

@@ -145,11 +145,15 @@ class RMetric:
     window
         Length of each normalisation history, in records.
 
+    Notes
+    -----
     **Source:** M. Fatima 2025; weights 0.10 / 0.45 / 0.70, threshold 0.57, history of up to 1,000 values.
 
     **Deviation:** non-finite signals saturate at 1 and stay out of the history (see :class:`SlidingRange`). One that
     was not measured counts for nothing, and where none of the three was measured R is NaN.
 
+    Examples
+    --------
     >>> metric = RMetric.paper()
     >>> signals = ((0.0, 1.0, 0.0), (0.0, 2.0, 0.5), (0.0, 1.5, math.inf))
     >>> [round(float(metric.update(*signal).r), 3) for signal in signals]

@@ -65,6 +65,8 @@ class TrainingSimulator:
     parameters
         What is fitted or assumed; the shipped ones if left out.
 
+    Examples
+    --------
     >>> spec = RunSpec(architecture="mistral-7b", fault="LR_SPIKE", severity="high", seed=1, steps=400)
     >>> traces = TrainingSimulator().simulate([spec])
     >>> traces.onset, traces.cleared
