@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from rmetric.dataset.sources import DATA_SET
 from rmetric.dataset.stored import StoredRun
-from rmetric.dataset.unpack import with_events
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.files import write_atomically
 from rmetric.log_reader import Chunk
-from rmetric.log_writer import encode_metrics
+from rmetric.log_writer import encode_metrics, with_events
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.records import Event, Run, step_of
 

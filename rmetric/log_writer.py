@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,9 @@ def _strict(value: Any) -> Any:
 
 
 def encode_metrics(
-    step: NDArray[np.int64], floats: Mapping[str, NDArray[np.float64]], states: Mapping[str, Sequence[Any]]
+    step: NDArray[np.int64],
+    floats: Mapping[str, NDArray[np.float64]],
+    states: Mapping[str, Sequence[Any] | NDArray[Any]],
 ) -> list[bytes]:
     """METRICS lines, one a record.
 
@@ -88,7 +90,7 @@ def encode_metrics(
         Log name → values of shape (n,), already at log precision; NaN (not measured) is left out, an infinity is left
         out and named in ``non_finite``.
     states
-        Log name → n JSON values: the fault-state fields and ``alerts``.
+        Log name → n JSON values, or an array of n: the fault-state fields and ``alerts``.
 
     Returns
     -------
@@ -103,25 +105,57 @@ def encode_metrics(
              "failed_experts":[],"force_gqa_mismatch":false,"force_rms_norm_error":false,"is_nan":false,
              "is_crashed":false}
     """
-    names = ["event", "step", *floats, *states]
-    columns = [
-        ["METRICS"] * len(step),
-        step.tolist(),
-        *(values.tolist() for values in floats.values()),
-        *states.values(),
+    keys, columns = ['{"event":"METRICS","step":%s'], [_numbers(step)]
+    for name, values in floats.items():
+        key, texts = _key(name), _numbers(values)
+        if np.isfinite(values).all():
+            key += "%s"
+        else:  # each text has its own key, or is empty
+            key, texts = "%s", [key + text if text != "null" else "" for text in texts]
+        keys.append(key)
+        columns.append(texts)
+    for name, states_n in states.items():
+        keys.append(_key(name) + "%s")
+        columns.append(_numbers(states_n) if isinstance(states_n, np.ndarray) else _texts(states_n))
+    infinite = {name: np.isinf(values) for name, values in floats.items()}
+    if any(found.any() for found in infinite.values()):
+        keys.append("%s")
+        columns.append(_naming(infinite))
+    line = "".join(keys) + "}\n"
+    return [(line % record).encode() for record in zip(*columns, strict=True)]
+
+
+def _key(name: str) -> str:
+    return f',"{name}":'
+
+
+def _numbers(values: NDArray[Any]) -> list[str]:
+    """JSON of each number or truth value; ``null`` for one that is not finite."""
+    written = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
+    return written[1:-1].decode().split(",") if len(values) else []
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    """JSON of each value; an object that stands there many times is encoded once."""
+    distinct = {id(value): value for value in values}
+    encoded = {key: orjson.dumps(value).decode() for key, value in distinct.items()}
+    return [encoded[id(value)] for value in values]
+
+
+def _naming(infinite: Mapping[str, NDArray[np.bool_]]) -> list[str]:
+    """Field ``non_finite`` of each record with the names of its infinities; empty if it has none."""
+    names = [
+        [name for name, found in zip(infinite, record, strict=True) if found]
+        for record in zip(*infinite.values(), strict=True)
     ]
-    records = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    irregular = np.zeros(len(step), dtype=bool)
-    for values in floats.values():
-        irregular |= ~np.isfinite(values)
-    for index in np.flatnonzero(irregular).tolist():
-        records[index] = _without_non_finite(records[index], floats)
-    return [orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records]
+    return [f',"non_finite":{orjson.dumps(found).decode()}' if found else "" for found in names]
 
 
-def _without_non_finite(record: Event, floats: Mapping[str, Any]) -> Event:
-    clean = {key: value for key, value in record.items() if key not in floats or math.isfinite(value)}
-    named = [key for key in floats if math.isinf(record[key])]
-    if named:
-        clean["non_finite"] = named
-    return clean
+def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[bytes]:
+    """Lines of records with those of the events between them, each with the index of the record that it precedes."""
+    written = 0
+    for index, event in events:
+        yield from records[written:index]
+        written = index
+        yield encode_event(event)
+    yield from records[written:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,8 @@ from rmetric.cli import Parser, output_folder, script
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
-from rmetric.log_writer import encode_event, encode_metrics
+from rmetric.log_writer import encode_metrics, with_events
 from rmetric.measurements import MEASUREMENTS
-from rmetric.records import Event
 
 if TYPE_CHECKING:
     from rmetric.dataset.stored import StoredRun
@@ -29,16 +28,6 @@ def log_of(stored: StoredRun) -> bytes:
     chunk = stored.chunk
     floats = {name: chunk.columns[name] for name in MEASUREMENTS if name in chunk.columns}
     return b"".join(with_events(encode_metrics(chunk.step, floats, {}), chunk.events))
-
-
-def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Event]]) -> Iterator[bytes]:
-    """Lines of records with those of the events between them, each with the index of the record that it precedes."""
-    written = 0
-    for index, event in events:
-        yield from records[written:index]
-        written = index
-        yield encode_event(event)
-    yield from records[written:]
 
 
 def parser() -> Parser:

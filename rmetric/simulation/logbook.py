@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,14 @@ from rmetric import __version__
 from rmetric.detectors import RMetricDetector, StreamingDetector, first_alert, online_detectors
 from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.faults import NO_FAULT
-from rmetric.log_writer import SCHEMA_VERSION, encode_event, encode_metrics, terminal_event, to_log_precision
+from rmetric.log_writer import (
+    SCHEMA_VERSION,
+    encode_event,
+    encode_metrics,
+    terminal_event,
+    to_log_precision,
+    with_events,
+)
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Event, Observations
 from rmetric.simulation.simulator import Traces, TrainingSimulator
@@ -56,23 +63,25 @@ def _log(
     verdicts, alerts = _consult(observations, detectors)
     first_alerts = {str(event["detector"]): int(event["step"]) for event in alerts}
     end = outcome.failure_step or spec.steps
-    before = [*_hardware_events(records), *_fault_events(spec, onset, traces.cleared[row], end)]
+    events = [*_hardware_events(records), *_fault_events(spec, onset, traces.cleared[row], end), *alerts]
     metrics = encode_metrics(
         observations.step,
         {name: observations[name] for name in MEASUREMENTS if observations.has(name)} | verdicts,
         _states(traces, row, outcome, records, first_alerts),
     )
-    # Events of a step come before its record, alerts after it.
-    lines = [(event["step"], 0, encode_event(event)) for event in before]
-    lines += [(step, 1, line) for step, line in zip(observations.step.tolist(), metrics, strict=True)]
-    lines += [(event["step"], 2, encode_event(event)) for event in alerts]
-    lines.sort(key=lambda line: line[:2])
     content = [
         encode_event({"event": "EXPERIMENT_START", "config": _config(spec, onset, detectors)}),
-        *(line for _, _, line in lines),
+        *with_events(metrics, _placed(observations.step, events)),
         encode_event(terminal_event(outcome.kind, outcome.failure_step, outcome.reason, spec.steps)),
     ]
     return RunLog(spec.experiment_id, b"".join(content), outcome, onset, first_alerts, len(observations))
+
+
+def _placed(step: NDArray[np.int64], events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
+    """Events in order, each with the index of the record that it precedes: those of its own step, but for alerts."""
+    for event in sorted(events, key=lambda event: (event["step"], event["event"] == "ALERT")):
+        side: Literal["left", "right"] = "right" if event["event"] == "ALERT" else "left"
+        yield int(np.searchsorted(step, event["step"], side)), event
 
 
 def _consult(
@@ -114,25 +123,26 @@ def _fault_events(spec: RunSpec, onset: int | None, cleared: int | None, end: in
 
 def _states(
     traces: Traces, row: int, outcome: Outcome, records: RunRecords, alerts: Mapping[str, int]
-) -> dict[str, Sequence[Any]]:
+) -> dict[str, Sequence[Any] | NDArray[Any]]:
     """The fault state under the authors' names, one value a record; what concerns experts only where there are any."""
     spec, reported, step = traces.specs[row], records.reported, records.observations.step
     workers = list(range(spec.profile.workers))
     lost_at = traces.worker_lost_step[row] or spec.steps + 1
     remaining = [worker for worker in workers if worker != traces.lost_worker[row]]
+    failed = [list(range(number)) for number in range(spec.profile.experts + 1)]
     experts = {
-        "router_imbalance_factor": reported["router_imbalance_factor"].tolist(),
-        "failed_experts": [list(range(int(number))) for number in reported["failed_experts"].tolist()],
+        "router_imbalance_factor": reported["router_imbalance_factor"],
+        "failed_experts": [failed[number] for number in reported["failed_experts"].astype(int).tolist()],
     }
     stopped = outcome.reason in ("NAN_LOSS", "WORKER_LOST")
     return {
         "alerts": _alerts_so_far(step, alerts),
         "active_workers": [workers if at < lost_at else remaining for at in step.tolist()],
         **(experts if spec.profile.experts else {}),
-        "force_gqa_mismatch": (reported["force_gqa_mismatch"] > 0).tolist(),
-        "force_rms_norm_error": (reported["force_rms_norm_error"] > 0).tolist(),
-        "is_nan": np.isinf(records.observations["training_loss"]).tolist(),
-        "is_crashed": [stopped and at == outcome.failure_step for at in step.tolist()],
+        "force_gqa_mismatch": reported["force_gqa_mismatch"] > 0,
+        "force_rms_norm_error": reported["force_rms_norm_error"] > 0,
+        "is_nan": np.isinf(records.observations["training_loss"]),
+        "is_crashed": stopped & (step == outcome.failure_step),
     }
 
 
