@@ -105,50 +105,47 @@ def encode_metrics(
              "failed_experts":[],"force_gqa_mismatch":false,"force_rms_norm_error":false,"is_nan":false,
              "is_crashed":false}
     """
-    keys, columns = ['{"event":"METRICS","step":%s'], [_numbers(step)]
+    keys, columns = [b'{"event":"METRICS","step":%b'], [_numbers(step)]
     for name, values in floats.items():
         key, texts = _key(name), _numbers(values)
         if np.isfinite(values).all():
-            key += "%s"
+            key += b"%b"
         else:  # each text has its own key, or is empty
-            key, texts = "%s", [key + text if text != "null" else "" for text in texts]
+            key, texts = b"%b", [b"" if text == b"null" else key + text for text in texts]
         keys.append(key)
         columns.append(texts)
-    for name, states_n in states.items():
-        keys.append(_key(name) + "%s")
-        columns.append(_numbers(states_n) if isinstance(states_n, np.ndarray) else _texts(states_n))
-    infinite = {name: np.isinf(values) for name, values in floats.items()}
-    if any(found.any() for found in infinite.values()):
-        keys.append("%s")
-        columns.append(_naming(infinite))
-    line = "".join(keys) + "}\n"
-    return [(line % record).encode() for record in zip(*columns, strict=True)]
+    for name, state in states.items():
+        keys.append(_key(name) + b"%b")
+        columns.append(_numbers(state) if isinstance(state, np.ndarray) else _texts(state))
+    keys.append(b"%b}\n")
+    columns.append(_naming_infinities(floats, len(step)))
+    line = b"".join(keys)
+    return [line % record for record in zip(*columns, strict=True)]
 
 
-def _key(name: str) -> str:
-    return f',"{name}":'
+def _key(name: str) -> bytes:
+    return b',"%b":' % name.encode()
 
 
-def _numbers(values: NDArray[Any]) -> list[str]:
+def _numbers(values: NDArray[Any]) -> list[bytes]:
     """JSON of each number or truth value; ``null`` for one that is not finite."""
     written = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
-    return written[1:-1].decode().split(",") if len(values) else []
+    return written[1:-1].split(b",") if len(values) else []
 
 
-def _texts(values: Sequence[Any]) -> list[str]:
+def _texts(values: Sequence[Any]) -> list[bytes]:
     """JSON of each value; an object that stands there many times is encoded once."""
-    distinct = {id(value): value for value in values}
-    encoded = {key: orjson.dumps(value).decode() for key, value in distinct.items()}
+    encoded = {key: orjson.dumps(value) for key, value in {id(value): value for value in values}.items()}
     return [encoded[id(value)] for value in values]
 
 
-def _naming(infinite: Mapping[str, NDArray[np.bool_]]) -> list[str]:
-    """Field ``non_finite`` of each record with the names of its infinities; empty if it has none."""
-    names = [
-        [name for name, found in zip(infinite, record, strict=True) if found]
-        for record in zip(*infinite.values(), strict=True)
-    ]
-    return [f',"non_finite":{orjson.dumps(found).decode()}' if found else "" for found in names]
+def _naming_infinities(floats: Mapping[str, NDArray[np.float64]], records: int) -> list[bytes]:
+    """Field ``non_finite`` of each record, with the names of its infinities; empty if it has none."""
+    named: dict[int, list[str]] = {}
+    for name, values in floats.items():
+        for index in np.flatnonzero(np.isinf(values)).tolist():
+            named.setdefault(index, []).append(name)
+    return [_key("non_finite") + orjson.dumps(named[index]) if index in named else b"" for index in range(records)]
 
 
 def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[bytes]:
