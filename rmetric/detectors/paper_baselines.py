@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from river.stats import EWMean, EWVar
 
 from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, clipped, register_detector
 from rmetric.detectors.drift import Drift
@@ -39,9 +38,11 @@ class GradientNorm(StreamingDetector):
 @register_detector("loss_spike")
 @dataclass(kw_only=True)
 class LossSpike(OneMeasurementDetector):
-    """z-score of the training loss against its exponentially weighted mean and variance (river).
+    r"""z-score of the training loss against its exponentially weighted mean and variance.
 
-    .. math:: z_t = (L_t - m_{t-1}) / s_{t-1}
+    .. math::
+        z_t = \frac{L_t - m_{t-1}}{\sqrt{q_{t-1} - m_{t-1}^2}}, \quad
+        m_t = a L_t + (1 - a) m_{t-1}, \quad q_t = a L_t^2 + (1 - a) q_{t-1}
 
     **Deviation:** the paper gives z > 3 and no window. The weights here fade over about ``memory`` records, the loss is
     judged before it enters the statistics, and it enters them clipped at the threshold, so that an outlier never raises
@@ -58,22 +59,18 @@ class LossSpike(OneMeasurementDetector):
     """Fading memory, in records: the fading factor is 2 / (memory + 1)."""
     warm_up: int = 10
     """Records before the first score."""
-    _mean: EWMean = field(init=False, repr=False)
-    _variance: EWVar = field(init=False, repr=False)
+    _mean: float = field(init=False, repr=False, default=0.0)
+    _square: float = field(init=False, repr=False, default=0.0)
+    """Weighted mean of the squares."""
     _seen: int = field(init=False, repr=False, default=0)
-
-    def __post_init__(self) -> None:
-        fading = 2.0 / (self.memory + 1)
-        self._mean, self._variance = EWMean(fading), EWVar(fading)
 
     def _next(self, loss: float) -> float:
         if not math.isfinite(loss):
             return loss
         score = math.nan
-        if self._seen < self.warm_up:
-            self._seen += 1
-        else:
-            mean, variance = self._mean.get(), self._variance.get()
+        if self._seen >= self.warm_up:
+            mean = self._mean
+            variance = self._square - mean * mean
             if variance > 0:
                 deviation = math.sqrt(variance)
                 score = (loss - mean) / deviation
@@ -82,8 +79,10 @@ class LossSpike(OneMeasurementDetector):
             else:
                 score = 0.0 if loss <= mean else math.inf
         loss = clipped(loss)
-        self._mean.update(loss)
-        self._variance.update(loss)
+        weight = 2.0 / (self.memory + 1) if self._seen else 1.0
+        self._mean = weight * loss + (1.0 - weight) * self._mean
+        self._square = weight * (loss * loss) + (1.0 - weight) * self._square
+        self._seen += 1
         return score
 
 
