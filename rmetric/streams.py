@@ -74,13 +74,6 @@ class RunStreams:
         """One factor a run with median 1, shape (runs, 1); ``spread`` is the standard deviation of its logarithm."""
         return np.exp(spread * self.normal(name, size=()))[:, None]
 
-    def normal32(self, name: str, size: Sequence[int]) -> NDArray[np.float32]:
-        """Standard normal in single precision, shape (runs, *size): for the large arrays over workers."""
-        draws = np.empty((len(self.seeds), *size), dtype=np.float32)
-        for row, generator in enumerate(self.generators(name)):
-            generator.standard_normal(out=draws[row], dtype=np.float32)
-        return draws
-
     def exponential(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:
         """Exponential with mean 1, shape (runs, steps) or (runs, *size)."""
         return self._draw(name, size, "standard_exponential")

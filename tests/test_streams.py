@@ -74,8 +74,6 @@ def test_shapes_are_runs_first() -> None:
     assert streams.random("a").shape == (3, 7)
     assert streams.random("a", size=()).shape == (3,)
     assert streams.exponential("a", size=(2, 5)).shape == (3, 2, 5)
-    assert streams.normal32("a", (7, 8)).shape == (3, 7, 8)
-    assert streams.normal32("a", (7, 8)).dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -85,11 +83,6 @@ def test_shapes_are_runs_first() -> None:
 def test_draws_have_the_distribution_they_are_named_after(draw: str, distribution: object) -> None:
     drawn = getattr(RunStreams(tuple(range(20)), 500), draw)("noise").ravel()
     assert stats.kstest(drawn, distribution.cdf).pvalue > 1e-3  # type: ignore[attr-defined]
-
-
-def test_single_precision_normals_are_normal() -> None:
-    drawn = RunStreams(tuple(range(20)), 500).normal32("noise", (500,)).ravel()
-    assert stats.kstest(drawn.astype(float), stats.norm().cdf).pvalue > 1e-3
 
 
 def test_log_normal_is_one_factor_a_run_with_median_one() -> None:

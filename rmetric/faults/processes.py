@@ -91,7 +91,7 @@ class HardwareEvent:
 
 @dataclass
 class Processes:
-    """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps, W workers.
+    """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps.
 
     Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place. There is no loss, no R, no
     alert and no label here: those follow from the processes.
@@ -110,8 +110,6 @@ class Processes:
     """Multiplies the learning rate, (R, T)."""
     gradient_factor: FloatsRT
     """Multiplies the gradient of all workers, (R, T), at least 0."""
-    worker_gradient_factor: NDArray[np.float32]
-    """Multiplies each worker's gradient, (R, T, W)."""
     gradient_noise_factor: FloatsRT
     """Multiplies the spread of the gradients over workers, (R, T), and leaves their mean as it is."""
     update_factor: FloatsRT

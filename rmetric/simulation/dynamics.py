@@ -60,31 +60,46 @@ def integrate(
     **Source:** the model is this project's own; it is meant to be simple, and to have the two time scales (what heals
     soon, slow loss of quality or recovery) that real runs show. Its constants are fitted to such runs.
     """
-    runs, steps = kick.shape
-    floored = len(jump)
-    x, f = np.zeros(runs), np.zeros(floored)
-    scratch, denominator, way = np.empty(runs), np.empty(runs), np.empty(floored)
-    displacement_TR, floor_TR = np.empty((steps, runs)), np.empty((steps, floored))
-    by_step = (np.ascontiguousarray(array.T) for array in (kick, growth, jump, floor, floor_rate))
-    for t, (k, g, j, target, rate) in enumerate(zip(*by_step, strict=True)):
-        np.add(x, k, out=x)
-        np.multiply(x, 1.0 / 3.0, out=scratch)
+    return Excess(_displacement(kick, growth, healing), _floor(jump, floor, floor_rate))
+
+
+def _displacement(kick: FloatsRT, growth: FloatsRT, healing: NDArray[np.float64]) -> FloatsRT:
+    displacement_TR = np.empty(kick.T.shape)
+    x, thrown, scratch = np.zeros(len(kick)), np.empty(len(kick)), np.empty(len(kick))
+    for h, k, g, after in zip(healing.tolist(), _by_step(kick), _by_step(growth), displacement_TR, strict=True):
+        np.add(x, k, out=thrown)
+        np.multiply(thrown, 1.0 / 3.0, out=scratch)
         np.multiply(scratch, scratch, out=scratch)
         np.multiply(scratch, scratch, out=scratch)
-        np.add(scratch, x, out=denominator)
-        denominator += 1.0
-        np.divide(healing[t], denominator, out=denominator)
-        np.subtract(g, denominator, out=denominator)
-        np.exp(denominator, out=denominator)
-        np.multiply(x, denominator, out=x)
-        np.minimum(x, _CEILING, out=x)
-        displacement_TR[t] = x
+        np.add(scratch, thrown, out=scratch)
+        np.add(scratch, 1.0, out=scratch)
+        np.divide(h, scratch, out=scratch)
+        np.subtract(g, scratch, out=scratch)
+        np.exp(scratch, out=scratch)
+        np.multiply(thrown, scratch, out=after)
+        x = np.minimum(after, _CEILING, out=after)
+    return np.ascontiguousarray(displacement_TR.T)
+
+
+def _floor(jump: FloatsRT, floor: FloatsRT, floor_rate: FloatsRT) -> FloatsRT:
+    floors = np.zeros(floor.shape)
+    moved = np.flatnonzero((jump != 0.0).any(axis=1) | (floor != 0.0).any(axis=1))
+    if not len(moved):
+        return floors
+    f, way = np.zeros(len(moved)), np.empty(len(moved))
+    floor_TR = np.empty((floor.shape[1], len(moved)))
+    by_step = (_by_step(array[moved]) for array in (jump, floor, floor_rate))
+    for j, target, rate, after in zip(*by_step, floor_TR, strict=True):
         np.subtract(target, f, out=way)
-        way *= rate
-        f += j
-        f += way
-        floor_TR[t] = f
-    return Excess(np.ascontiguousarray(displacement_TR.T), np.ascontiguousarray(floor_TR.T))
+        np.multiply(way, rate, out=way)
+        np.add(f, j, out=after)
+        f = np.add(after, way, out=after)
+    floors[moved] = floor_TR.T
+    return floors
+
+
+def _by_step(values_RT: FloatsRT) -> FloatsRT:
+    return np.ascontiguousarray(values_RT.T)
 
 
 def visible(displacement: FloatsRT, initial_loss: float) -> FloatsRT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +18,11 @@ MOMENTUM = 0.9
 
 def worker_norms(
     parameters: HealthyParameters, streams: RunStreams, healthy: Healthy, processes: Processes, excess: Excess
-) -> NDArray[np.float32]:
-    """Gradient norm of each worker, shape (R, T, workers): large where the loss is high or has just been thrown off."""
+) -> Iterator[NDArray[np.float32]]:
+    """Gradient norm of each worker, large where the loss is high or has just been thrown off.
+
+    Yields the runs one by one, each of shape (workers, T): so little stays in the processor's cache.
+    """
     architecture = processes.architecture
     span = architecture.initial_loss - architecture.irreducible_loss
     base = 0.25 + 2.5 * ((healthy.loss - architecture.irreducible_loss) / span) ** 0.8
@@ -27,23 +32,24 @@ def worker_norms(
     bad = healthy.bad_batch > 0.0
     size[bad] *= (1.0 + healthy.bad_batch[bad]) ** parameters.benign_spike_gradient
     spread = (parameters.worker_spread * (1.0 + parameters.mix_shift_worker_spread * healthy.mixed)).astype(np.float32)
-    z = streams.normal32("worker gradients", (streams.steps, architecture.workers))
-    # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
-    norms = z * z
-    norms *= np.float32(parameters.worker_tail)
-    norms += np.float32(1.0)
-    norms *= z
-    norms *= spread[:, :, None]
     # Where workers come apart, some have more and others less: the batch as a whole keeps its size.
     wider, further = processes.gradient_noise_factor, parameters.benign_spike_worker_spread * healthy.bad_batch
     apart = (wider != 1.0) | bad
-    logarithm = norms[apart] * wider[apart].astype(np.float32)[:, None]
-    logarithm += z[apart] * (spread[apart] * further[apart].astype(np.float32))[:, None]
-    np.exp(norms, out=norms)
-    norms[apart] = _with_mean_of(norms[apart], np.exp(logarithm))
-    norms *= size.astype(np.float32)[:, :, None]
-    norms *= processes.worker_gradient_factor
-    return norms
+    for row, generator in enumerate(streams.generators("worker gradients")):
+        z = generator.standard_normal((streams.steps, architecture.workers), dtype=np.float32).T.copy()
+        # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
+        norms = z * z
+        norms *= np.float32(parameters.worker_tail)
+        norms += np.float32(1.0)
+        norms *= z
+        norms *= spread[row]
+        at = apart[row]
+        logarithm = norms[:, at] * wider[row, at].astype(np.float32)
+        logarithm += z[:, at] * (spread[row, at] * further[row, at].astype(np.float32))
+        np.exp(norms, out=norms)
+        norms[:, at] = _with_mean_of(norms[:, at], np.exp(logarithm))
+        norms *= size[row].astype(np.float32)
+        yield norms
 
 
 def update_rms(
@@ -64,6 +70,11 @@ def update_rms(
     return update
 
 
-def _with_mean_of(even_NW: NDArray[np.float32], norms_NW: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Norms scaled so that each row has the other one's mean."""
-    return norms_NW * (even_NW.mean(axis=1) / norms_NW.mean(axis=1))[:, None]
+def _with_mean_of(even_WN: NDArray[np.float32], norms_WN: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Norms scaled so that each column has the other one's mean."""
+    return norms_WN * (_mean(even_WN) / _mean(norms_WN))
+
+
+def _mean(norms_WN: NDArray[np.float32]) -> NDArray[np.float32]:
+    # In single precision a sum depends on its order: this is the one over adjacent numbers.
+    return np.ascontiguousarray(norms_WN.T).mean(axis=1)

@@ -147,9 +147,11 @@ def _observe(
     broken = np.maximum.accumulate(broken, axis=1)
     mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
     training_loss, held_out = _losses(parameters, streams, healthy, processes, excess, broken, mixed)
-    norms = worker_norms(parameters, streams, healthy, processes, excess)
-    norms[broken] = np.nan
-    grad_norm = norms.mean(axis=2, dtype=np.float64)
+    grad_norm, sigma_sq = np.empty_like(training_loss), np.empty_like(training_loss)
+    for row, norms in enumerate(worker_norms(parameters, streams, healthy, processes, excess)):
+        norms[:, broken[row]] = np.nan
+        grad_norm[row] = norms.mean(axis=0, dtype=np.float64)
+        sigma_sq[row] = gradient_variance(norms.T)
     grad_norm[processes.non_finite_gradients > 0] = np.nan
     learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
     natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
@@ -166,7 +168,7 @@ def _observe(
         validation_loss=_evaluated(parameters, streams, held_out, specs[0].eval_every),
         learning_rate=learning_rate,
         grad_norm=grad_norm,
-        sigma_sq=gradient_variance(norms),
+        sigma_sq=sigma_sq,
         update_rms=update_rms(parameters, streams, learning_rate, processes, broken),
         step_time_s=np.round(
             healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
@@ -239,7 +241,6 @@ def undisturbed(
         responses=responses,
         learning_rate_factor=np.ones(shape),
         gradient_factor=np.ones(shape),
-        worker_gradient_factor=np.ones((*shape, architecture.workers), dtype=np.float32),
         gradient_noise_factor=np.ones(shape),
         update_factor=np.ones(shape),
         kick=healthy.kick.copy(),

@@ -104,13 +104,13 @@ def _worker_norms(tail: float) -> np.ndarray:
     healthy = healthy_processes(architecture, streams, parameters)
     nothing = Excess(np.zeros((4, 1500)), np.zeros((4, 1500)))
     processes = undisturbed(architecture, healthy, 4, 1500, parameters, {})
-    return worker_norms(parameters, streams, healthy, processes, nothing)
+    return np.stack(list(worker_norms(parameters, streams, healthy, processes, nothing)))
 
 
 def test_the_spread_over_workers_has_heavy_tails() -> None:
     def kurtosis(norms: np.ndarray) -> float:
         logarithm = np.log(norms.astype(float))
-        return float(stats.kurtosis((logarithm - logarithm.mean(axis=2, keepdims=True)).ravel()))
+        return float(stats.kurtosis((logarithm - logarithm.mean(axis=1, keepdims=True)).ravel()))
 
     assert kurtosis(_worker_norms(0.15)) > 3.0
     assert abs(kurtosis(_worker_norms(0.0))) < 1.0
@@ -118,7 +118,7 @@ def test_the_spread_over_workers_has_heavy_tails() -> None:
 
 def test_the_spread_over_workers_is_the_one_that_is_given() -> None:
     logarithm = np.log(_worker_norms(0.0).astype(float))
-    assert np.median(logarithm.std(axis=2, ddof=1)) == pytest.approx(P.worker_spread, rel=0.1)
+    assert np.median(logarithm.std(axis=1, ddof=1)) == pytest.approx(P.worker_spread, rel=0.1)
 
 
 def test_steps_take_their_time_and_now_and_then_wait_for_a_straggler(controls: Traces) -> None:
