@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def write_converted(runs: Sequence[Run], out: Path) -> list[Path]:
     return list(files)
 
 
-def log_lines(run: Run) -> Iterator[bytes]:
+def log_lines(run: Run) -> list[bytes]:
     """Lines of a log from which :func:`rmetric.read_run` makes the same run.
 
     Numbers of records keep all their digits.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,11 @@ from rmetric.records import Event
 
 SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 7
-_POWERS_OF_TEN = np.array([float(f"1e{exponent}") for exponent in range(23)])
+_LEAST_DECIMALS = SIGNIFICANT_DIGITS - 15
+"""Digits after the point, for numbers just below 10^15; for those from 10^-15 there are 21."""
+_UP, _DOWN = (
+    np.array([float(f"1e{max(sign * decimals, 0)}") for decimals in range(_LEAST_DECIMALS, 22)]) for sign in (1, -1)
+)
 
 
 def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
@@ -32,7 +37,7 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
     decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude, where=ordinary, out=np.zeros_like(x))).astype(int)
     usual = np.where(ordinary, x, 0.0)  # a huge one would overflow
-    up, down = _POWERS_OF_TEN[np.clip(decimals, 0, 22)], _POWERS_OF_TEN[np.clip(-decimals, 0, 22)]
+    up, down = _UP[decimals - _LEAST_DECIMALS], _DOWN[decimals - _LEAST_DECIMALS]
     np.divide(np.rint(usual / down * up) * down, up, out=rounded, where=ordinary)
     extreme = np.isfinite(x) & ~ordinary & (x != 0)
     if extreme.any():
@@ -106,20 +111,25 @@ def encode_metrics(
              "is_crashed":false}
     """
     keys, columns = [b'{"event":"METRICS","step":%b'], [_numbers(step)]
+    infinities: dict[int, list[str]] = defaultdict(list)
     for name, values in floats.items():
         key, texts = _key(name), _numbers(values)
         if np.isfinite(values).all():
             key += b"%b"
         else:  # each text has its own key, or is empty
             key, texts = b"%b", [b"" if text == b"null" else key + text for text in texts]
+            for record in np.flatnonzero(np.isinf(values)).tolist():
+                infinities[record].append(name)
         keys.append(key)
         columns.append(texts)
     for name, state in states.items():
         keys.append(_key(name) + b"%b")
         columns.append(_numbers(state) if isinstance(state, np.ndarray) else _texts(state))
-    keys.append(b"%b}\n")
-    columns.append(_naming_infinities(floats, len(step)))
-    line = b"".join(keys)
+    if infinities:
+        keys.append(b"%b")
+        named = {record: _key("non_finite") + orjson.dumps(names) for record, names in infinities.items()}
+        columns.append([named.get(record, b"") for record in range(len(step))])
+    line = b"".join(keys) + b"}\n"
     return [line % record for record in zip(*columns, strict=True)]
 
 
@@ -135,24 +145,17 @@ def _numbers(values: NDArray[Any]) -> list[bytes]:
 
 def _texts(values: Sequence[Any]) -> list[bytes]:
     """JSON of each value; an object that stands there many times is encoded once."""
-    encoded = {key: orjson.dumps(value) for key, value in {id(value): value for value in values}.items()}
-    return [encoded[id(value)] for value in values]
+    ids = list(map(id, values))
+    encoded = {key: orjson.dumps(value) for key, value in dict(zip(ids, values, strict=True)).items()}
+    return [encoded[key] for key in ids]
 
 
-def _naming_infinities(floats: Mapping[str, NDArray[np.float64]], records: int) -> list[bytes]:
-    """Field ``non_finite`` of each record, with the names of its infinities; empty if it has none."""
-    named: dict[int, list[str]] = {}
-    for name, values in floats.items():
-        for index in np.flatnonzero(np.isinf(values)).tolist():
-            named.setdefault(index, []).append(name)
-    return [_key("non_finite") + orjson.dumps(named[index]) if index in named else b"" for index in range(records)]
-
-
-def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[bytes]:
+def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Mapping[str, Any]]]) -> list[bytes]:
     """Lines of records with those of the events between them, each with the index of the record that it precedes."""
+    lines: list[bytes] = []
     written = 0
     for index, event in events:
-        yield from records[written:index]
+        lines += records[written:index]
+        lines.append(encode_event(event))
         written = index
-        yield encode_event(event)
-    yield from records[written:]
+    return [*lines, *records[written:]]

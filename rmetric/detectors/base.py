@@ -170,7 +170,7 @@ def online_detectors() -> dict[str, StreamingDetector]:
 
 def clipped(value: float, limit: float = LARGEST) -> float:
     """The value, no further from 0 than ``limit``; NaN stays NaN."""
-    return value if math.isnan(value) else min(max(value, -limit), limit)
+    return value if -limit <= value <= limit or math.isnan(value) else math.copysign(limit, value)
 
 
 def first_alert(steps: NDArray[np.int64], scores: NDArray[np.float64], threshold: float) -> int | None:

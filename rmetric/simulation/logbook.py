@@ -93,7 +93,8 @@ def _consult(
     for name, detector in detectors.items():
         if isinstance(detector, RMetricDetector) and name == RMetricDetector.name:
             explained = detector.fresh().extend_explained(observations)
-            verdicts = {key: to_log_precision(values) for key, values in explained.by_log_name().items()}
+            named = explained.by_log_name()
+            verdicts = dict(zip(named, to_log_precision(list(named.values())), strict=True))
             scores = np.asarray(explained.r)
         else:
             scores = detector.score_run(observations)
