@@ -94,7 +94,7 @@ def _consult(
         if isinstance(detector, RMetricDetector) and name == RMetricDetector.name:
             explained = detector.fresh().extend_explained(observations)
             named = explained.by_log_name()
-            verdicts = dict(zip(named, to_log_precision(list(named.values())), strict=True))
+            verdicts = dict(zip(named, to_log_precision(np.array([*named.values()])), strict=True))
             scores = np.asarray(explained.r)
         else:
             scores = detector.score_run(observations)
