@@ -22,10 +22,13 @@ class FatalRule:
     A first sign is an alert of the default detectors. From it on a run fails for good if
 
     - ``stays`` of the last ``of`` losses lie above the ``quantile`` of the ``reference`` losses before the first sign,
+      and the newest validation loss, if there was one before the sign, is worse than ``evaluations`` before it,
     - or the loss, the last validation loss or a gradient is not finite, ``broken`` times in a row. (A gradient of 0 is
       health where all examples of a batch are solved.)
 
-    The sign is forgotten ``quiet`` records after the last alert.
+    The sign is forgotten ``quiet`` records after the last alert. A loss says nothing of a training whose loss is no
+    measure of success (adversaries, a target network, an annealed term), or while a schedule starts anew: the learning
+    rate is ``restart`` times that of the reference, and has been as high before.
 
     A rule has detectors of its own, so that one that has gone back with the weights judges the training that was kept.
 
@@ -39,10 +42,23 @@ class FatalRule:
     """Losses before the first sign, at most."""
     broken: int = 3
     quiet: int = 50
+    evaluations: int = 2
+    settling: int = 5
+    """Records after the first sign in which a validation loss shows the shock, and not yet what comes of it."""
+    restart: float = 1.5
     first_sign: int | None = field(init=False, default=None)
     """Step of the first sign of what is going on now; ``None``: nothing is."""
     _detectors: list[StreamingDetector] = field(init=False, repr=False)
     _past: deque[float] = field(init=False, repr=False)
+    _rates: deque[float] = field(init=False, repr=False)
+    """Learning rates of the reference."""
+    _usual_rate: float = field(init=False, repr=False, default=math.inf)
+    _highest_rate: float = field(init=False, repr=False, default=0.0)
+    """Of all before the reference."""
+    _evaluated: deque[float] = field(init=False, repr=False)
+    """Validation losses before the first sign."""
+    _worse: bool = field(init=False, repr=False, default=True)
+    """Whether the validation loss agrees; true where there is none."""
     _above: deque[bool] = field(init=False, repr=False)
     _bar: float = field(init=False, repr=False, default=math.inf)
     _since_alert: int = field(init=False, repr=False, default=0)
@@ -52,7 +68,8 @@ class FatalRule:
         if not 1 <= self.stays <= self.of:
             raise ValueError(f"stays is {self.stays}; it must lie between 1 and of={self.of}")
         self._detectors = [make_detector(name) for name in DEFAULT_DETECTORS]  # type: ignore[misc]
-        self._past, self._above = deque(maxlen=self.reference), deque(maxlen=self.of)
+        self._past, self._rates = deque(maxlen=self.reference), deque(maxlen=self.reference)
+        self._evaluated, self._above = deque(maxlen=self.evaluations), deque(maxlen=self.of)
 
     def update(self, observation: Observation) -> str:
         """Return why the run fails for good as of the next record; empty: it does not."""
@@ -63,15 +80,32 @@ class FatalRule:
         self._broken_row = self._broken_row + 1 if no_number else 0
         self._follow(observation.step, alert or no_number)
         if self.first_sign is None:
-            if math.isfinite(loss):
-                self._past.append(loss)
+            self._learn(observation)
             return ""
-        self._above.append(loss > self._bar)
+        self._above.append(loss > self._bar and not self._starts_anew(observation["learning_rate"]))
+        if observation.evaluated and observation.step > self.first_sign + self.settling:
+            self._worse = observation["validation_loss"] > max(self._evaluated, default=-math.inf)
         if self._broken_row >= self.broken:
             return f"a loss or a gradient is not finite in {self._broken_row} records in a row"
-        if sum(self._above) >= self.stays:
+        if sum(self._above) >= self.stays and self._worse:
             return f"the loss has stayed above {self._bar:.4g} since step {self.first_sign}"
         return ""
+
+    def _learn(self, observation: Observation) -> None:
+        """Take in a record without a sign."""
+        loss, rate = observation["training_loss"], observation["learning_rate"]
+        if math.isfinite(loss):
+            self._past.append(loss)
+        if math.isfinite(rate):
+            if len(self._rates) == self.reference:
+                self._highest_rate = max(self._highest_rate, self._rates[0])
+            self._rates.append(rate)
+        if observation.evaluated:
+            self._evaluated.append(observation["validation_loss"])
+
+    def _starts_anew(self, rate: float) -> bool:
+        """Return whether the rate has risen, to no more than it has been (rounding apart)."""
+        return self.restart * self._usual_rate < rate <= 1.001 * self._highest_rate
 
     def _follow(self, step: int, alert: bool) -> None:
         """Begin, keep or forget the first sign."""
@@ -79,6 +113,8 @@ class FatalRule:
         if alert and self.first_sign is None:
             self.first_sign = step
             self._above.clear()
+            self._worse = not self._evaluated
+            self._usual_rate = float(np.median(self._rates)) if self._rates else math.inf
             known = len(self._past) >= LEAST_REFERENCE
             self._bar = float(np.quantile(self._past, self.quantile)) if known else math.inf
         elif self._since_alert >= self.quiet:

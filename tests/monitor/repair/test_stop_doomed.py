@@ -14,12 +14,16 @@ from tests.monitor.repair.common import Toy
 ONSET = 120
 
 
-def verdicts(losses: list[float], validation: dict[int, float] | None = None) -> list[int]:
+def verdicts(
+    losses: list[float], validation: dict[int, float] | None = None, rates: list[float] | None = None
+) -> list[int]:
     """Steps at which a rule says that the run fails for good."""
     rule, latest, found = FatalRule(), None, []
     for step, loss in enumerate(losses, 1):
-        latest = (validation or {}).get(step, latest)
-        if rule.update(Observation(step, training_loss=loss, validation_loss=latest)):
+        latest, evaluated = (validation or {}).get(step, latest), step in (validation or {})
+        rate = rates[step - 1] if rates else None
+        row = Observation(step, training_loss=loss, validation_loss=latest, learning_rate=rate, evaluated=evaluated)
+        if rule.update(row):
             found.append(step)
     return found
 
@@ -35,6 +39,21 @@ def test_a_level_that_stays_is_fatal_and_a_spike_is_not() -> None:
     assert verdicts(healthy) == []
     assert verdicts(spike) == []
     assert 206 <= verdicts(level)[0] <= 212
+
+
+def test_the_validation_loss_has_the_last_word_on_a_level() -> None:
+    level = [loss + 2.0 * (step >= 203) for step, loss in enumerate(noisy(400), 1)]
+    sound = dict.fromkeys(range(20, 401, 20), 2.0)
+    assert verdicts(level, sound) == []
+    assert verdicts(level, {step: loss + (step > 203) for step, loss in sound.items()})[0] == 220
+    assert verdicts(level, {**sound, 204: 9.0}) == []  # the shock, which has passed by the next one
+
+
+def test_a_loss_may_climb_where_a_schedule_starts_anew_and_not_where_the_rate_is_new() -> None:
+    level = [loss + 2.0 * (step >= 203) for step, loss in enumerate(noisy(400), 1)]
+    rates = [1.0 if step < 60 or step >= 203 else 0.1 for step in range(1, 401)]
+    assert verdicts(level, rates=rates) == []
+    assert verdicts(level, rates=[3.0 if step >= 203 else rate for step, rate in enumerate(rates, 1)])
 
 
 def test_a_loss_that_is_no_number_is_fatal_whichever_loss_it_is() -> None:
