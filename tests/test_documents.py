@@ -21,6 +21,7 @@ import pytest
 import rmetric
 from rmetric import read_run
 from rmetric.detectors import DETECTORS
+from tests.author_interface import replay as author_replay
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE_DOCS = (
@@ -329,6 +330,8 @@ def test_the_authors_steps_work_in_order(checkout: Path) -> None:
     assert len(list((checkout / "logs_FULL_METRIC").glob("run_*.jsonl"))) == 36
     assert len(list((checkout / "results" / "figures").glob("*.png"))) >= 5
     assert len(list((checkout / "results" / "replay").glob("*.summary.json"))) == 36
+    for log in (checkout / "results" / "case_study").glob("run_*.jsonl"):  # the author's scripts read live runs too
+        assert author_replay.main(log, checkout / "picture.png")["experiment"] == log.stem
 
 
 # --- numbers
