@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmetric.detectors.base import StreamingDetector, clipped
 from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
-from rmetric.records import Observations
+from rmetric.records import Observations, held
 
 READS = ("training_loss", "sigma_sq", "delta_l")
 CEILING = 1e6
@@ -53,6 +53,24 @@ class RunFeatures:
             clipped(self._delta_l / scale, CEILING),
             math.log(max(self._sigma_sq, 1e-12)),
         ]
+
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        """Features of the next ``n`` records, shape (n, 3), the same bits; a row of infinities in place of ``[inf]``."""
+        loss, sigma_sq = observations["training_loss"], observations["sigma_sq"]
+        delta_l = self._drift.extend(observations)
+        losses = np.append(self._loss, held(loss, self._loss))
+        sizes = held(np.where(np.isfinite(sigma_sq), sigma_sq, np.nan), self._sigma_sq)
+        drifts = held(np.where(np.isfinite(delta_l), delta_l, np.nan), self._delta_l)
+        if len(loss):
+            self._loss, self._sigma_sq, self._delta_l = float(losses[-1]), float(sizes[-1]), float(drifts[-1])
+        scale = np.maximum(np.abs(loss), 1e-12)
+        with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; clipped below
+            previous = np.where(np.isinf(losses[:-1]), np.nan, losses[:-1])
+            rows = np.column_stack([(loss - previous) / scale, drifts / scale])
+        logs = [math.log(size) for size in np.maximum(sizes, 1e-12).tolist()]  # NumPy's differs in the last bit
+        rows = np.column_stack([np.clip(rows, -CEILING, CEILING), logs]).reshape(-1, len(READS))
+        rows[np.isinf(loss) | np.isinf(sigma_sq) | np.isinf(delta_l)] = math.inf
+        return rows
 
 
 class StartOfRun:
@@ -138,20 +156,17 @@ class FittedToStart(StreamingDetector):
         return math.nan
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        scores = np.full(len(observations), np.nan)
-        pending: list[int] = []
-        rows: list[list[float]] = []
-        for index, observation in enumerate(observations):
-            features = self._features.update(observation)
-            if not all(map(math.isfinite, features)):
-                scores[index] = self._without_features(features)
-            elif self._reference.model is None:
-                self._collect(observation.step, features)
-            else:
-                pending.append(index)
-                rows.append(features)
-        if rows:
-            scores[pending] = self._judge(self._reference.model, np.array(rows))
+        rows = self._features.extend(observations)
+        scores = np.where(np.isinf(rows).any(axis=1), self.highest, np.nan)
+        finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        collected = 0
+        while self._reference.model is None and collected < len(finite):
+            index = finite[collected]
+            self._collect(int(observations.step[index]), rows[index].tolist())
+            collected += 1
+        judged = finite[collected:]
+        if len(judged):
+            scores[judged] = self._judge(self._reference.model, rows[judged])
         return scores
 
     def _without_features(self, features: list[float]) -> float:

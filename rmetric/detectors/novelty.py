@@ -253,6 +253,12 @@ class HalfSpaceTreesDetector(StreamingDetector):
             self._model.learn(features)
         return score
 
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        from rmetric.detectors import half_space  # half a second to import, and most runs do not need it
+
+        splits = half_space.splits_of(READS, self.trees, self.height, self.window, TREES_SEED)
+        return half_space.scores(RunFeatures().extend(observations), splits, self.threshold)
+
 
 @register_detector("one_class_svm")
 @dataclass(kw_only=True)
