@@ -55,7 +55,7 @@ class RunFeatures:
         ]
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        """Features of the next ``n`` records, shape (n, 3), the same bits; a row of infinities in place of ``[inf]``."""
+        """Features of the next ``n`` records, shape (n, 3): the same bits, a row of infinities for ``[inf]``."""
         loss, sigma_sq = observations["training_loss"], observations["sigma_sq"]
         delta_l = self._drift.extend(observations)
         losses = np.append(self._loss, held(loss, self._loss))

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
 
@@ -46,3 +50,14 @@ class Numerics(StreamingDetector):
             return math.inf
         uniform = self._uniform.update(observation["uniform_gap"])
         return float((observation["non_finite_count"] > 0) + (norm == 0.0) + uniform)
+
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        loss, norm, broken, gaps = (observations[name] for name in self.reads)
+        measured = ~(np.isnan(loss) & np.isnan(norm) & np.isnan(broken))
+        infinite = np.isinf([loss, norm, broken, gaps]).any(axis=0)
+        answer = UniformAnswer(self.tolerance_nats)
+        uniform = np.zeros(len(loss))
+        judged = np.flatnonzero(measured & ~infinite & ~np.isnan(gaps))
+        uniform[judged] = [answer.update(gap) for gap in gaps[judged].tolist()]
+        signs = (broken > 0) + (norm == 0.0) + uniform
+        return np.where(measured, np.where(infinite, math.inf, signs), math.nan)

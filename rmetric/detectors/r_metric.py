@@ -100,6 +100,9 @@ class RobustRMetricDetector(StreamingDetector):
         self._cause = value.cause
         return value
 
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        return self._metric.r_of_run(observations)
+
     @property
     def cause(self) -> str:
         return self._cause

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmetric.detectors.base import LARGEST, OneMeasurementDetector, StreamingDetector, clipped, register_detector
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.reference import RobustReference, logarithm
+from rmetric.robust.reference import RobustReference, logarithm, logarithms
 
 OLMO_STANDS_STILL = 1e-10
 """Below this standard deviation OLMo's rule says nothing."""
@@ -187,6 +187,17 @@ class RobustZ(StreamingDetector):
         )
         known = [score for score in scores if not math.isnan(score)]
         return max(known) if known else math.nan
+
+    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+        from rmetric.robust import windows  # half a second to import, and a monitor does not need it
+
+        columns = (
+            (observations["training_loss"], LOSS_FLOOR_NATS),
+            (logarithms(observations["grad_norm"]), GRADIENT_FLOOR),
+            (logarithms(observations["update_rms"]), UPDATE_FLOOR),
+        )
+        z = [windows.reference(column, self.window, self.warm_up, floor, self.threshold) for column, floor in columns]
+        return np.fmax.reduce(z)
 
 
 @register_detector("update_rms_threshold")

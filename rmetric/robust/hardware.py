@@ -128,47 +128,58 @@ class Slowdown:
         return median(self._recent) - self._usual.middle if len(self._usual) >= self._warm_up else math.nan
 
 
-class HardwareEvidence:
-    """Statistics of λ: a CUSUM of hardware events, of the worker that has most of them, and the factor of a slow-down.
+class Incidents:
+    """A CUSUM of hardware events, of the worker that has most of them.
 
     An event counts the more, the rarer events were in this run (:class:`Rarity`). One without ``event_worker`` may be
     that of any. Where the log has no count of events (``hardware_events``), a change of ``lambda`` means that there was
     one.
     """
 
-    statistics = ("hardware_events.drift", "step_time_s.slowdown")
-    reads = ("hardware_events", "event_worker", "lambda", "step_time_s")
+    reads = ("hardware_events", "event_worker", "lambda")
 
-    def __init__(self, window: int, warm_up: int) -> None:
+    def __init__(self) -> None:
         self._incidents, self._rarity = WorkerIncidents(), Rarity()
-        self._slowdown = Slowdown(window=window, warm_up=warm_up)
         self._step: int | None = None
         self._rate = math.nan
         self._counted = False
 
-    def update(self, observation: Observation) -> tuple[float, ...]:
-        """The statistics of the next record."""
-        steps = 1 if self._step is None else observation.step - self._step
-        self._step = observation.step
-        events, worker = self._events_of(observation), observation["event_worker"]
+    def update(self, step: int, events: float, worker: float, rate: float) -> float:
+        """The sum with what the next record has of :attr:`reads`; NaN as long as nothing was measured."""
+        steps = 1 if self._step is None else step - self._step
+        self._step = step
+        events = self._events_of(events, rate)
         weight = self._rarity.weigh(steps, events)
         if events and worker == worker:
             incidents = self._incidents.update(steps, of_worker=weight + OF_ONE_WORKER * events, worker=worker)
         else:
             incidents = self._incidents.update(steps, of_anybody=weight)
-        known = self._counted or self._rate == self._rate
-        slowdown = self._slowdown.update(logarithm(observation["step_time_s"] + JITTER_S))
-        return incidents if known else math.nan, slowdown
+        return incidents if self._counted or self._rate == self._rate else math.nan
 
-    def _events_of(self, observation: Observation) -> float:
+    def _events_of(self, events: float, rate: float) -> float:
         """Hardware events of a record."""
-        rate, before = observation["lambda"], self._rate
+        before = self._rate
         if rate == rate:
             self._rate = rate
-        events = observation["hardware_events"]
         if events == events:
             self._counted = True
             return events
         if self._counted or rate != rate:
             return 0.0
         return 1.0 if rate != before and before == before else 0.0
+
+
+class HardwareEvidence:
+    """Statistics of λ: a CUSUM of hardware events, and the factor of a slow-down."""
+
+    statistics = ("hardware_events.drift", "step_time_s.slowdown")
+    reads = (*Incidents.reads, "step_time_s")
+
+    def __init__(self, window: int, warm_up: int) -> None:
+        self._incidents = Incidents()
+        self._slowdown = Slowdown(window=window, warm_up=warm_up)
+
+    def update(self, observation: Observation) -> tuple[float, ...]:
+        """The statistics of the next record."""
+        incidents = self._incidents.update(observation.step, *(observation[name] for name in Incidents.reads))
+        return incidents, self._slowdown.update(logarithm(observation["step_time_s"] + JITTER_S))

@@ -122,9 +122,9 @@ class Statistics:
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
         """Statistics of a whole run from a fresh state, shape (n, statistics)."""
-        fresh = cls(window=window, warm_up=warm_up)
-        rows = [[value for part in fresh.update(observation) for value in part] for observation in observations]
-        return np.array(rows, dtype=np.float64).reshape(len(observations), len(STATISTICS))
+        from rmetric.robust import columns  # compiled: half a second to import, and a monitor does not need it
+
+        return columns.statistics(observations, window, warm_up)
 
 
 class RobustRMetric:
@@ -193,6 +193,17 @@ class RobustRMetric:
         elif not any(observation[name] == observation[name] for name in READS):
             r = math.nan
         return RobustRValue(r, evidence[0], evidence[1], evidence[2], cause)
+
+    def r_of_run(self, observations: Observations) -> NDArray[np.float64]:
+        """R of each record of a whole run from a fresh state; the same bits as :meth:`update`."""
+        from rmetric.robust import columns
+
+        found = Statistics.of(observations, window=self._window, warm_up=self._warm_up)
+        tails = [tail for judges in self._judges for tail, _ in judges]
+        evidence = [columns.surprises(tail, column) for tail, column in zip(tails, found.T, strict=True)]
+        read = np.array([observations[name] for name in READS])
+        r = np.where(np.isinf(read).any(axis=0), math.inf, np.max(evidence, axis=0))
+        return np.where(np.isnan(read).all(axis=0), math.nan, r)
 
     def extend(self, observations: Observations) -> list[RobustRValue]:
         """R of the next ``n`` records; the same bits as ``n`` times :meth:`update`."""
