@@ -54,7 +54,7 @@ def fit(samples: NDArray[np.float64], trees: int) -> Forest:
     chosen = np.array([_chosen(seed, count, size, features) for seed in draws] if count > size else [np.arange(size)])
     depth = math.ceil(math.log2(max(size, 2)))
     arrays = _grow(samples.astype(np.float32), chosen, seeds, depth, lengths)
-    return Forest(*arrays, usual_depth=float(lengths[size]))
+    return Forest(*arrays, float(lengths[size]))
 
 
 def anomaly(forest: Forest, samples: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -59,5 +59,5 @@ class Numerics(StreamingDetector):
         uniform = np.zeros(len(loss))
         judged = np.flatnonzero(measured & ~infinite & ~np.isnan(gaps))
         uniform[judged] = [answer.update(gap) for gap in gaps[judged].tolist()]
-        signs = (broken > 0) + (norm == 0.0) + uniform
+        signs = uniform + (broken > 0) + (norm == 0.0)
         return np.where(measured, np.where(infinite, math.inf, signs), math.nan)
