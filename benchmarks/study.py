@@ -2,6 +2,7 @@
 
     python benchmarks/study.py                 # the 720 runs, a study ten times as large, and the writer alone
     python benchmarks/study.py --quick         # 36 and 360 runs
+    python benchmarks/study.py --scores        # the detectors on real runs: whole runs beside record by record
 
 Targets on two cores: 720 runs in 10 s, 1 GiB and 150 MB at most; at least 100,000 records a second (20 times the
 authors' 5,000); time linear up to 7,200 runs at constant memory.
@@ -27,6 +28,7 @@ from rmetric.cli import Parser, script, whole_number
 ROOT = Path(__file__).resolve().parent.parent
 AUTHORS_RECORDS_PER_S = 5_000
 """The authors' published simulator, mended: 50 records a run, 9.9 ms a run."""
+STREAMED = ("r_metric_robust", "robust_z", "numerics", "half_space_trees")
 
 
 def parser() -> Parser:
@@ -34,6 +36,7 @@ def parser() -> Parser:
     p = Parser("Measure the study: seconds, peak memory of all its processes, bytes of logs.")
     p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
     p.add_argument("--quick", action="store_true", help="36 and 360 runs instead of 720 and 7,200")
+    p.add_argument("--scores", action="store_true", help="measure scoring instead, on data/real_runs.parquet")
     return p
 
 
@@ -101,9 +104,48 @@ def study(jobs: int, options: Sequence[str], repeats: int) -> dict[str, float | 
     }
 
 
+def scores(detectors: Sequence[str] = STREAMED, runs: int = 20) -> dict[str, dict[str, list[float]]]:
+    """Processor time of detectors, µs a record: lower quartile, median and upper quartile over runs of the real study.
+
+    Each run is scored as a whole and record by record right after, so that other work slows down both alike.
+    """
+    from rmetric.dataset.read import read_runs
+    from rmetric.detectors.base import StreamingDetector, make_detector
+
+    known = read_runs(ROOT / "data" / "real_runs.parquet")
+    chosen = [run.observations for run in known[:: max(1, len(known) // runs)]]
+    found = {}
+    for name in detectors:
+        detector = make_detector(name)
+        assert isinstance(detector, StreamingDetector)
+        detector.score_run(chosen[0])  # compiles
+        times = []
+        for observations in chosen:
+            started = time.process_time()
+            detector.score_run(observations)
+            between = time.process_time()
+            streamed = detector.fresh()
+            for observation in observations:
+                streamed.update(observation)
+            times.append([1e6 * (between - started), 1e6 * (time.process_time() - between)])
+            times[-1] = [microseconds / len(observations) for microseconds in times[-1]]
+        columns = {
+            "whole_run": [whole for whole, _ in times],
+            "streamed": [single for _, single in times],
+            "ratio": [single / whole for whole, single in times],
+        }
+        found[name] = {
+            key: [round(value, 2) for value in statistics.quantiles(row, n=4)] for key, row in columns.items()
+        }
+    return found
+
+
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
+    if args.scores:
+        print(json.dumps({"us_per_record_quartiles": scores()}, indent=1))
+        return
     small_options = ["--smoke"] if args.quick else []
     large_options = ["--smoke", "--repetitions", "15"] if args.quick else ["--repetitions", "80"]
     small, large = study(args.jobs, small_options, repeats=5), study(args.jobs, large_options, repeats=1)
