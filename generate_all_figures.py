@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
+from rmetric.engines import engine
 
 NUMBERS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 """6, 7 and 9 need a real study, 8 a simulated one as well; without --figures, all that there can be."""
@@ -35,10 +37,14 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, score (or take the tables' scores), draw, write."""
     args = parser().parse_args(argv)
-    out = output_folder(args.out)
+    command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
+    with engine(args.engine, args.jobs, args.address):
+        make_figures(args, output_folder(args.out), command)
 
+
+def make_figures(args: Namespace, out: Path, command: str) -> None:
+    """Load, score (or take the tables' scores), draw, write with captions that name the command."""
     from rmetric.evaluation.studies import load_studies
     from rmetric.reporting.style import write, write_captions
     from studies.catalogue import Inputs
@@ -58,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     drawings = draw_figures(Inputs(named, live=LiveResults.read(out.parent)), args.figures, args.run or "")
     for drawing in drawings:
         write(drawing, out)
-    command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
     write_captions(drawings, command, out)
     for study in studies.values():
         if study.note:

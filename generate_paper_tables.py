@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS
+from rmetric.engines import engine
 from rmetric.errors import UserError
 
 
@@ -51,8 +52,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     for name in args.detectors:
         DETECTORS[name]
-    out = output_folder(args.out)
+    with engine(args.engine, args.jobs, args.address):
+        make_tables(args, output_folder(args.out))
 
+
+def make_tables(args: argparse.Namespace, out: Path) -> None:
+    """Load, score (or take the scores that are kept), count, write and print."""
     from rmetric.evaluation.studies import load_extra_sets, load_studies
     from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen, write
     from studies.live_results import LiveResults

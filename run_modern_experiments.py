@@ -3,6 +3,7 @@
     python run_modern_experiments.py                                            # simulated: seconds, 158 MB
     python run_modern_experiments.py --smoke --out logs_SMOKE                   # 36 simulated runs
     python run_modern_experiments.py --as-published --out logs_AS_PUBLISHED     # under the author's conditions
+    python run_modern_experiments.py --repetitions 800 --engine dask --logs-format parquet --out logs_BIG  # 72,000 runs
     python run_modern_experiments.py --backend torch --out logs_REAL --jobs 2   # 720 real runs of tiny models: an hour
     python run_modern_experiments.py --backend torch --smoke --out logs_REAL_SMOKE
 
@@ -20,11 +21,12 @@ from pathlib import Path
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.engines import engine
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.simulation import MAX_STEPS
 from studies.paper.plan import CONTROLS_PER_REPETITION, PublishedPlan, StudyPlan
-from studies.paper.run import SIMULATION
+from studies.paper.run import SIMULATIONS
 from studies.runner import Backend, Plan, run_study
 
 REAL_LOGS = Path("logs_REAL")
@@ -35,7 +37,8 @@ def parser() -> Parser:
     p = Parser("Run the paper's study: 3 architectures x (8 faults x 3 severities x 8 runs + 48 controls) = 720 runs.")
     p.add_argument("--backend", choices=("simulation", "torch"), default="simulation", help="torch: train tiny models")
     p.add_argument("--out", type=Path, help=f"folder for the logs (default: {DEFAULT_LOGS}; torch: {REAL_LOGS})")
-    p.add_jobs()
+    p.add_engine()
+    p.add_argument("--logs-format", choices=("jsonl", "parquet"), default="jsonl", help="parquet: a file for 60 runs")
     p.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the study")
     count = {"type": whole_number(1), "metavar": "N"}
     p.add_argument("--repetitions", **count, help="runs of each fault and severity (default: 8)")
@@ -68,10 +71,12 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
         if args.log_every is not None:
             settings["log_every"] = args.log_every
         plan = PublishedPlan if args.as_published else StudyPlan
-        return (plan.smoke if args.smoke else plan)(**settings).only(*only), SIMULATION
+        return (plan.smoke if args.smoke else plan)(**settings).only(*only), SIMULATIONS[args.logs_format]
     from studies.real_runs.plan import RealStudyPlan
     from studies.real_runs.run import TORCH  # torch, seconds to import
 
+    if args.engine != "local" or args.logs_format != "jsonl":
+        raise UserError("real runs are trained here, a log each; leave --engine and --logs-format out")
     if args.as_published:
         raise UserError("the author's conditions are those of a simulation; leave --backend torch out")
     if args.log_every not in (None, 1):
@@ -89,16 +94,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         for part in fault.split("+"):
             FAULTS[part.strip()]
     plan, backend = chosen_plan(args)
-    result = run_study(
-        plan,
-        output_folder(args.out or (DEFAULT_LOGS if backend is SIMULATION else REAL_LOGS)),
-        backend=backend,
-        jobs=args.jobs,
-        resume=args.resume,
-        overwrite=args.overwrite,
-        plugins=args.plugin,
-    )
-    counts = Counter(item.outcome for item in result.finished)
+    with engine(args.engine, args.jobs, args.address):
+        result = run_study(
+            plan,
+            output_folder(args.out or (DEFAULT_LOGS if args.backend == "simulation" else REAL_LOGS)),
+            backend=backend,
+            jobs=args.jobs,
+            resume=args.resume,
+            overwrite=args.overwrite,
+            plugins=args.plugin,
+        )
+    counts = sum((Counter(item.outcomes) for item in result.finished), Counter())
     megabytes = sum(item.bytes for item in result.finished) / 1e6
     print(f"{result.runs} runs ({result.made} made now, {result.runs - result.made} found finished) in {result.folder}")
     print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}")

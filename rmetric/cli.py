@@ -64,6 +64,14 @@ class Parser(argparse.ArgumentParser):
             "--jobs", type=whole_number(1), default=os.cpu_count() or 1, metavar="N", help="number of processes"
         )
 
+    def add_engine(self) -> None:
+        """``--jobs``, ``--engine`` and ``--address``: where the work is done (:mod:`rmetric.engines`)."""
+        self.add_jobs()
+        self.add_argument(
+            "--engine", choices=("local", "dask", "ray"), default="local", help="what distributes it: docs/scale.md"
+        )
+        self.add_argument("--address", metavar="HOST:PORT", help="running scheduler (default: one is started here)")
+
     def add_plugin(self, registers: str) -> None:
         """``--plugin``, repeatable; the files are run while the arguments are parsed."""
         self.add_argument(
@@ -86,7 +94,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the bootstrap")
         self.add_plugin("detectors")
-        self.add_jobs()
+        self.add_engine()
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (try {self.prog} --help)\n")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
@@ -21,24 +21,12 @@ from rmetric import __version__
 from rmetric.errors import UserError
 from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
-from rmetric.records import TERMINAL_EVENTS
 from rmetric.versions import content_checksums
-
-if TYPE_CHECKING:
-    from rmetric.twins.recording import RecordedRun
+from studies.log_files import JSON_LINES, Entry, LogForm, Spec
 
 MANIFEST = "manifest.json"
 Entries = dict[str, dict[str, Any] | None]
-"""Run → its entry in the manifest, :class:`Finished` without the name; ``None``: it has no log yet."""
-
-
-class Spec(Protocol):
-    """One run of a study, as the runner sees it."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def experiment_id(self) -> str: ...
+"""File → its entry in the manifest, without the name; ``None``: it is not there yet."""
 
 
 class Plan(Protocol):
@@ -58,7 +46,7 @@ class Backend:
     name: str
     verb: str
     """Word of the progress bar."""
-    execute: Callable[[Any, Sequence[Any], Path, int, Sequence[Path]], Iterator[list[Finished]]]
+    execute: Callable[[Any, Sequence[Any], Path, int, Sequence[Path]], Iterator[Sequence[Entry]]]
     """Called with plan, specs, folder, processes and plugins; writes each log whole and yields what it has written."""
     version: int
     """Raised when the same plan gives other logs (:mod:`rmetric.versions`)."""
@@ -66,29 +54,8 @@ class Backend:
     """JSON files of fitted numbers that the logs depend on."""
     libraries: tuple[str, ...]
     """Packages that the logs depend on."""
-
-
-@dataclass(frozen=True)
-class Finished:
-    """One finished log, as the manifest lists it."""
-
-    name: str
-    sha256: str
-    bytes: int
-    records: int
-    outcome: str
-    failure_step: int | None
-
-
-def finished_log(name: str, content: bytes, records: int, outcome: str, failure_step: int | None) -> Finished:
-    """Entry of a log with this content."""
-    return Finished(name, hashlib.sha256(content).hexdigest(), len(content), records, outcome, failure_step)
-
-
-def finished_recording(recorded: RecordedRun) -> Finished:
-    """Entry of a live run whose log is whole."""
-    content, outcome = recorded.log.read_bytes(), recorded.judgement.outcome
-    return finished_log(recorded.name, content, records_in(content), outcome.kind, outcome.failure_step)
+    form: LogForm = JSON_LINES
+    """How its runs lie in files."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +67,7 @@ class StudyResult:
     """Runs of the study."""
     made: int
     """Runs that this call simulated; the others were found finished."""
-    finished: list[Finished]
+    finished: list[Entry]
     seconds: float
 
 
@@ -142,23 +109,24 @@ def run_study(
         If there is a study in the folder and neither flag is given, or if it is a different one.
     """
     started = time.perf_counter()
-    specs = plan.specs()
-    if not specs:
+    runs = plan.specs()
+    if not runs:
         raise UserError("this study has no runs; give at least one repetition or control")
+    specs, form = backend.form.files(runs), backend.form
     identity = _identity(plan, backend, plugins)
-    kept, others = _prepare(folder, identity, specs, resume=resume, overwrite=overwrite)
+    kept, others = _prepare(folder, identity, specs, form, resume=resume, overwrite=overwrite)
     todo = [spec for spec in specs if spec.experiment_id not in kept]
     if todo:
         _write_manifest(folder, identity, specs, {}, others, started)
-    done = len(specs) - len(todo)
-    with tqdm(total=len(specs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
+    done = sum(item.runs for item in kept.values())
+    with tqdm(total=len(runs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
         for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
             kept.update({item.name: item for item in made})
-            bar.update(len(made))
-    if todo:
+            bar.update(sum(item.runs for item in made))
+    if todo or not (_read_manifest(folder) or {}).get("complete"):
         _write_manifest(folder, identity, specs, kept, others, started)
     finished = [kept[spec.experiment_id] for spec in specs]
-    return StudyResult(folder, len(specs), len(todo), finished, time.perf_counter() - started)
+    return StudyResult(folder, len(runs), len(runs) - done, finished, time.perf_counter() - started)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -183,14 +151,14 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
 
 
 def _prepare(
-    folder: Path, identity: dict[str, Any], specs: Sequence[Spec], *, resume: bool, overwrite: bool
-) -> tuple[dict[str, Finished], Entries]:
+    folder: Path, identity: dict[str, Any], specs: Sequence[Spec], form: LogForm, *, resume: bool, overwrite: bool
+) -> tuple[dict[str, Entry], Entries]:
     """Clear or check the folder; returns the finished logs to keep, and the manifest's entries of further runs."""
     manifest = _read_manifest(folder)
-    present = sorted(path.stem for path in folder.glob("run_*.jsonl"))
+    present = sorted(path.stem for path in folder.glob(f"run_*{form.suffix}"))
     if overwrite:
         for name in {*present} & ({*(manifest or {}).get("runs", {})} | {spec.experiment_id for spec in specs}):
-            (folder / f"{name}.jsonl").unlink()
+            (folder / f"{name}{form.suffix}").unlink()
         (folder / MANIFEST).unlink(missing_ok=True)
         return {}, {}
     if manifest is None and not present:
@@ -205,7 +173,7 @@ def _prepare(
     for leftover in folder.glob(".run_*.part"):
         leftover.unlink(missing_ok=True)
     listed = manifest.get("runs", {})
-    found = (_finished(folder, spec, listed.get(spec.experiment_id)) for spec in specs)
+    found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
     others = {name: entry for name, entry in listed.items() if name not in {spec.experiment_id for spec in specs}}
     return {item.name: item for item in found if item is not None}, others
 
@@ -235,37 +203,23 @@ def _first_difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "its manifest is damaged"
 
 
-def _finished(folder: Path, spec: Spec, listed: dict[str, Any] | None) -> Finished | None:
-    """The log of a run if it is there and whole, else ``None``."""
+def _finished(folder: Path, spec: Spec, listed: dict[str, Any] | None, form: LogForm) -> Entry | None:
+    """The file of a run or of several if it is there and whole, else ``None``."""
     try:
-        content = (folder / f"{spec.experiment_id}.jsonl").read_bytes()
+        content = (folder / f"{spec.experiment_id}{form.suffix}").read_bytes()
     except FileNotFoundError:
         return None
     if listed:
         intact = listed["sha256"] == hashlib.sha256(content).hexdigest()
-        return Finished(spec.experiment_id, **listed) if intact else None
-    lines = content.splitlines()
-    try:
-        config, end = json.loads(lines[0])["config"], json.loads(lines[-1])
-    except (IndexError, KeyError, ValueError):
-        return None
-    if config.get("seed") != spec.seed or end.get("event") not in TERMINAL_EVENTS:
-        return None
-    failed = end["event"] == "EXPERIMENT_FAILURE"
-    outcome = "failed" if failed else end["outcome"]
-    return finished_log(spec.experiment_id, content, records_in(content), outcome, end["step"] if failed else None)
-
-
-def records_in(content: bytes) -> int:
-    """Number of METRICS records of a log; its first line is none."""
-    return content.count(b'\n{"event":"METRICS"')
+        return form.entry(name=spec.experiment_id, **listed) if intact else None
+    return form.examined(spec, content)
 
 
 def _write_manifest(
     folder: Path,
     identity: dict[str, Any],
     specs: Sequence[Spec],
-    finished: dict[str, Finished],
+    finished: dict[str, Entry],
     others: Entries,
     started: float,
 ) -> None:

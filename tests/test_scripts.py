@@ -68,7 +68,7 @@ def test_help_tells_defaults(script: str, capsys: pytest.CaptureFixture[str]) ->
 def test_a_script_opens_with_its_command_and_stays_thin(script: str) -> None:
     source = (ROOT / f"{script}.py").read_text()
     assert f"python {script}.py" in source.split('"""')[1]
-    assert len(source.splitlines()) <= 110
+    assert len(source.splitlines()) <= 115
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -32,6 +32,11 @@ def companion(file: str | Path, part: str) -> Path:
     return path.with_name(f"{path.stem}_{part}{path.suffix}")
 
 
+def find_parts(folder: str | Path) -> list[Path]:
+    """The parts of a study that is kept as partitioned Parquet, in the order of its runs; empty if it is not."""
+    return sorted(Path(folder).glob(f"run_*{DATA_SET}"))
+
+
 def find_logs(folder: str | Path) -> tuple[list[Path], str]:
     """The logs of a study, and a note for the reader (empty unless the committed sample stands in for the study).
 

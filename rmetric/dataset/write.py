@@ -65,11 +65,7 @@ def write_stored(runs: Sequence[StoredRun], out: str | Path) -> Written:
     kept = [run for run in runs if len(run.chunk.step)]
     if not kept:
         raise UserError(f"no run holds a record; there is nothing to write to {path}")
-    by_name = {run.name: run for run in kept}
-    shared = [_shared_records(run, by_name) for run in kept]
-    own = {"set": path.stem}
-    labels = [{**run.labels, **own, "shared_records": count} for run, count in zip(kept, shared, strict=True)]
-    table = _table(kept, shared, labels)
+    table, shared, labels = _tabled(kept, path.stem)
     content = _parquet(table)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
@@ -85,6 +81,23 @@ def write_stored(runs: Sequence[StoredRun], out: str | Path) -> Written:
         whole=[run.name for run, count in zip(kept, shared, strict=True) if run.labels["twin"] and not count],
         empty=[run.name for run in runs if not len(run.chunk.step)],
     )
+
+
+def encoded(runs: Sequence[StoredRun], name: str) -> bytes:
+    """A data set of this name with all of these runs; :class:`UserError` if one holds no record."""
+    for run in runs:
+        if not len(run.chunk.step):
+            raise UserError(f"{run.name} ended before its first record, so that no row can hold it; use JSON lines")
+    return _parquet(_tabled(runs, name)[0])
+
+
+def _tabled(runs: Sequence[StoredRun], name: str) -> tuple[pa.Table, list[int], list[dict[str, Any]]]:
+    """The table of a set, and of each run its records shared with the twin and its labels."""
+    by_name = {run.name: run for run in runs}
+    shared = [_shared_records(run, by_name) for run in runs]
+    own = {"set": name}
+    labels = [{**run.labels, **own, "shared_records": count} for run, count in zip(runs, shared, strict=True)]
+    return _table(runs, shared, labels), shared, labels
 
 
 def _shared_records(run: StoredRun, by_name: Mapping[str, StoredRun]) -> int:

@@ -6,15 +6,15 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from rmetric.dataset.sources import companion, data_set_of, find_logs
+from rmetric.dataset.sources import companion, data_set_of, find_logs, find_parts
 from rmetric.detectors.drift import with_drift
+from rmetric.engines import parallel_map
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.files import checksum
@@ -74,8 +74,8 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     Parameters
     ----------
     folder
-        With the ``.jsonl`` logs; or ``FILE.parquet`` of :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for the
-        transfer set beside it, ``FILE_transfer.parquet``.
+        With the ``.jsonl`` logs, or with parts in Parquet, whose records stay on disk; or ``FILE.parquet`` of
+        :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for the transfer set beside it, ``FILE_transfer.parquet``.
     jobs
         Processes; as many as there are cores if left out.
 
@@ -87,6 +87,12 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     file = data_set_of(folder)
     if file is not None:
         return _load_data_set(file)
+    parts = find_parts(folder)
+    if parts:
+        found = list(in_parallel(_read_part, parts, jobs, "reading labels", "part"))
+        return Study(
+            Path(folder), [run for of_part, _ in found for run in of_part], checksums=[key for _, key in found]
+        )
     paths, note = find_logs(folder)
     runs, checksums, damage = [], [], {}
     for run, sha256, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
@@ -106,18 +112,22 @@ def _load_data_set(file: Path) -> Study:
     return Study(file, runs, checksums=[checksum(file)])
 
 
+def _read_part(file: Path) -> tuple[list[Run], str]:
+    from rmetric.dataset.parts import read_part
+
+    return read_part(file.resolve())
+
+
 def in_parallel(
     work: Callable[[T], R], items: Sequence[T], jobs: int | None, description: str, unit: str
 ) -> Iterator[R]:
-    """``work`` on every item, in order, with a progress bar; in this process if one job or a handful of items."""
+    """``work`` on every item, in order, with a progress bar; by the engine in use, a handful of items here."""
     jobs = jobs or os.cpu_count() or 1
     size = max(1, -(-len(items) // (jobs * BATCHES_A_JOB)))
-    batches = [items[start : start + size] for start in range(0, len(items), size)]
-    finished: Iterable[list[R]]
-    if jobs == 1 or len(items) < 2 * jobs:
-        finished = (_batch(work, batch) for batch in batches)
-    else:
-        finished = Parallel(n_jobs=jobs, return_as="generator")(delayed(_batch)(work, batch) for batch in batches)
+    batches = (items[start : start + size] for start in range(0, len(items), size))
+    of_batch = partial(_batch, work)
+    few = len(items) < 2 * jobs
+    finished: Iterable[list[R]] = map(of_batch, batches) if few else parallel_map(of_batch, batches, jobs)
     with tqdm(total=len(items), desc=description, unit=unit, disable=None, delay=1.0) as bar:
         for results in finished:
             bar.update(len(results))

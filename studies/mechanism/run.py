@@ -12,10 +12,10 @@ from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MechanismWatch
 from rmetric.twins.watching import monitor_of
+from studies.log_files import Finished
 from studies.mechanism.plan import MechanismPlan, MechanismSpec
 from studies.real_runs.plan import groups_of
 from studies.real_runs.run import TORCH, train_tasks
-from studies.runner import Finished
 
 
 def train_all(

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from joblib import Parallel, delayed
-
+from rmetric.engines import parallel_map
 from rmetric.files import write_atomically
 from rmetric.registry import load_plugin
 from rmetric.simulation import SIMULATION_VERSION, RunSpec, run_batch
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS
+from studies.log_files import Finished, finished_log
+from studies.paper.batches import batches_of
+from studies.paper.parts import PARTS, simulate_parts
 from studies.paper.plan import StudyPlan
-from studies.runner import Backend, Finished, StudyResult, finished_log, run_study
-
-BATCH_RUNS = 60
-"""Runs simulated together: enough to be fast, few enough to keep memory constant."""
+from studies.runner import Backend, StudyResult, run_study
 
 
 def simulate_all(
     plan: StudyPlan, todo: Sequence[RunSpec], folder: Path, jobs: int, plugins: Sequence[Path]
 ) -> Iterator[list[Finished]]:
     """Simulate the runs that are still to do, in batches; yields those of a batch when it is done."""
-    batches = _batches(todo)
-    work = (delayed(_run_batch_into)(batch, folder, tuple(plugins)) for batch in batches)
-    yield from Parallel(n_jobs=min(jobs, max(1, len(batches))), return_as="generator_unordered")(work)
+    batches = batches_of(todo)
+    work = partial(_run_batch_into, folder.resolve(), tuple(path.resolve() for path in plugins))
+    yield from parallel_map(work, batches, min(jobs, len(batches)))
 
 
 SIMULATION = Backend(
@@ -36,7 +37,11 @@ SIMULATION = Backend(
     fitted_files=(PARAMETERS,),
     libraries=("numpy", "scipy", "pandas", "river", "orjson", "joblib"),
 )
-"""The simulator, for :func:`run_study`."""
+"""The simulator, for :func:`run_study`; a log of JSON lines a run."""
+IN_PARTS = replace(SIMULATION, name="simulation in Parquet", execute=simulate_parts, form=PARTS)
+"""The same with a Parquet file for every batch."""
+SIMULATIONS = {"jsonl": SIMULATION, "parquet": IN_PARTS}
+"""By the format of the logs."""
 
 
 def simulate_study(plan: StudyPlan, folder: Path, **options: Any) -> StudyResult:
@@ -44,16 +49,7 @@ def simulate_study(plan: StudyPlan, folder: Path, **options: Any) -> StudyResult
     return run_study(plan, folder, backend=SIMULATION, **options)
 
 
-def _batches(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-    batches: list[list[RunSpec]] = []
-    for spec in specs:
-        if not batches or len(batches[-1]) == BATCH_RUNS or batches[-1][0].architecture != spec.architecture:
-            batches.append([])
-        batches[-1].append(spec)
-    return batches
-
-
-def _run_batch_into(specs: Sequence[RunSpec], folder: Path, plugins: Sequence[Path]) -> list[Finished]:
+def _run_batch_into(folder: Path, plugins: Sequence[Path], specs: Sequence[RunSpec]) -> list[Finished]:
     for plugin in plugins:
         load_plugin(plugin)
     logs = run_batch(specs)

@@ -18,10 +18,11 @@ from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.registry import load_plugin
 from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
 from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
+from studies.log_files import Finished, finished_recording
 from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.disturbances import DISTURBANCES, described
 from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan, groups_of
-from studies.runner import Backend, Finished, finished_recording
+from studies.runner import Backend
 
 OPTIMIZERS: dict[str, tuple[Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], float]] = {
     "adamw": (torch.optim.AdamW, 1e-3),

@@ -10,9 +10,10 @@ from typing import Any
 from rmetric.registry import load_plugin
 from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
 from rmetric.twins.watching import close_hardware_watch
+from studies.log_files import Finished, finished_recording
 from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.disturbances import described
-from studies.runner import Backend, Finished, finished_recording
+from studies.runner import Backend
 from studies.zoo.distributed import record_processes
 from studies.zoo.disturbances import DISTURBANCES
 from studies.zoo.plan import RECORDING_VERSION, SEVERITY, ZooPlan, ZooSpec, groups_of

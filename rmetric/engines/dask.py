@@ -1,0 +1,60 @@
+"""Workers of a Dask cluster. A unit whose worker died is worked on by another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+
+from rmetric.engines.window import in_order
+from rmetric.errors import UserError
+
+T = TypeVar("T")
+R = TypeVar("R")
+CONNECT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True)
+class DaskEngine:
+    """Workers that a client reaches."""
+
+    client: Client
+
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """See :class:`rmetric.engines.Engine`."""
+
+        def submit(item: T) -> Future:
+            return self.client.submit(work, item, pure=False)
+
+        try:
+            yield from in_order(submit, Future.result, items, max(1, sum(self.client.ncores().values())))
+        except KilledWorker as error:
+            raise UserError(
+                "workers died again and again over the same unit, perhaps for want of memory; "
+                "what is finished is kept: give workers more of it and go on with --resume"
+            ) from error
+        except (FutureCancelledError, CommClosedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the unit, such as a full disk
+            raise UserError(
+                "the scheduler is gone or was restarted; what is finished is kept: go on with --resume"
+            ) from error
+
+
+@contextmanager
+def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
+    """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
+    with ExitStack() as stack:
+        cluster = address or stack.enter_context(
+            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+        )
+        try:
+            client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))
+        except (OSError, ValueError) as error:
+            raise UserError(f"no Dask scheduler answers at {address}; start one: docs/scale.md") from error
+        yield DaskEngine(client)

@@ -1,0 +1,27 @@
+"""Work handed out ahead of its results, in order and in bounded number."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+Ticket = TypeVar("Ticket")
+
+AHEAD = 4
+"""Units a process that are handed out and not yet asked for: none of them waits for work, few results wait for us."""
+
+
+def in_order(
+    submit: Callable[[T], Ticket], result: Callable[[Ticket], R], items: Iterable[T], processes: int
+) -> Iterator[R]:
+    """Results of the items in their order; ``submit`` hands one out, ``result`` waits for it."""
+    waiting: deque[Ticket] = deque()
+    for item in items:
+        waiting.append(submit(item))
+        if len(waiting) > AHEAD * processes:
+            yield result(waiting.popleft())
+    while waiting:
+        yield result(waiting.popleft())

@@ -1,0 +1,124 @@
+"""Simulated runs as partitioned Parquet: a data set (:mod:`rmetric.dataset.layout`) for every 60 runs.
+
+What a log also says and no detector reads is left out: the R-Metric, alerts and fault state of each record. All of it
+can be computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmetric.conversion import labels_of
+from rmetric.dataset.stored import StoredRun
+from rmetric.dataset.write import encoded
+from rmetric.engines import parallel_map
+from rmetric.errors import UserError
+from rmetric.files import write_atomically
+from rmetric.log_reader import assemble, chunks
+from rmetric.registry import load_plugin
+from rmetric.simulation import RunLog, RunSpec, run_batch
+from studies.paper.batches import batches_of
+from studies.paper.plan import StudyPlan
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive runs that share a file."""
+
+    specs: tuple[RunSpec, ...]
+
+    @property
+    def experiment_id(self) -> str:
+        """Name of the file without its ending: its first and last run."""
+        return f"run_{self.specs[0].number:07d}_to_{self.specs[-1].number:07d}"
+
+
+@dataclass(frozen=True)
+class FinishedPart:
+    """One finished part, as the manifest lists it."""
+
+    name: str
+    sha256: str
+    bytes: int
+    records: int
+    outcomes: dict[str, int]
+
+    @property
+    def runs(self) -> int:
+        """Number of runs."""
+        return sum(self.outcomes.values())
+
+
+class PartitionedParquet:
+    """A Parquet file for every batch of runs."""
+
+    suffix = ".parquet"
+
+    def files(self, runs: Sequence[RunSpec]) -> Sequence[Part]:
+        """The parts of a study: its batches."""
+        return [Part(tuple(batch)) for batch in batches_of(runs)]
+
+    def entry(self, **listed: Any) -> FinishedPart:
+        """See :class:`studies.log_files.LogForm`."""
+        return FinishedPart(**listed)
+
+    def examined(self, spec: Part, content: bytes) -> FinishedPart | None:
+        """See :class:`studies.log_files.LogForm`; a whole part has the very runs of its plan, undamaged."""
+        try:
+            table = pq.read_table(
+                pa.BufferReader(content), columns=["run", "seed", "outcome"], page_checksum_verification=True
+            )
+        except (pa.ArrowException, OSError):
+            return None
+        runs = table.group_by(["run", "seed", "outcome"], use_threads=False).aggregate([]).to_pylist()
+        if [(row["run"], row["seed"]) for row in runs] != [(run.experiment_id, run.seed) for run in spec.specs]:
+            return None
+        return _finished(spec.experiment_id, content, table.num_rows, [row["outcome"] for row in runs])
+
+
+PARTS = PartitionedParquet()
+
+
+def simulate_parts(
+    plan: StudyPlan, todo: Sequence[Part], folder: Path, jobs: int, plugins: Sequence[Path]
+) -> Iterator[list[FinishedPart]]:
+    """Simulate the parts that are still to do; yields each when it is done."""
+    work = partial(_write_part, folder.resolve(), tuple(path.resolve() for path in plugins))
+    for part in parallel_map(work, todo, min(jobs, len(todo))):
+        yield [part]
+
+
+def _write_part(folder: Path, plugins: Sequence[Path], part: Part) -> FinishedPart:
+    for plugin in plugins:
+        load_plugin(plugin)
+    logs = run_batch(part.specs)
+    content = encoded([_stored(log) for log in logs], part.experiment_id)
+    write_atomically(folder / f"{part.experiment_id}{PARTS.suffix}", content)
+    records = sum(log.records for log in logs)
+    return _finished(part.experiment_id, content, records, [log.outcome.kind for log in logs])
+
+
+def _finished(name: str, content: bytes, records: int, outcomes: Sequence[str]) -> FinishedPart:
+    counts = dict(sorted(Counter(outcomes).items()))
+    return FinishedPart(name, hashlib.sha256(content).hexdigest(), len(content), records, counts)
+
+
+def _stored(log: RunLog) -> StoredRun:
+    """The run as its log has it, so that both forms hold the same numbers."""
+
+    def refuse(line: int, message: str) -> None:
+        raise UserError(f"{log.name}, line {line}: {message}")
+
+    events = enumerate(map(orjson.loads, log.content.splitlines()), start=1)
+    (chunk,) = chunks(events, refuse, size=2**62)
+    return StoredRun(labels_of(assemble(log.name, [chunk])), chunk)
