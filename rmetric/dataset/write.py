@@ -25,6 +25,7 @@ from rmetric.measurements import MEASUREMENTS
 DICTIONARY = (*RUN_COLUMNS, "learning_rate", "non_finite_count", "hardware_events", "event_worker")
 """Columns with few distinct values."""
 ZSTD_LEVEL = 19
+"""Level of what is published; 9 takes a fifth of the time and 4 % more bytes."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,12 @@ def write_stored(runs: Sequence[StoredRun], out: str | Path) -> Written:
     )
 
 
-def encoded(runs: Sequence[StoredRun], name: str) -> bytes:
+def encoded(runs: Sequence[StoredRun], name: str, level: int = ZSTD_LEVEL) -> bytes:
     """A data set of this name with all of these runs; :class:`UserError` if one holds no record."""
     for run in runs:
         if not len(run.chunk.step):
             raise UserError(f"{run.name} ended before its first record, so that no row can hold it; use JSON lines")
-    return _parquet(_tabled(runs, name)[0])
+    return _parquet(_tabled(runs, name)[0], level)
 
 
 def _tabled(runs: Sequence[StoredRun], name: str) -> tuple[pa.Table, list[int], list[dict[str, Any]]]:
@@ -169,7 +170,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _parquet(table: pa.Table, level: int = ZSTD_LEVEL) -> bytes:
     buffer = io.BytesIO()
     plain = {name: "BYTE_STREAM_SPLIT" for name in MEASUREMENTS if name not in DICTIONARY}
     pq.write_table(
@@ -177,7 +178,7 @@ def _parquet(table: pa.Table) -> bytes:
         buffer,
         row_group_size=max(table.num_rows, 1),
         compression="zstd",
-        compression_level=ZSTD_LEVEL,
+        compression_level=level,
         use_dictionary=list(DICTIONARY),
         column_encoding={**plain, **dict.fromkeys(ONCE_COLUMNS, "PLAIN"), STEP: "DELTA_BINARY_PACKED"},
         write_page_checksum=True,

