@@ -150,6 +150,6 @@ def test_a_study_on_dask_survives_kill_9(victim: str, tmp_path: Path) -> None:
     finally:
         for process in cluster:
             process.kill()
-            process.wait()
+            process.communicate()
     assert runs_of(out, ".parquet") == runs_of(tmp_path / "alone", ".parquet")
     assert entries(out) == entries(tmp_path / "alone")
