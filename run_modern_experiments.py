@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,10 +103,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             overwrite=args.overwrite,
             plugins=args.plugin,
         )
-    counts = sum((Counter(item.outcomes) for item in result.finished), Counter())
     megabytes = sum(item.bytes for item in result.finished) / 1e6
     print(f"{result.runs} runs ({result.made} made now, {result.runs - result.made} found finished) in {result.folder}")
-    print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}")
+    print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(result.outcomes.items()))}")
     print(f"  {sum(item.records for item in result.finished):,} records, {megabytes:.1f} MB, {result.seconds:.1f} s")
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -69,6 +70,11 @@ class StudyResult:
     """Runs that this call simulated; the others were found finished."""
     finished: list[Entry]
     seconds: float
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """Outcome → number of runs."""
+        return sum((Counter(item.outcomes) for item in self.finished), Counter())
 
 
 def run_study(

@@ -8,7 +8,6 @@ python -m studies.zoo.record --out logs_ZOO_TRY --kinds cnn_sgd --seeds 0 --step
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,9 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     result = run_study(
         plan, output_folder(args.out), backend=ZOO, jobs=args.jobs, resume=args.resume, overwrite=args.overwrite
     )
-    counts = Counter(item.outcome for item in result.finished)
     print(f"{result.runs} runs ({result.made} made now, {result.runs - result.made} found finished) in {result.folder}")
-    print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}")
+    print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(result.outcomes.items()))}")
     print(f"  {sum(item.records for item in result.finished):,} records, {result.seconds:.1f} s")
 
 

@@ -1,0 +1,109 @@
+"""Measure how the cost of a study grows with its runs: simulate, score, tables apart.
+
+    python benchmarks/growth.py                                   # 90, 720 and 7,200 runs
+    python benchmarks/growth.py --repetitions 1 8 --plot growth.png
+
+Prints JSON; each part is a process of its own. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
+largest resident memory of one of its processes, ``bytes`` what it leaves on the disk. Scores are those of
+--detectors, by default cheap ones.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from typing import Any
+
+import generate_paper_tables
+import run_modern_experiments
+from rmetric.cli import Parser, script, whole_number
+
+CHEAP = ("r_metric", "loss_spike", "grad_norm")
+RUNS_A_REPETITION = 90
+
+
+def parser() -> Parser:
+    """Command line of this script."""
+    p = Parser("Measure how the cost of a study grows with its runs.")
+    count = whole_number(1)
+    p.add_argument("--repetitions", type=count, nargs="+", default=[1, 8, 80], metavar="N", help="90 runs each")
+    p.add_argument("--detectors", nargs="+", default=list(CHEAP), metavar="NAME", help="detectors to score with")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="draw the growth as a picture")
+    p.add_engine()
+    return p
+
+
+def measured(kind: str, argv: Sequence[str], left: Path) -> dict[str, Any]:
+    """Cost of a script in a process of its own; ``left`` is the folder that it fills."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        cost = pool.submit(_cost, kind, list(argv)).result()
+    return {"part": kind, **cost, "bytes": sum(file.stat().st_size for file in left.rglob("*") if file.is_file())}
+
+
+def _cost(kind: str, argv: list[str]) -> dict[str, float]:
+    main = run_modern_experiments.main if kind == "simulate" else generate_paper_tables.main
+    before, sys.stdout = time.perf_counter(), sys.stderr
+    if main(argv):
+        raise RuntimeError(f"{kind} went wrong: {argv}")
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    return {
+        "wall_s": round(time.perf_counter() - before, 2),
+        "cpu_s": round(sum(each.ru_utime + each.ru_stime for each in used), 2),
+        "peak_mib": round(max(each.ru_maxrss for each in used) / 1024, 1),
+    }
+
+
+def growth(repetitions: int, args: Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Rows of one size: simulate; score with one table, which makes the scores; all tables, with the scores at hand."""
+    logs, tables = folder / "logs", folder / "tables"
+    engine = ["--jobs", str(args.jobs), "--engine", args.engine, *(["--address", args.address] if args.address else [])]
+    study = ["--repetitions", str(repetitions), "--logs-format", "parquet", "--out", str(logs)]
+    score = ["--logs", str(logs), "--out", str(tables), "--bootstrap", "20", "--detectors", *args.detectors]
+    parts = (
+        measured("simulate", [*study, *engine], logs),
+        measured("score", [*score, *engine, "--tables", "1"], tables / "cache"),
+        measured("tables", [*score, *engine], tables),
+    )
+    return [{"runs": RUNS_A_REPETITION * repetitions, **part} for part in parts]
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """A picture of the rows."""
+    import pandas as pd
+    import seaborn as sns
+
+    long = pd.DataFrame(rows).melt(["runs", "part"], ["cpu_s", "peak_mib", "bytes"], "quantity")
+    grid = sns.relplot(
+        long, x="runs", y="value", hue="part", col="quantity", kind="line", marker="o", height=3,
+        facet_kws={"sharey": False},
+    )  # fmt: skip
+    grid.set(xscale="log", yscale="log").set_titles("{col_name}").set(ylabel="")
+    grid.savefig(path, dpi=100)
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    rows = []
+    for repetitions in args.repetitions:
+        folder = Path(tempfile.mkdtemp())
+        try:
+            rows += growth(repetitions, args, folder)
+        finally:
+            shutil.rmtree(folder)
+    if args.plot:
+        draw(rows, args.plot)
+    print(json.dumps({"detectors": args.detectors, "engine": args.engine, "jobs": args.jobs, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
