@@ -1,4 +1,4 @@
-"""The robust R-Metric of a whole run, by columns: the bits of :class:`~rmetric.robust.metric.Statistics`, much faster.
+"""The robust R-Metric of a whole run, by columns: the bits of :class:`~rmetric.robust.metric.Statistics`.
 
 References are compiled (:mod:`rmetric.robust.windows`); what is cheap is left to the very classes that stream.
 """
