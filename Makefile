@@ -7,6 +7,7 @@
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
 # make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
 # make artifact     every claim of ARTIFACT.md checked, and a table of what was found (half an hour)
+# make gpu          all that needs a GPU, in ten minutes: overhead, repair, real models' shapes; one table
 # make zoo          forty kinds of training, healthy and with the bugs that people make (40 minutes on two cores)
 PYTHON ?= python3
 VENV   := .venv
@@ -95,6 +96,11 @@ zoo: $(VENV)/.live
 	$(RUN) -m studies.zoo.record --out logs_BUGS --bugs --resume
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO --out data/zoo.parquet
 	$(RUN) -m studies.real_runs.publish --from logs_BUGS --out data/bugs.parquet
+
+# results/gpu/gpu.json and gpu.md; what the machine lacks is skipped with the reason.
+.PHONY: gpu
+gpu: $(VENV)/.live
+	$(RUN) -m studies.gpu.run
 
 .PHONY: ladder
 ladder: $(VENV)/.core

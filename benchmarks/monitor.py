@@ -39,12 +39,13 @@ class Size:
     rows: int
     length: int
 
-    def run(self, device: str, workers: int) -> LanguageModelRun:
+    def run(self, device: str, workers: int, precision: str = "fp32") -> LanguageModelRun:
         """A fresh run of this size."""
         shape = {"hidden": self.hidden, "layers": self.layers, "heads": self.heads, "feed_forward": 3 * self.hidden}
         model = tiny_model("tiny-llama", seed=0, key_value_heads=self.heads // 2, **shape).to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        config = LiveRunConfig(rows=self.rows, length=self.length, workers=workers)
+        autocast = PRECISIONS[precision]
+        config = LiveRunConfig(rows=self.rows, length=self.length, workers=workers, autocast=autocast)
         return LanguageModelRun(model, optimizer, standard_library(), config)
 
 
@@ -55,7 +56,10 @@ SIZES = {
     "7M": Size(384, 4, 6, 16, 32),
     "200M": Size(1024, 14, 16, 16, 512),
     "1.2B": Size(2048, 24, 16, 8, 1024),
+    "3B": Size(2560, 38, 20, 4, 512),
 }
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Of the forward pass; in FP16 the loss is scaled."""
 
 
 def parser() -> Parser:
@@ -63,6 +67,7 @@ def parser() -> Parser:
     p = Parser("Measure the share of a step's time that the monitor takes.")
     p.add_argument("--sizes", nargs="+", choices=SIZES, default=["0.13M", "0.8M", "7M"], help="sizes of the model")
     p.add_argument("--workers", nargs="+", type=whole_number(1), default=[1, 4], help="micro-batches a step")
+    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the forward pass (default: fp32)")
     p.add_argument("--steps", type=whole_number(3), default=10, help="measured steps a block")
     p.add_argument("--blocks", type=whole_number(1), default=6, help="pairs of blocks, one of each kind")
     add_machine(p)
@@ -76,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         **on_this_machine(args.device, args.threads),
         "goal_pct": GOAL_PCT,
         "paper_pct": PAPER_PCT,
+        "precision": args.precision,
         "sizes": [
             {"size": size, **asdict(SIZES[size]), "micro_batches": workers, **_measure(SIZES[size], workers, args)}
             for size in args.sizes
@@ -87,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
     """Median step with and without the monitor; their ratio pair by pair, so that drifts of speed cancel."""
-    run = size.run(args.device, workers)
+    run = size.run(args.device, workers, args.precision)
     _block(run, 3, args.device)
     plain, watched = [], []
     with tempfile.TemporaryDirectory() as folder, HardwareWatch.automatic() as watch:
