@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run_on(device: torch.device, *, tiny: bool, workers: int = 1) -> LanguageModelRun:
     """A fresh run whose attention draws random numbers on the device."""
-    model = tiny_model("tiny-llama", seed=0, **({} if tiny else LARGE)).to(device)
+    model = tiny_model("tiny-llama", seed=0, **({} if tiny else LARGE)).to(device)  # type: ignore[arg-type]
     for module in model.modules():
         if hasattr(module, "attention_dropout"):
             module.attention_dropout = DROPOUT
@@ -168,4 +168,4 @@ PROBES = {"nvml": nvml, "repair": repair, "compile": compiled}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

@@ -144,4 +144,4 @@ def _words(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))
