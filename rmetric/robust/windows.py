@@ -1,4 +1,4 @@
-"""References of :mod:`rmetric.robust` over whole columns, compiled: the same bits (``benchmarks/study.py --scores`` for the time).
+"""References of :mod:`rmetric.robust` over whole columns, compiled: the same bits.
 
 What each of them is stands with the class of its name, which works record by record and needs no compiler. Importing
 this module imports Numba (half a second).
