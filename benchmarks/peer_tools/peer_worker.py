@@ -25,6 +25,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def serve(make: Callable[[], Adapter], package: str) -> None:
 
 def answer(adapter: Adapter, task: dict[str, Any]) -> dict[str, Any]:
     """All that is asked about one log; a part in which the tool raises is ``None`` and has its error."""
-    lines = Path(task["log"]).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = Path(task["log"]).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     reply: dict[str, Any] = {"seconds": {}, "errors": {}}
     with tempfile.TemporaryDirectory() as folder:
         shelf = _Shelf(adapter, lines, Path(folder))
@@ -132,11 +133,15 @@ class _Shelf:
 
     def __init__(self, adapter: Adapter, lines: Sequence[str], folder: Path) -> None:
         self.adapter, self.lines, self.folder = adapter, lines, folder
-        self.steps = [json.loads(line)["step"] for line in lines]
         self.whole: list[Finding] | None = None
         """Verdict on the whole log; ``None`` before, or if the tool failed on it."""
         self.seconds = math.nan
         """Time of the verdict on the whole log."""
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Step of each record; findings alone are asked about logs of any format."""
+        return [json.loads(line)["step"] for line in self.lines]
 
     def judge(self, records: int) -> list[Finding]:
         """Findings on the first so many records."""
