@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from rmetric.evaluation.ground_truth import WORKER_LOST
-from rmetric.faults import Fault, parse_fault
+from rmetric.faults import Fault
 from rmetric.live.run import LiveRun
-from rmetric.twins.snapshots import Schedule
-from studies.real_runs.plan import RealSpec, RealStudyPlan
-from studies.real_runs.run import fresh_run
-from studies.zoo.plan import ZooPlan, ZooSpec
+from studies.zoo.plan import SEVERITY, ZooPlan, ZooSpec
 from studies.zoo.training import KINDS, KindRun
 
-ZOO_KINDS = (
-    "cnn_sgd", "lstm_sgd", "word_tied", "mlp_lion", "spectrogram_cnn", "cnn_bf16", "molecules_pooled",
-    "gcn_communities",
+KINDS_TAKEN = ("cnn_sgd", "lstm_sgd", "word_tied", "mlp_lion", "spectrogram_cnn", "image_denoising")
+"""Quick kinds of the zoo: images, text, tables, speech."""
+BUGS_TAKEN = (
+    "NAN_BATCH", "LAYER_REINITIALISED", "LABEL_MAP_SHIFT", "MISSING_ZERO_GRAD", "STALE_WEIGHTS", "LARGE_LR:factor=100",
+    "GRADIENT_SIGN",
 )  # fmt: skip
-"""Quick kinds of the zoo; all of their bugs that failed are taken."""
-FAULTED_KINDS = ("word_tied", "spectrogram_cnn", "mlp_lion", "gcn_communities")
-ZOO_FAULTS = ("LR_SPIKE@high", "LARGE_LR@high")
-ZOO_FAULT_ONSET = 500
-"""Faults that these kinds get besides; no index says which of them fail."""
-REAL_MODELS = ("tiny-llama",)
-REAL_SEEDS = (1,)
+"""As they are spelled; of these, the recorded runs that failed."""
 PASSES_STEPS = 50
 SCENARIOS: dict[str, int | None] = {"stays": None, "passes": PASSES_STEPS}
 """Scenario → steps that every fault lasts; ``None``: as it was recorded, mostly to the end of the run."""
@@ -43,8 +34,6 @@ class Failing:
     severity: str
     onset: int
     fault_object: Fault
-    known: bool = True
-    """Whether it is known to fail alone, as long as its fault lasts as it was recorded."""
 
     def fault_in(self, scenario: str) -> Fault:
         """The fault, as long as the scenario says."""
@@ -60,70 +49,28 @@ class Group:
     """Failing runs that share a twin."""
 
     name: str
-    schedule: Schedule
-    spec: RealSpec | ZooSpec
+    schedule: ZooPlan
+    spec: ZooSpec
     runs: tuple[Failing, ...]
 
     def make_run(self) -> LiveRun:
         """The run before its first step."""
-        if isinstance(self.spec, RealSpec):
-            assert isinstance(self.schedule, RealStudyPlan)
-            return fresh_run(self.schedule, self.spec)
         return KindRun(KINDS[self.spec.kind](), self.spec.seed, self.schedule.steps)
 
 
 def groups(data: Path) -> list[Group]:
-    """Groups of the plan, from the indices of the published runs in a folder."""
-    zoo, real = ZooPlan.with_bugs(), RealStudyPlan(device="cpu")
-    return [
-        *_faulted(zoo),
-        *_groups(_failed(data / "bugs_index.csv", ZOO_KINDS), zoo, _zoo_spec),
-        *_groups(_failed(data / "real_runs_index.csv", REAL_MODELS, REAL_SEEDS), real, _real_spec),
+    """Groups of the plan, from the index of the published bugs in a folder."""
+    table = pd.read_csv(data / "bugs_index.csv", index_col="run")
+    onsets = table.loc[table["outcome"] == "failed", "onset"].to_dict()
+    return [_group(kind, onsets) for kind in KINDS_TAKEN]
+
+
+def _group(kind: str, onsets: Mapping[str, float]) -> Group:
+    """Runs of a kind; ``onsets``: run that failed → first step with its fault."""
+    specs = [ZooSpec(kind=kind, seed=0, fault=bug, onset=0) for bug in BUGS_TAKEN]
+    runs = [
+        Failing(spec.experiment_id, fault.label, SEVERITY, int(onsets[spec.experiment_id]), fault)
+        for spec in specs
+        if spec.experiment_id in onsets and (fault := spec.make_fault()) is not None
     ]
-
-
-def _faulted(schedule: ZooPlan) -> Iterator[Group]:
-    """Kinds of the zoo with the faults of the simulated study."""
-    for kind in FAULTED_KINDS:
-        faults = {text: parse_fault(text) for text in ZOO_FAULTS}
-        runs = [
-            Failing(f"{kind}_{text}", fault.name, text.split("@")[1], ZOO_FAULT_ONSET, fault, known=False)
-            for text, fault in faults.items()
-        ]
-        yield Group(f"{kind}_faults", schedule, ZooSpec(kind=kind, seed=0), tuple(runs))
-
-
-def _failed(index: Path, models: Sequence[str], seeds: Sequence[int] | None = None) -> pd.DataFrame:
-    """Runs that failed; a worker that is lost cannot be brought back by older weights, and is left out."""
-    table = pd.read_csv(index)
-    chosen = (table["outcome"] == "failed") & (table["reason"] != WORKER_LOST) & table["model"].isin(models)
-    return table[chosen & table["seed"].isin(seeds)] if seeds else table[chosen]
-
-
-def _groups(table: pd.DataFrame, schedule: Schedule, spec_of: Any) -> list[Group]:
-    made = []
-    for (model, seed), rows in table.groupby(["model", "seed"], sort=False):
-        specs = [(row, spec_of(row)) for row in rows.itertuples()]
-        runs = [_failing(row, spec.make_fault()) for row, spec in specs]
-        made.append(Group(f"{model}_{seed}", schedule, specs[0][1], tuple(runs)))
-    return made
-
-
-def _failing(row: Any, fault: Fault) -> Failing:
-    return Failing(row.run, row.fault, row.severity, int(row.onset), fault)
-
-
-def _zoo_spec(row: Any) -> ZooSpec:
-    return ZooSpec(kind=row.model, seed=int(row.seed), fault=row.fault, onset=int(row.onset))
-
-
-def _real_spec(row: Any) -> RealSpec:
-    return RealSpec(
-        model=row.model,
-        optimizer=row.optimizer,
-        fault=row.fault,
-        severity=row.severity,
-        seed=int(row.seed),
-        onset=int(row.onset),
-        repetition=int(row.repetition),
-    )
+    return Group(f"{kind}_0", ZooPlan.with_bugs(), ZooSpec(kind=kind, seed=0), tuple(runs))

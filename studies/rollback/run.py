@@ -1,6 +1,6 @@
 """Train failing runs alone and with GoBack, beside their healthy twins, and write one line a run.
 
-python -m studies.rollback.run                          # results/rollback/runs.jsonl; half an hour on one core
+python -m studies.rollback.run                          # results/rollback/runs.jsonl; can be taken up again
 python -m studies.rollback.run --groups 1 --runs 2      # a first look, a minute
 python -m studies.rollback.report                       # the tables
 """
@@ -25,7 +25,7 @@ from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import GoBack, HostCopies, TrainingStopped
 from rmetric.twins.snapshots import Schedule
-from studies.processes import training_device
+from studies.processes import default_jobs, in_fresh_processes, training_device
 from studies.rollback.plan import SCENARIOS, Failing, Group, groups
 
 BEFORE = 150
@@ -162,8 +162,7 @@ def _rows_of(
     rows = []
     for scenario in SCENARIOS:
         fault = failing.fault_in(scenario)
-        known = failing.known and SCENARIOS[scenario] is None
-        for policy in (*POLICIES,) if known else ("alone", *POLICIES):
+        for policy in (*POLICIES,) if SCENARIOS[scenario] is None else ("alone", *POLICIES):
             start = failing.onset if policy == "alone" else max(failing.onset - BEFORE, 1)
             state, before = states[start]
             run.load_state_dict(state)
@@ -190,6 +189,16 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return results
 
 
+def write_group(group: Group, folder: Path) -> None:
+    """Train what is not there yet, and append each result when it is known."""
+    training_device("cpu")
+    done = {result["name"] for result in read_results(folder) if result["group"] == group.name}
+    todo, healthy = [item for item in group.runs if item.name not in done], HEALTHY not in done
+    for result in train_group(group, todo, healthy) if todo or healthy else ():
+        with open(folder / FILE, "a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+
+
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, train what is not there yet, write."""
@@ -200,17 +209,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     p.add_argument("--out", type=output_folder, default=Path("results/rollback"), metavar="FOLDER")
     p.add_argument("--groups", type=whole_number(1), metavar="N", help="the first N groups")
     p.add_argument("--runs", type=whole_number(1), metavar="N", help="the first N failing runs of each group")
+    p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
     args = p.parse_args(argv)
-    training_device("cpu")
     args.out.mkdir(parents=True, exist_ok=True)
-    done = {(result["group"], result["name"]) for result in read_results(args.out)}
-    with open(args.out / FILE, "a", encoding="utf-8") as file:
-        for group in tqdm(groups(args.data)[: args.groups], desc="groups", disable=None):
-            todo = [item for item in group.runs[: args.runs] if (group.name, item.name) not in done]
-            healthy = (group.name, HEALTHY) not in done
-            for result in train_group(group, todo, healthy) if todo or healthy else ():
-                file.write(json.dumps(result) + "\n")
-                file.flush()
+    chosen = [replace(group, runs=group.runs[: args.runs]) for group in groups(args.data)[: args.groups]]
+    tasks = [(group, args.out) for group in chosen]
+    for _ in tqdm(in_fresh_processes(write_group, tasks, args.jobs), desc="groups", total=len(tasks), disable=None):
+        pass
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Mitigations of :mod:`rmetric.monitor.repair`, on the faults that each is meant for and on others."""

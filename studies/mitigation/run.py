@@ -1,0 +1,109 @@
+"""Train tiny models with faults, with each mitigation and without, beside their healthy twins; print one table.
+
+python -m studies.mitigation.run                        # results/mitigation/runs.jsonl, then the table
+python -m studies.mitigation.run --steps 120 --seeds 1  # a first look
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.faults import parse_fault
+from rmetric.live.run import LiveRun, NoObserver
+from rmetric.monitor import TrainingMonitor
+from studies.mitigation.plan import FAULTS, HEALTHY, MITIGATIONS, NOTHING, schedule
+from studies.mitigation.report import table
+from studies.processes import default_jobs, in_fresh_processes, training_device
+from studies.real_runs.plan import RealSpec
+from studies.real_runs.run import fresh_run
+from studies.rollback.run import Course, follow
+
+FILE = "runs.jsonl"
+TAIL = 4
+"""Last held-out losses whose mean is compared."""
+
+
+def train_group(model: str, seed: int, steps: int) -> list[dict[str, Any]]:
+    """Train a model with one seed: unwatched, and with each mitigation, the faults forked at the middle."""
+    training_device("cpu")
+    plan = schedule(steps)
+    run = fresh_run(plan, RealSpec(model=model, optimizer="adamw", seed=seed, onset=None, repetition=1))
+    start = run.state_dict()
+    chosen = [name for name, item in MITIGATIONS.items() if model in item.models]
+    return [row for name in (NOTHING, *chosen) for row in _rows_of(run, start, model, seed, name, plan.steps)]
+
+
+def _rows_of(
+    run: LiveRun, start: dict[str, Any], model: str, seed: int, name: str, steps: int
+) -> Iterator[dict[str, Any]]:
+    """The healthy run and its forks, with one mitigation; each fork has the monitor's history, too."""
+    plan, half = schedule(steps), steps // 2
+    run.load_state_dict(start)
+    with ExitStack() as stack:
+        monitor = _watch(run, name, stack)
+        follow(plan, run, Course(), until=half)
+        state, known = run.state_dict(), monitor.state_dict() if monitor else None
+    for spelling in (HEALTHY, *FAULTS[model]):
+        run.load_state_dict(state)
+        fault = None if spelling == HEALTHY else parse_fault(spelling)
+        course = Course()
+        with ExitStack() as stack:
+            monitor = _watch(run, name, stack)
+            if monitor is not None and known is not None:
+                monitor.load_state_dict(known)
+            follow(plan, run, course, until=steps, fault=fault, onset=half + 1)
+            repairs = [record for record in monitor.repairs if record.policy == name] if monitor else []
+        losses = [course.held_out[step] for step in sorted(course.held_out)[-TAIL:]]
+        final = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else None
+        yield {
+            "model": model, "seed": seed, "mitigation": name, "fault": spelling, "held_out": final,
+            "interventions": len(repairs),
+        }  # fmt: skip
+
+
+def _watch(run: LiveRun, name: str, stack: ExitStack) -> TrainingMonitor | None:
+    """The monitor with a mitigation; ``None`` where nobody watches."""
+    run.observer = NoObserver()
+    if name == NOTHING:
+        return None
+    monitor = TrainingMonitor(run.model, run.optimizer, policy=MITIGATIONS[name].make(), hardware=False, announce=False)
+    stack.callback(monitor.close)
+    run.observer = monitor
+    return monitor
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """Results of an earlier call."""
+    return [json.loads(line) for line in (folder / FILE).read_text(encoding="utf-8").splitlines()]
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, train, write, print."""
+    p = Parser("Train tiny models with faults, with each mitigation and without, beside their healthy twins.")
+    p.add_argument("--out", type=output_folder, default=Path("results/mitigation"), metavar="FOLDER")
+    p.add_argument("--steps", type=whole_number(60), default=200, metavar="N", help="of a run; half of them healthy")
+    p.add_argument("--seeds", type=whole_number(1), default=3, metavar="N")
+    p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
+    args = p.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    tasks = [(model, seed, args.steps) for seed in range(1, args.seeds + 1) for model in FAULTS]
+    done = in_fresh_processes(train_group, tasks, args.jobs)
+    with open(args.out / FILE, "w", encoding="utf-8") as file:
+        for _, rows in tqdm(done, desc="groups", total=len(tasks), disable=None):
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+    print(table(read_rows(args.out)).to_markdown(index=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

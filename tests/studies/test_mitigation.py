@@ -1,0 +1,51 @@
+"""The study of mitigations: its plan holds together, a small run of it, and its table."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmetric.faults import parse_fault
+from studies.mitigation.plan import FAULTS, HEALTHY, MITIGATIONS, NOTHING
+from studies.mitigation.report import table
+
+
+def row(mitigation: str, fault: str, held_out: float | None, seed: int = 1) -> dict[str, object]:
+    return {
+        "model": "tiny-llama", "seed": seed, "mitigation": mitigation, "fault": fault, "held_out": held_out,
+        "interventions": 2,
+    }  # fmt: skip
+
+
+def test_every_mitigation_has_a_fault_that_it_is_meant_for_and_one_that_it_is_not() -> None:
+    for mitigation in MITIGATIONS.values():
+        faults = {fault for model in mitigation.models for fault in FAULTS[model]}
+        assert {*mitigation.meant_for} & faults
+        assert faults - {*mitigation.meant_for}
+    assert all(parse_fault(fault).label for faults in FAULTS.values() for fault in faults)
+
+
+def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
+    rows = [
+        row(NOTHING, HEALTHY, 2.0),
+        row(NOTHING, "LARGE_LR@high", 4.0),
+        row(NOTHING, "NAN_BATCH", None),
+        row("LowerLearningRate", HEALTHY, 2.2),
+        row("LowerLearningRate", "LARGE_LR@high", 2.02),
+        row("LowerLearningRate", "NAN_BATCH", None),
+    ]
+    healthy, meant, other = table(rows).to_dict("records")
+    assert (healthy["doing nothing"], healthy["with it"], healthy["better in"]) == ("1.000", "1.100", "0 of 1")
+    assert (meant["meant for it"], meant["doing nothing"], meant["with it"]) == ("yes", "2.000", "1.010")
+    assert (meant["better in"], meant["within 5 %: nothing, with it"]) == ("1 of 1", "0, 1")
+    assert (other["meant for it"], other["with it"], other["better in"]) == ("no", "not finite", "0 of 1")
+
+
+@pytest.mark.slow
+def test_a_run_without_a_fault_and_without_an_intervention_is_its_twin() -> None:
+    from studies.mitigation.run import train_group
+
+    rows = {(row["mitigation"], row["fault"]): row for row in train_group("tiny-moe", 1, 60)}
+    twin = rows[NOTHING, HEALTHY]["held_out"]
+    quiet = [name for name in MITIGATIONS if not rows[name, HEALTHY]["interventions"]]
+    assert quiet
+    assert all(rows[name, HEALTHY]["held_out"] == pytest.approx(twin, rel=1e-6) for name in quiet)
