@@ -61,15 +61,16 @@ class Group:
 def groups(data: Path) -> list[Group]:
     """Groups of the plan, from the index of the published bugs in a folder."""
     table = pd.read_csv(data / "bugs_index.csv", index_col="run")
-    onsets = table.loc[table["outcome"] == "failed", "onset"].to_dict()
+    failed = table.loc[table["outcome"] == "failed", "onset"]
+    onsets = {str(run): int(onset) for run, onset in failed.items()}
     return [_group(kind, onsets) for kind in KINDS_TAKEN]
 
 
-def _group(kind: str, onsets: Mapping[str, float]) -> Group:
+def _group(kind: str, onsets: Mapping[str, int]) -> Group:
     """Runs of a kind; ``onsets``: run that failed → first step with its fault."""
     specs = [ZooSpec(kind=kind, seed=0, fault=bug, onset=0) for bug in BUGS_TAKEN]
     runs = [
-        Failing(spec.experiment_id, fault.label, SEVERITY, int(onsets[spec.experiment_id]), fault)
+        Failing(spec.experiment_id, fault.label, SEVERITY, onsets[spec.experiment_id], fault)
         for spec in specs
         if spec.experiment_id in onsets and (fault := spec.make_fault()) is not None
     ]
