@@ -3,6 +3,8 @@
 python benchmarks/monitor.py
 python benchmarks/monitor.py --blocks 2 --steps 5 --sizes 0.13M
 python benchmarks/monitor.py --blocks 40 --steps 50 --sizes 0.02M --workers 1      # the fixed cost of a step
+
+Processor time is what a step costs on one thread; other programs of the machine change it less than the clock's time.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def parser() -> Parser:
     p.add_argument("--sizes", nargs="+", choices=SIZES, default=["0.13M", "0.8M", "7M"], help="sizes of the model")
     p.add_argument("--workers", nargs="+", type=whole_number(1), default=[1, 4], help="micro-batches a step")
     p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the forward pass (default: fp32)")
-    p.add_argument("--steps", type=whole_number(3), default=10, help="measured steps a block")
+    p.add_argument("--sigma-sq-every", nargs="+", type=whole_number(1), default=[1, 10], metavar="STEPS",
+                   help="steps between measurements of σ² from micro-batches")  # fmt: skip
+    p.add_argument("--steps", type=whole_number(3), default=20, help="measured steps a block")
     p.add_argument("--blocks", type=whole_number(1), default=6, help="pairs of blocks, one of each kind")
     add_machine(p)
     return p
@@ -83,16 +87,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         "paper_pct": PAPER_PCT,
         "precision": args.precision,
         "sizes": [
-            {"size": size, **asdict(SIZES[size]), "micro_batches": workers, **_measure(SIZES[size], workers, args)}
+            {
+                "size": size,
+                **asdict(SIZES[size]),
+                "micro_batches": workers,
+                "sigma_sq_every": every,
+                **_measure(SIZES[size], workers, every, args),
+            }
             for size in args.sizes
             for workers in args.workers
+            for every in (args.sigma_sq_every if workers > 1 else [1])
         ],
     }
     publish(report, args.out)
 
 
-def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
-    """Median step with and without the monitor; their ratio pair by pair, so that drifts of speed cancel."""
+def _measure(size: Size, workers: int, every: int, args: Any) -> dict[str, Any]:
+    """Step with and without the monitor; their ratio pair by pair, so that drifts of speed cancel."""
     run = size.run(args.device, workers, args.precision)
     _block(run, 3, args.device)
     plain, watched = [], []
@@ -101,23 +112,30 @@ def _measure(size: Size, workers: int, args: Any) -> dict[str, Any]:
         for block in range(args.blocks):
             plain.append(_block(run, args.steps, args.device))
             log = Path(folder) / f"{block}.jsonl"
-            with TrainingMonitor(run.model, run.optimizer, log=log, hardware=watch, announce=False) as monitor:
+            with TrainingMonitor(
+                run.model, run.optimizer, log=log, hardware=watch, announce=False, sigma_sq_every=every
+            ) as monitor:
                 run.observer = monitor
                 watched.append(_block(run, args.steps, args.device))
                 run.observer = NoObserver()
     pairs = list(zip(plain, watched, strict=True))
-    ratios = [100.0 * (after.wall_s / before.wall_s - 1.0) for before, after in pairs]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     return {
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "step_ms": _ms(block.wall_s for block in plain),
         "watched_step_ms": _ms(block.wall_s for block in watched),
-        "overhead_pct": round(statistics.median(ratios), 2),
-        "overhead_pct_quartiles": [round(quartiles[0], 2), round(quartiles[2], 2)],
         "overhead_ms": _ms(after.wall_s - before.wall_s for before, after in pairs),
+        **_share("overhead_pct", [after.wall_s / before.wall_s for before, after in pairs]),
         "processor_step_ms": _ms(block.processor_s for block in plain),
         "processor_overhead_ms": _ms(after.processor_s - before.processor_s for before, after in pairs),
+        **_share("processor_overhead_pct", [after.processor_s / before.processor_s for before, after in pairs]),
     }
+
+
+def _share(name: str, ratios: list[float]) -> dict[str, Any]:
+    """Median and quartiles of what watched steps take over plain ones, percent."""
+    costs = [100.0 * (ratio - 1.0) for ratio in ratios]
+    low, middle, high = statistics.quantiles(costs, n=4) if len(costs) > 1 else costs * 3
+    return {name: round(middle, 2), f"{name}_quartiles": [round(low, 2), round(high, 2)]}
 
 
 def _ms(seconds: Iterable[float]) -> float:
@@ -133,23 +151,16 @@ class Block:
 
 
 def _block(run: LanguageModelRun, steps: int, device: str) -> Block:
-    """Median over the steps; on a GPU the mean, since single steps are not waited for."""
+    """Mean over the steps, so that what is done in some of them counts; single steps of a GPU are not waited for."""
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     for _ in range(2):  # the monitor finds out about micro-batches
         run.train_step()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-        began, used = time.perf_counter(), time.process_time()
-        for _ in range(steps):
-            run.train_step()
-        torch.cuda.synchronize()
-        return Block((time.perf_counter() - began) / steps, (time.process_time() - used) / steps)
-    walls, processor = [], []
+    wait()
+    began, used = time.perf_counter(), time.process_time()
     for _ in range(steps):
-        began, used = time.perf_counter(), time.process_time()
         run.train_step()
-        walls.append(time.perf_counter() - began)
-        processor.append(time.process_time() - used)
-    return Block(statistics.median(walls), statistics.median(processor))
+    wait()
+    return Block((time.perf_counter() - began) / steps, (time.process_time() - used) / steps)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,12 @@ def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, clo
     _check_items("sinks", sinks, Sink, "sinks=[TensorBoardSink('folder')]; a file for the log is log='run.jsonl'")
 
 
+def check_interval(name: str, steps: Any) -> None:
+    """Raise :class:`UserError` unless this is a number of steps, at least 1."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UserError(f"{name} must be a whole number of steps, at least 1, such as {name}=10; not {steps!r}")
+
+
 def _check_items(name: str, given: Any, kind: Any, example: str) -> None:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise UserError(f"{name} must be a list, such as {example}; not {given!r}")

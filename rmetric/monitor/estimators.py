@@ -65,9 +65,12 @@ class Estimators:
         Number of tokens that the model tells apart; ``None``: not known.
     scaled
         Whether a gradient scaler skips non-finite steps: a few in a row are then its normal work and not measured.
+    sigma_sq_every
+        Steps between measurements of σ² from parts of a batch; those between keep the latest value.
     """
 
-    def __init__(self, vocabulary: int | None, *, scaled: bool = False) -> None:
+    def __init__(self, vocabulary: int | None, *, scaled: bool = False, sigma_sq_every: int = 1) -> None:
+        self._longest_kept, self._steps_kept, self._latest_sigma_sq = sigma_sq_every - 1, 0, math.nan
         self._uniform_loss = math.nan if vocabulary is None else math.log(vocabulary)
         self._patience = SCALER_PATIENCE if scaled else 0
         self._non_finite_run = 0
@@ -167,7 +170,12 @@ class Estimators:
         if len(parts) > 1:
             self.sources["sigma_sq"] = dispersion_source
             self.noise_scale = self._noise.update(parts, norm)
-            return float(gradient_variance(parts)) if np.isfinite(parts).all() else math.inf
+            self._steps_kept = 0
+            self._latest_sigma_sq = float(gradient_variance(parts)) if np.isfinite(parts).all() else math.inf
+            return self._latest_sigma_sq
+        if math.isfinite(self._latest_sigma_sq) and self._steps_kept < self._longest_kept:
+            self._steps_kept += 1
+            return math.inf if math.isinf(norm) else self._latest_sigma_sq
         self.sources["sigma_sq"] = WINDOW
         if math.isfinite(norm):
             self._norms.append(norm)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.arguments import check_options, check_trained
+from rmetric.monitor.arguments import check_interval, check_options, check_trained
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import Failure, close_all, ended, failed
@@ -113,6 +113,8 @@ class TrainingMonitor:
         process looks.
     update_entries
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
+    sigma_sq_every
+        Steps between measurements of σ² from micro-batches, at least 1; the steps between keep the latest value.
     hang
         Say which process holds up the others, and where, when training does not go on (docs/ranks.md): ``True``,
         ``False``, or a :class:`~rmetric.monitor.HangWatch`; ``None``: where several processes train.
@@ -146,11 +148,13 @@ class TrainingMonitor:
         attention_logits: bool = False,
         mechanism: MechanismWatch | MonitorSelection | None = None,
         update_entries: int | None = ENTRIES,
+        sigma_sq_every: int = 1,
         hang: HangWatch | bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         check_trained(model, optimizer)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, clock=clock)
+        check_interval("sigma_sq_every", sigma_sq_every)
         self.enabled = True
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
@@ -163,7 +167,9 @@ class TrainingMonitor:
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         detector_set = DetectorSet(detectors, vocabulary)
-        start = start_config(model, detector_set.thresholds, vocabulary, self._processes.count, config or {})
+        start = start_config(
+            model, detector_set.thresholds, vocabulary, self._processes.count, config or {}, sigma_sq_every
+        )
         every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
         self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start)
         self._measurer = StepMeasurer(
@@ -171,6 +177,7 @@ class TrainingMonitor:
             optimizer,
             scaler=scaler,
             update_entries=update_entries,
+            sigma_sq_every=sigma_sq_every,
             attention_logits=attention_logits,
             mechanism=mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
             phases=phases,
@@ -179,7 +186,7 @@ class TrainingMonitor:
         on_gpu = any(parameter.is_cuda for parameter in model.parameters())
         self._own_watch = own_watch(hardware, on_gpu=on_gpu) if first else None
         self._pipeline = StepPipeline(
-            Estimators(vocabulary, scaled=scaler is not None),
+            Estimators(vocabulary, scaled=scaler is not None, sigma_sq_every=sigma_sq_every),
             detector_set,
             self._recorder,
             hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
@@ -198,16 +205,10 @@ class TrainingMonitor:
         self._policies: PolicyRunner | None = None
         if policy is not None:
             self._policies = PolicyRunner(
-                policy,
-                model=model,
-                parameters=self._measurer.parameters,
-                optimizer=optimizer,
-                scaler=scaler,
-                measure=self._measurer.computation,
-                note=self.note,
-                vocabulary=vocabulary,
+                policy, model=model, parameters=self._measurer.parameters, optimizer=optimizer, scaler=scaler,
+                measure=self._measurer.computation, note=self.note, vocabulary=vocabulary,
                 processes=self._processes.count,
-            )
+            )  # fmt: skip
 
     @property
     def last(self) -> Observation | None:

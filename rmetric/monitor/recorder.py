@@ -60,9 +60,17 @@ def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[S
 
 
 def start_config(
-    model: nn.Module, thresholds: Mapping[str, float], vocabulary: int | None, workers: int, own: Mapping[str, Any]
+    model: nn.Module,
+    thresholds: Mapping[str, float],
+    vocabulary: int | None,
+    workers: int,
+    own: Mapping[str, Any],
+    sigma_sq_every: int = 1,
 ) -> dict[str, Any]:
-    """``config`` of EXPERIMENT_START, in the authors' layout; ``own`` entries come first."""
+    """``config`` of EXPERIMENT_START, in the authors' layout; ``own`` entries come first.
+
+    A log that does not say ``sigma_sq_every_n_steps`` has σ² of every step.
+    """
     inside, weights = unwrapped(model), RMetricDetector().weights
     kind = getattr(getattr(inside, "config", None), "model_type", None)
     return {
@@ -77,6 +85,7 @@ def start_config(
         "fault_injection": {"type": None, "severity": None, "trigger_step": None, "params": {}},  # no experiment
         "r_metric_weights": {"w1_lambda": weights[0], "w2_sigma_sq": weights[1], "w3_delta_l": weights[2]},
         "alert_thresholds": dict(thresholds),
+        **({"sigma_sq_every_n_steps": sigma_sq_every} if sigma_sq_every > 1 else {}),
         **own,
     }
 

@@ -64,6 +64,8 @@ class StepMeasurer:
         An enabled gradient scaler, or ``None``.
     update_entries
         Entries of the parameters whose change is measured; ``None``: all.
+    sigma_sq_every
+        Steps between measurements of the micro-batches' norms.
     attention_logits
         Whether to measure the largest attention logit.
     mechanism
@@ -82,6 +84,7 @@ class StepMeasurer:
         attention_logits: bool,
         mechanism: MechanismWatch | None,
         phases: PhaseClock | None = None,
+        sigma_sq_every: int = 1,
     ) -> None:
         self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
         self.parameters = ModelParameters(model)
@@ -89,7 +92,7 @@ class StepMeasurer:
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
         self._attention = AttentionLogits(model) if attention_logits else None
-        self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
+        self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple, sigma_sq_every)
         """Sources of the parts' gradient norms, best first."""
         self._version = self.parameters.version
 

@@ -49,6 +49,16 @@ def test_sigma_squared_of_parts_and_of_a_window() -> None:
     assert observe(estimators, 4, step_numbers([1.0], [1.0, math.nan]))["sigma_sq"] == math.inf
 
 
+def test_sigma_squared_is_kept_between_measurements_and_no_longer() -> None:
+    estimators = Estimators(None, sigma_sq_every=3)
+    observe(estimators, 1, step_numbers([1.0], [1.0, 1.0, 3.0, 3.0]))
+    assert observe(estimators, 2, step_numbers([2.0]))["sigma_sq"] == 1.0
+    assert observe(estimators, 3, step_numbers([math.nan]))["sigma_sq"] == math.inf  # never kept over what is broken
+    assert estimators.sources["sigma_sq"] == "workers"
+    assert math.isnan(observe(estimators, 4, step_numbers([2.0]))["sigma_sq"])  # two norms of a window are not there
+    assert estimators.sources["sigma_sq"] == "window"
+
+
 def test_lambda_shows_a_single_event() -> None:
     estimators = Estimators(None)
     observe(estimators, 1, step_numbers([1.0]), step_time_s=100.0)

@@ -55,14 +55,15 @@ class DispersionSource(Protocol):
         """Give back every hook. May be called twice."""
 
 
-def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple) -> list[DispersionSource]:
+def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple, every: int = 1) -> list[DispersionSource]:
     """List the sources that a model offers, best first; without any, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
     - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
 
-    ``own_times`` returns this process's own times, which the workers exchange with their norms.
+    ``own_times`` returns this process's own times, which the workers exchange with their norms; ``every`` is the number
+    of steps between measurements of micro-batches.
 
     Make it, and call ``collect``, at the same place in every process. Raises :class:`rmetric.errors.UserError` for a
     distributed model that cannot be watched.
@@ -75,10 +76,10 @@ def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple) -> list[Di
 
         if isinstance(model, DistributedDataParallel):
             workers = WorkerDispersion(model, own_times)
-            return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model)]
+            return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model, every)]
         if (sharded := _sharded(model, own_times)) is not None:
             return sharded
-    return [MicroBatchDispersion(model)]
+    return [MicroBatchDispersion(model, every)]
 
 
 def _sharded(model: nn.Module, own_times: OwnTimes) -> list[DispersionSource] | None:

@@ -36,14 +36,17 @@ class MicroBatchDispersion:
     ----------
     model
         Its trainable parameters are watched; tied ones count once.
+    every
+        Steps between measurements, at least 1. In those between no parameter has a hook.
     """
 
     name: ClassVar[str] = "micro_batches"
     worker_times = None
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, every: int = 1) -> None:
+        self._model, self._every = model, every
         self._measuring = False
+        self._resting = 0
         self._handles: list[RemovableHandle] = []
         self.refresh()
 
@@ -64,12 +67,20 @@ class MicroBatchDispersion:
                 self.start_measuring()
             self._counts = dict.fromkeys(self._counts, 0)
             return None
+        if self._resting:
+            self._resting -= 1
+            if not self._resting:
+                self.start_measuring()
+            return None
         broke_off = bool(self._fresh)
         self._complete_part()
         parts = self._parts
         self._forget()
         if broke_off or len(parts) < 2:
             return None
+        if self._every > 1:
+            self.close()
+            self._resting = self._every - 1
         return gathered(parts) * len(parts)
 
     def mean_loss(self, loss: Tensor | None) -> None:
@@ -94,7 +105,7 @@ class MicroBatchDispersion:
     def start_measuring(self) -> None:
         """Put a hook on every parameter."""
         self.close()
-        self._measuring = True
+        self._measuring, self._resting = True, 0
         self._handles = [
             parameter.register_hook(self._watcher(index))  # type: ignore[no-untyped-call]
             for index, parameter in enumerate(self._parameters)
