@@ -531,3 +531,18 @@ def test_nothing_grows_with_the_run() -> None:
         sizes.append(len(json.dumps(monitor.state_dict()["history"])))
     assert sizes[2] < 1.15 * sizes[1]
     monitor.detach()
+
+
+def test_sigma_squared_every_third_step_stands_in_the_header_and_is_that_of_every_step(tmp_path: Path) -> None:
+    every_step, every_third = tmp_path / "1.jsonl", tmp_path / "3.jsonl"
+    for path, every in ((every_step, 1), (every_third, 3)):
+        run = make_live_run(workers=2)
+        monitor = watched(run, log=path, sigma_sq_every=every)
+        train(run, 9)
+        monitor.close()
+    header = json.loads(every_third.read_text().splitlines()[0])["config"]
+    assert header["sigma_sq_every_n_steps"] == 3
+    assert "sigma_sq_every_n_steps" not in every_step.read_text()
+    exact, kept = read(every_step).observations["sigma_sq"], read(every_third).observations["sigma_sq"]
+    assert kept[1:].tolist() == [exact[1]] * 3 + [exact[4]] * 3 + [exact[7]] * 2  # step 1 counts the passes
+    assert read(every_third).observations["grad_norm"].tolist() == read(every_step).observations["grad_norm"].tolist()
