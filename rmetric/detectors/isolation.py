@@ -53,8 +53,8 @@ def fit(samples: NDArray[np.float64], trees: int) -> Forest:
     draws, seeds = _seeds(trees)
     chosen = np.array([_chosen(seed, count, size, features) for seed in draws] if count > size else [np.arange(size)])
     depth = math.ceil(math.log2(max(size, 2)))
-    arrays = _grow(samples.astype(np.float32), chosen, seeds, depth, lengths)
-    return Forest(*arrays, float(lengths[size]))
+    feature, limit, left, right, ends = _grow(samples.astype(np.float32), chosen, seeds, depth, lengths)
+    return Forest(feature, limit, left, right, ends, float(lengths[size]))
 
 
 def anomaly(forest: Forest, samples: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -34,8 +34,8 @@ def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([_row(key, own) for key, own in groups], columns=COLUMNS)
 
 
-def _row(key: tuple[str, str, str], own: pd.DataFrame) -> list[object]:
-    mitigation, model, fault = key
+def _row(key: Sequence[Hashable], own: pd.DataFrame) -> list[object]:
+    mitigation, model, fault = map(str, key)
     meant = fault in MITIGATIONS[mitigation].meant_for
     within = [int((own[column] <= 1.0 + TOLERANCE).sum()) for column in ("alone", "with_it")]
     better = int((own["with_it"] < 0.99 * own["alone"]).sum())
