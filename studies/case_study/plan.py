@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -70,6 +71,11 @@ class CaseStudyPlan:
     def tiny(self) -> bool:
         """True if the model is one of the tiny ones, or meant to be."""
         return self.model.startswith("tiny-")
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model for logs and results; a folder or file without the path to it."""
+        return Path(self.model).name if Path(self.model).exists() else self.model
 
     @property
     def batch_rows(self) -> int:

@@ -54,7 +54,7 @@ def live_run(plan: CaseStudyPlan) -> tuple[LanguageModelRun, dict[str, Any]]:
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=plan.peak_learning_rate)
     description = {
-        "model": plan.model,
+        "model": plan.model_name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "trainable_parameters": sum(parameter.numel() for parameter in trainable),
         **described,
@@ -142,8 +142,8 @@ def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LanguageModelRun
     severities = "+".join(re.findall(r"@(\w+)", spelling)) or "medium"
     own = {
         "experiment_id": name,
-        "model_type": plan.model,
-        "architecture": plan.model,
+        "model_type": plan.model_name,
+        "architecture": plan.model_name,
         "dataset": run.corpus.name,
         "seed": plan.seed,
         "num_workers": plan.workers,

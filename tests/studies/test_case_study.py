@@ -13,6 +13,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from studies.case_study.plan import CaseStudyPlan
 from studies.case_study.run import CaseStudy, run_case_study
 from tests.live.live import read
+from tests.live.small_models import END, save_model
 
 FAULTS = ("LR_SPIKE:factor=300", "SILENT_DATA_CORRUPTION:target=weight,bit=2,persistence=transient", "NONE")
 SMALL = {"steps": 90, "onset": 31, "rows": 8, "length": 32, "workers": 2, "eval_every": 10, "judge_every": 5}
@@ -118,3 +119,12 @@ def test_parts_of_a_combined_fault_end_each_at_its_own_time(tmp_path: Path) -> N
     assert (cleared["fault"], cleared["step"]) == ("LR_SPIKE", 36)
     rate = run.observations["learning_rate"]
     assert rate[29:36].tolist() == [1e-3, *[2e-3] * 5, 1e-3]
+
+
+def test_a_model_of_a_local_folder_goes_through_the_whole_study(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "mine", eos_token=END)
+    plan = CaseStudyPlan(model=str(folder), faults=("LR_SPIKE", "NONE"), onset=3, steps=6, rows=4, length=8, workers=2)
+    study = run_case_study(plan, tmp_path, jobs=1)
+    logs = [read(log) for log in study.logs]
+    assert [len(log.observations) for log in logs] == [6, 6]
+    assert str(tmp_path) not in "".join(json.dumps(log.config) for log in logs)
