@@ -12,15 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from rmetric.conversion import labels_of
-from rmetric.dataset.stored import StoredRun
-from rmetric.dataset.write import encoded
 from rmetric.engines import parallel_map
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
@@ -29,6 +24,9 @@ from rmetric.registry import load_plugin
 from rmetric.simulation import RunLog, RunSpec, run_batch
 from studies.paper.batches import batches_of
 from studies.paper.plan import StudyPlan
+
+if TYPE_CHECKING:
+    from rmetric.dataset.stored import StoredRun
 
 ZSTD_LEVEL = 9
 """Encoding takes 6 % of a part's time, at the level of what is published 25 %."""
@@ -77,6 +75,9 @@ class PartitionedParquet:
 
     def examined(self, spec: Part, content: bytes) -> FinishedPart | None:
         """See :class:`studies.log_files.LogForm`; a whole part has the very runs of its plan, undamaged."""
+        import pyarrow as pa  # 0.1 s to import, in each worker, and logs of JSON lines do not need it
+        import pyarrow.parquet as pq
+
         try:
             table = pq.read_table(
                 pa.BufferReader(content), columns=["run", "seed", "outcome"], page_checksum_verification=True
@@ -102,6 +103,8 @@ def simulate_parts(
 
 
 def _write_part(folder: Path, plugins: Sequence[Path], part: Part) -> FinishedPart:
+    from rmetric.dataset.write import encoded  # pyarrow, see above
+
     for plugin in plugins:
         load_plugin(plugin)
     logs = run_batch(part.specs)
@@ -118,6 +121,8 @@ def _finished(name: str, content: bytes, records: int, outcomes: Sequence[str]) 
 
 def _stored(log: RunLog) -> StoredRun:
     """The run as its log has it, so that both forms hold the same numbers."""
+    from rmetric.conversion import labels_of  # pyarrow, see above
+    from rmetric.dataset.stored import StoredRun
 
     def refuse(line: int, message: str) -> None:
         raise UserError(f"{log.name}, line {line}: {message}")
