@@ -15,7 +15,7 @@ def sureness(finding: Finding) -> str:
     if math.isnan(finding.sure):
         return "how rare this is in healthy runs is not known"
     share = 100.0 * (1.0 - finding.sure)
-    return "no healthy step shows this" if share == 0.0 else f"{share:.2g} % of healthy runs show as much"
+    return "no healthy step shows this" if share == 0.0 else f"{float(f'{share:.2g}'):g} % of healthy runs show as much"
 
 
 def span(finding: Finding) -> str:

@@ -63,7 +63,7 @@ class State:
         return {**vars(self), "numbers": numbers, "sure": self.sure}
 
     def __str__(self) -> str:
-        rate = f"{100.0 * self.false_alarm_rate:.2g} % of healthy runs show as much"
+        rate = f"{float(f'{100.0 * self.false_alarm_rate:.2g}'):g} % of healthy runs show as much"
         return f"{self.name} since step {self.since:,}: {self.sentence} ({rate})"
 
 
