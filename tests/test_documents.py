@@ -227,7 +227,7 @@ def checkout(tmp_path: Path) -> Path:
 FEW = {
     "run_modern_experiments.py": " --repetitions 2 --steps 1000",
     "generate_paper_tables.py": " --detectors r_metric r_metric_robust",
-    "run_case_study.py": " --batch 4 --length 16",
+    "run_case_study.py": " --batch 4 --length 16 --jobs 1",
 }
 """What a test adds to a document's command, so that it takes seconds."""
 
@@ -323,7 +323,7 @@ def test_the_authors_steps_work_in_order(checkout: Path) -> None:
         "replay_and_analyze_logs.py",
     ]
     small = {"run_modern_experiments.py": " --smoke --steps 1500", "replay_and_analyze_logs.py": " --no-plot"}
-    small["run_case_study.py"] = " --steps 60 --batch 4 --length 16 --faults LR_SPIKE NONE"
+    small["run_case_study.py"] = " --steps 60 --batch 4 --length 16 --faults LR_SPIKE NONE --jobs 1"
     for command in typed:
         ended = run(command + small.get(command.split()[1], ""), checkout)
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"

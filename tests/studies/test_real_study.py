@@ -247,10 +247,11 @@ def test_what_was_finished_is_kept_and_the_rest_is_made(
 
 
 @pytest.mark.slow
-def test_24_runs_end_to_end_in_two_processes(tmp_path: Path) -> None:
-    plan = RealStudyPlan.smoke(steps=120, rows=8, length=24, device="cpu")
+def test_12_runs_end_to_end_in_two_processes(tmp_path: Path) -> None:
+    cells = tuple(replace(cell, faults=(cell.faults[1], cell.faults[3], cell.faults[7])) for cell in MATRIX)
+    plan = RealStudyPlan.smoke(steps=120, rows=8, length=24, device="cpu", cells=cells)
     result = run_study(plan, tmp_path, backend=TORCH, jobs=2)
-    assert (result.runs, result.made) == (24, 24)
+    assert (result.runs, result.made) == (12, 12)
     runs = [read(tmp_path / f"{item.name}.jsonl") for item in result.finished]
     truths = [truth_of(run) for run in runs]
     assert [truth.kind for run, truth in zip(runs, truths, strict=True) if run.fault == NO_FAULT] == ["clean"] * 3
