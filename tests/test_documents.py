@@ -163,8 +163,6 @@ def has_options(script: Path, words: list[str]) -> bool:
     if script.name == "run_case_study.py":
         suite = words[words.index("--suite") + 1] if "--suite" in words else "case_study"
         files.append(ROOT / "studies" / suite / "cli.py")
-    if script.name == "replay_and_analyze_logs.py":
-        files.append(ROOT / "rmetric" / "commands" / "replay.py")
     source = "\n".join(file.read_text(encoding="utf-8") for file in files)
     return all(f'"{word.split("=")[0]}"' in source for word in words if word.startswith("--"))
 

@@ -6,6 +6,7 @@ import math
 import textwrap
 
 from rmetric.diagnosis.finding import Finding
+from rmetric.states.base import frequency
 
 WIDTH = 100
 
@@ -14,8 +15,7 @@ def sureness(finding: Finding) -> str:
     """How rarely a healthy run shows as much."""
     if math.isnan(finding.sure):
         return "how rare this is in healthy runs is not known"
-    share = 100.0 * (1.0 - finding.sure)
-    return "no healthy step shows this" if share == 0.0 else f"{float(f'{share:.2g}'):g} % of healthy runs show as much"
+    return "no healthy step shows this" if finding.sure == 1.0 else frequency(1.0 - finding.sure)
 
 
 def span(finding: Finding) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,34 @@ FIRST_MEDIAN = 16
 """Values before the first difference to a median is taken."""
 LEVEL_RECORDS, LEVEL_CAP = 8, 3.0
 """Records of a lasting rise, and scales that one of them counts at most, so that no single one makes it."""
+
+
+def middle_of(ordered: Sequence[float] | NDArray[np.float64]) -> float:
+    """Median of values in their order, one at least."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
+
+
+def deviation_of(ordered: Sequence[float] | NDArray[np.float64], middle: float) -> float:
+    """Median of the absolute deviations of values, in their order, from ``middle``.
+
+    The values nearest to it stand side by side, so that a binary search finds them.
+    """
+    count = len(ordered)
+    near = (count + 1) // 2
+    low, high = 0, count - near
+    while low < high:
+        half = (low + high) // 2
+        if middle - ordered[half] > ordered[half + near] - middle:
+            low = half + 1
+        else:
+            high = half
+    last = max(abs(ordered[low] - middle), abs(ordered[low + near - 1] - middle))
+    if count % 2:
+        return last
+    below = abs(ordered[low - 1] - middle) if low else math.inf
+    above = abs(ordered[low + near] - middle) if low + near < count else math.inf
+    return 0.5 * (last + min(below, above))
 
 
 class SortedWindow:
@@ -52,35 +81,15 @@ class SortedWindow:
     @property
     def middle(self) -> float:
         """Median; at least one value is needed."""
-        half = len(self._sorted) // 2
-        ordered = self._sorted
-        return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
+        return middle_of(self._sorted)
 
     def quantile(self, share: float) -> float:
         """Value that ``share`` of the values do not exceed, the lower one of two; at least one value is needed."""
         return self._sorted[int(share * (len(self._sorted) - 1))]
 
     def deviation(self, middle: float) -> float:
-        """Median of the absolute deviations from ``middle``.
-
-        The values nearest to it stand side by side, so that a binary search finds them.
-        """
-        ordered = self._sorted
-        count = len(ordered)
-        near = (count + 1) // 2
-        low, high = 0, count - near
-        while low < high:
-            half = (low + high) // 2
-            if middle - ordered[half] > ordered[half + near] - middle:
-                low = half + 1
-            else:
-                high = half
-        last = max(abs(ordered[low] - middle), abs(ordered[low + near - 1] - middle))
-        if count % 2:
-            return last
-        below = abs(ordered[low - 1] - middle) if low else math.inf
-        above = abs(ordered[low + near] - middle) if low + near < count else math.inf
-        return 0.5 * (last + min(below, above))
+        """Median of the absolute deviations from ``middle``."""
+        return deviation_of(self._sorted, middle)
 
 
 class RobustReference:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
-from rmetric.robust.reference import CLIP, FIRST_MEDIAN, NORMAL, UPPER
+from rmetric.robust.reference import CLIP, FIRST_MEDIAN, NORMAL, UPPER, deviation_of, middle_of
 
 TAILS = np.array(UPPER)
 NO_TAILS = np.zeros((0, 2))
@@ -51,29 +51,8 @@ def _add(window, value):  # type: ignore[no-untyped-def]
     place[0], place[1] = (place[0] + 1) % len(recent), count + 1
 
 
-@njit(cache=True)
-def _middle(ordered):  # type: ignore[no-untyped-def]
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
-
-
-@njit(cache=True)
-def _deviation(ordered, middle):  # type: ignore[no-untyped-def]
-    count = len(ordered)
-    near = (count + 1) // 2
-    low, high = 0, count - near
-    while low < high:
-        half = (low + high) // 2
-        if middle - ordered[half] > ordered[half + near] - middle:
-            low = half + 1
-        else:
-            high = half
-    last = max(abs(ordered[low] - middle), abs(ordered[low + near - 1] - middle))
-    if count % 2:
-        return last
-    below = abs(ordered[low - 1] - middle) if low else np.inf
-    above = abs(ordered[low + near] - middle) if low + near < count else np.inf
-    return 0.5 * (last + min(below, above))
+_middle = njit(cache=True)(middle_of)
+_deviation = njit(cache=True)(deviation_of)
 
 
 @njit(cache=True)

@@ -63,8 +63,16 @@ class State:
         return {**vars(self), "numbers": numbers, "sure": self.sure}
 
     def __str__(self) -> str:
-        rate = f"{float(f'{100.0 * self.false_alarm_rate:.2g}'):g} % of healthy runs show as much"
-        return f"{self.name} since step {self.since:,}: {self.sentence} ({rate})"
+        return f"{self.name} since step {self.since:,}: {self.sentence} ({frequency(self.false_alarm_rate)})"
+
+
+def frequency(share: float) -> str:
+    """How many healthy runs show as much, in words; ``share`` in [0, 1].
+
+    >>> frequency(0.0004631)
+    '0.046 % of healthy runs show as much'
+    """
+    return f"{float(f'{100.0 * share:.2g}'):g} % of healthy runs show as much"
 
 
 @dataclass(frozen=True, kw_only=True)
