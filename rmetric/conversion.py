@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,62 +16,100 @@ from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.files import write_atomically
-from rmetric.log_reader import Chunk
-from rmetric.log_writer import encode_metrics, with_events
+from rmetric.importers import LoggedPortions
+from rmetric.log_reader import Chunk, assemble
+from rmetric.log_writer import encode_event, encode_metrics, with_events
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.records import Event, Run, step_of
 
 LOG = ".jsonl"
 
 
-def write_converted(runs: Sequence[Run], out: Path) -> list[Path]:
-    """Write runs; what was written.
+def write_converted(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
+    """Write runs, the lines of a log portion by portion; what was written. Runs without a record are left out.
 
     Parameters
     ----------
+    logs
+        Taken one after the other.
     out
         ``FILE.jsonl`` for a single run; ``FILE.parquet`` for a data set of all runs, with an index as CSV beside it,
-        without what the run's own detectors and mechanism monitors had said; else a folder for one log a run.
+        without what the run's own detectors and mechanism monitors had said, put together in memory; else a folder for
+        one log a run.
 
     Raises
     ------
     UserError
-        If there are several runs for one log, or two runs of one name for a folder or data set.
+        If there are several runs for one log, or two runs of one name for a folder or data set; nothing is written.
     """
-    names = [run.name for run in runs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None and out.suffix != LOG:
-        raise UserError(f"two runs are named {twice!r}; convert them one by one")
-    if out.suffix == DATA_SET:
-        written = write_stored([StoredRun(labels_of(run), chunk_of(run)) for run in runs], out)
-        return [written.path, written.index]
-    if out.suffix == LOG:
-        if len(runs) != 1:
-            raise UserError(f"{out} takes one run, not {len(runs)}; give a folder or FILE.parquet as --out")
-        files = {out: runs[0]}
-    else:
-        files = {out / f"{run.name}{LOG}": run for run in runs}
-    for file, run in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, b"".join(log_lines(run)))
-    return list(files)
+    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out)
 
 
-def log_lines(run: Run) -> list[bytes]:
-    """Lines of a log from which :func:`rmetric.read_run` makes the same run.
+def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
+    runs: list[StoredRun] = []
+    for log in logs:
+        run = assemble(log.name, log.portions)
+        if len(run.observations):
+            _refuse_twice(run.name, [run.name for run in runs])
+            runs.append(StoredRun(labels_of(run), chunk_of(run)))
+    written = write_stored(runs, out) if runs else None
+    return [written.path, written.index] if written else []
+
+
+def _write_logs(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
+    """Logs are written aside, and take their places when all of them are there."""
+    names: list[str] = []
+    folder = out.parent if out.suffix == LOG else out
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".rmetric-", dir=folder) as aside:
+        for log in logs:
+            if _write_log(log.portions, Path(aside) / str(len(names))):
+                if out.suffix != LOG:
+                    _refuse_twice(log.name, names)
+                elif names:
+                    raise UserError(f"{out} takes one run, and there are more; give a folder or FILE.parquet as --out")
+                names.append(log.name)
+        files = [out if out.suffix == LOG else out / f"{name}{LOG}" for name in names]
+        for number, file in enumerate(files):
+            os.replace(Path(aside) / str(number), file)
+    return files
+
+
+def _refuse_twice(name: str, names: Sequence[str]) -> None:
+    if name in names:
+        raise UserError(f"two runs are named {name!r}; convert them one by one")
+
+
+def _write_log(portions: Iterable[Chunk], file: Path) -> bool:
+    """Write the log of a run; false if it holds no record."""
+    records = 0
+    with open(file, "wb") as log:
+        for number, portion in enumerate(portions):
+            if number == 0 and not _begins(portion):
+                log.write(encode_event({"event": "EXPERIMENT_START", "config": {}}))
+            log.writelines(log_lines(portion))
+            records += len(portion.step)
+    return records > 0
+
+
+def _begins(first: Chunk) -> bool:
+    """Whether a log says how its run was set up."""
+    return any(event.get("event") == "EXPERIMENT_START" for _, event in first.events)
+
+
+def log_lines(portion: Chunk) -> list[bytes]:
+    """Lines of a log from which :func:`rmetric.read_run` makes the same records and events.
 
     Numbers of records keep all their digits.
     """
-    chunk = chunk_of(run)
-    floats = {name: chunk.columns[name] for name in (*MEASUREMENTS, *VERDICTS) if name in chunk.columns}
-    mechanism = {name: chunk.columns[name] for name in MECHANISM if name in chunk.columns}
+    floats = {name: portion.columns[name] for name in (*MEASUREMENTS, *VERDICTS) if name in portion.columns}
+    mechanism = {name: portion.columns[name] for name in MECHANISM if name in portion.columns}
     states: dict[str, Sequence[Any]] = {}
     if mechanism:
-        states["mechanism"] = [_at(mechanism, row) for row in range(len(chunk.step))]
-    if run.alerts:
-        states["alerts"] = [_raised(run.alerts, step) for step in chunk.step.tolist()]
-    return with_events(encode_metrics(chunk.step, floats, states), chunk.events)
+        states["mechanism"] = [_at(mechanism, row) for row in range(len(portion.step))]
+    if portion.alerts:
+        states["alerts"] = [_raised(portion.alerts, step) for step in portion.step.tolist()]
+    return with_events(encode_metrics(portion.step, floats, states), portion.events)
 
 
 def _at(columns: Mapping[str, NDArray[np.float64]], row: int) -> dict[str, Any]:

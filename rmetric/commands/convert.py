@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmetric.commands.logs import add_logs, each, reading
+
+if TYPE_CHECKING:
+    from rmetric.importers import LoggedPortions
 
 UNUSABLE = 2
 EPILOG = """\
@@ -30,12 +34,18 @@ def add_parser(commands: Any, summary: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read all, write, say what was written."""
     from rmetric.conversion import write_converted
-    from rmetric.importers import runs_of
+    from rmetric.importers import portions_of
 
-    options = reading(args)
-    found = list(each(args.logs, lambda log: runs_of(log, **options)))
-    runs = [one.run for one in found if one is not None]
-    if runs:
-        for file in write_converted(runs, args.out):
-            print(f"wrote {file}")
-    return UNUSABLE if len(runs) < len(found) else 0
+    options, unusable = reading(args), 0
+
+    def usable() -> Iterator[LoggedPortions]:
+        nonlocal unusable
+        for log in each(args.logs, lambda log: portions_of(log, **options)):
+            if log is None:
+                unusable += 1
+            else:
+                yield log
+
+    for file in write_converted(usable(), args.out):
+        print(f"wrote {file}")
+    return UNUSABLE if unusable else 0

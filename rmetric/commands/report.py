@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,24 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read all, write the page, say where it is."""
-    from rmetric.importers import runs_of
-    from rmetric.report import ReportedRun, buckets_for, write_report
+    from rmetric.importers import portions_of
+    from rmetric.report import ReportedRun, write_report
 
     if args.out.is_dir():
         raise UserError(f"{args.out} is a folder; give the page a name: --out {args.out / 'report.html'}")
     options = reading(args)
-    found = list(each(args.logs, lambda log: ((log, one) for one in runs_of(log, **options))))
-    logged = [one for one in found if one is not None]
-    if logged:
-        buckets = buckets_for(len(logged))
-        runs = [ReportedRun.of(one, source=str(log), buckets=buckets) for log, one in logged]
+
+    def reported(log: Path) -> Iterator[ReportedRun]:
+        for portions in portions_of(log, **options):
+            run = ReportedRun.of(portions, source=str(log))
+            if run is not None:
+                yield run
+
+    found = list(each(args.logs, reported))
+    runs = [run for run in found if run is not None]
+    if runs:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_report(runs, args.out)
         size_kb = args.out.stat().st_size / 1000
         print(f"wrote {args.out} ({len(runs)} run{'s' if len(runs) > 1 else ''}, {size_kb:,.0f} kB)")
-    return UNUSABLE if len(logged) < len(found) else 0
+    return UNUSABLE if len(runs) < len(found) else 0

@@ -12,6 +12,7 @@ from rmetric.diagnosis.new_records import NewRecords
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, portions_of
+from rmetric.log_reader import observations_of
 from rmetric.records import Observations, Run
 
 
@@ -66,18 +67,12 @@ def diagnose_runs(
 
 def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Iterator[Diagnosis]:
     """The runs of a log in bounded memory, however long it is."""
-    usable, notes = False, []
     for log in portions_of(path, format, mapping):
         examination, records = Examination(), NewRecords()
         for portion in log.portions:
-            examination.extend(records.of(portion))
-        notes = log.notes()
+            examination.extend(records.of(observations_of(portion)))
         if records.last_step is not None:
-            usable = True
-            yield examination.diagnosis(log.name, source=str(path), format=log.format, notes=notes)
-    if not usable:
-        why = f" ({notes[0]})" if notes else ""
-        raise UserError(f"{path} has no record that could be used{why}; check the file")
+            yield examination.diagnosis(log.name, source=str(path), format=log.format, notes=log.notes())
 
 
 def _examined(run: Run, **about: Any) -> Diagnosis:

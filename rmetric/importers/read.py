@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,8 +13,8 @@ from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.files import AUTO, detect_format
 from rmetric.importers.streams import run_names, runs_in, without_notes
-from rmetric.log_reader import CHUNK_RECORDS, NumberedEvent, OnDamage, assemble, chunks, observations_of, strict
-from rmetric.records import Observations, Run
+from rmetric.log_reader import CHUNK_RECORDS, Chunk, NumberedEvent, OnDamage, assemble, chunks, strict
+from rmetric.records import Run
 
 MOST_DAMAGE = 5
 """Reports of damage that are told one by one."""
@@ -101,8 +101,8 @@ class LoggedPortions:
 
     name: str
     format: str
-    portions: Iterator[Observations]
-    """Records in their order; gaps of what a log states now and then are not filled over portions."""
+    portions: Iterator[Chunk]
+    """Records in their order, with the events between them."""
     notes: Callable[[], list[str]]
     """Damage, and what was taken for what, once the portions have been taken."""
 
@@ -120,18 +120,10 @@ def portions_of(
     Raises
     ------
     UserError
-        If the log cannot be read or is of no known format.
+        If the log cannot be read, is of no known format, or held no record.
     """
-    file = Path(path)
-    if data_set_of(file) is not None:
-        for run in _data_set(file):
-            yield LoggedPortions(run.name, "data set", iter((run.observations,)), list)
-        return
     damage = _Damage()
-    for title, name, events in _events(file, format, mapping or {}, damage.add):
-        notes: list[str] = []
-        pieces = chunks(without_notes(events, notes), damage.add, records)
-        portions = (observations_of(piece) for piece in pieces if len(piece.step))
+    for title, name, portions, notes in _portions(Path(path), format, mapping or {}, damage.add, records):
         yield LoggedPortions(title, name, portions, partial(_told, notes, damage))
 
 
@@ -176,30 +168,49 @@ def _runs(
     file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage
 ) -> Iterator[tuple[Run, str, list[str]]]:
     """Runs that hold a record, each with its format and notes."""
-    if data_set_of(file) is not None:
-        yield from ((run, "data set", []) for run in _data_set(file))
-        return
+    for title, name, portions, notes in _portions(file, format, mapping, on_damage, 2**62):
+        run = assemble(title, portions)
+        if len(run.observations):
+            yield run, name, notes
+
+
+def _portions(
+    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage, records: int
+) -> Iterator[tuple[str, str, Iterator[Chunk], list[str]]]:
+    """Name, format, portions and notes of each run; the notes are there once the portions have been taken.
+
+    Raises :class:`UserError` at the end if no portion held a record.
+    """
     first: list[str] = []
+    found = False
 
     def report(line: int, message: str) -> None:
         first.extend([message] * (not first))
         on_damage(line, message)
 
-    found = False
-    for title, name, events in _events(file, format, mapping, report):
-        notes: list[str] = []
-        run = assemble(title, chunks(without_notes(events, notes), report, 2**62))
-        if len(run.observations):
-            found = True
-            yield run, name, notes
+    def seen(portions: Iterable[Chunk]) -> Iterator[Chunk]:
+        nonlocal found
+        for portion in portions:
+            found = found or len(portion.step) > 0
+            yield portion
+
+    for title, name, portions, notes in _read(file, format, mapping, report, records):
+        yield title, name, seen(portions), notes
     if not found:
         raise UserError(f"{file} has no record that could be used{f' ({first[0]})' if first else ''}; check the file")
 
 
-def _data_set(file: Path) -> list[Run]:
-    from rmetric.dataset.read import read_runs as read_data_set  # opening Parquet is of use here alone
+def _read(
+    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage, records: int
+) -> Iterator[tuple[str, str, Iterable[Chunk], list[str]]]:
+    if data_set_of(file) is not None:
+        from rmetric.dataset.read import read_stored  # opening Parquet is of use here alone
 
-    return read_data_set(file)
+        yield from ((stored.name, "data set", (stored.chunk,), []) for stored in read_stored(file))
+        return
+    for title, name, events in _events(file, format, mapping, on_damage):
+        notes: list[str] = []
+        yield title, name, chunks(without_notes(events, notes), on_damage, records), notes
 
 
 def _events(

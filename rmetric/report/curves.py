@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,52 +30,54 @@ def buckets_for(runs: int) -> int:
     return max(LEAST_BUCKETS, min(MOST_BUCKETS, BUCKETS_IN_ALL // max(runs, 1)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One measurement of one run."""
+    """One measurement of one run, thinned while its records arrive."""
 
-    steps: NDArray[np.int64]
-    """Steps of the points that are drawn, shape (n,)."""
-    values: NDArray[np.float64]
-    """Their values, finite."""
-    records: int
-    """Values that were measured, those that are not finite included."""
-    non_finite: tuple[int, ...]
-    """The first steps at which it was not finite."""
-    first: float
-    """First finite value; NaN if there is none."""
-    last: float
-    """Last finite value; NaN if there is none."""
+    def __init__(self) -> None:
+        self.records = 0
+        """Values that were measured, those that are not finite included."""
+        self.non_finite: list[int] = []
+        """The first steps at which it was not finite."""
+        self.first = math.nan
+        """First finite value; NaN if there is none."""
+        self.last = math.nan
+        """Last finite value; NaN if there is none."""
+        self._series = Series(MOST_BUCKETS)
 
-    @classmethod
-    def of(cls, steps: NDArray[np.int64], values: NDArray[np.float64], buckets: int) -> Curve:
-        """A curve of at most 2 · ``buckets`` points; NaN in ``values``: not measured."""
-        series = Series(buckets)
-        series.extend(steps, values)
+    def extend(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """The next records, each of shape (n,); NaN in ``values``: not measured."""
+        self._series.extend(steps, values)
+        self.records += int(np.count_nonzero(~np.isnan(values)))
+        self.non_finite += steps[np.isinf(values)][: MOST_NON_FINITE - len(self.non_finite)].tolist()
         finite = values[np.isfinite(values)]
-        return cls(
-            steps=series.steps,
-            values=series.values,
-            records=int(np.count_nonzero(~np.isnan(values))),
-            non_finite=tuple(steps[np.isinf(values)][:MOST_NON_FINITE].tolist()),
-            first=float(finite[0]) if len(finite) else math.nan,
-            last=float(finite[-1]) if len(finite) else math.nan,
-        )
+        if len(finite):
+            self.first = float(finite[0]) if math.isnan(self.first) else self.first
+            self.last = float(finite[-1])
 
-    def to_dict(self) -> dict[str, Any]:
-        """What the page draws."""
-        values = [float(f"{value:.{DIGITS}g}") for value in self.values.tolist()]
-        return {"steps": self.steps.tolist(), "values": values, "nonFinite": list(self.non_finite)}
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Steps of the points that are drawn, shape (n,), n at most about 2 · :data:`MOST_BUCKETS`."""
+        return self._series.steps
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Their values, finite, shape (n,); the lowest and the highest of all are among them."""
+        return self._series.values
+
+    def to_dict(self, buckets: int = MOST_BUCKETS) -> dict[str, Any]:
+        """What the page draws, in so many stretches of steps."""
+        drawn = Series(buckets)
+        drawn.extend(self.steps, self.values)
+        values = [float(f"{value:.{DIGITS}g}") for value in drawn.values.tolist()]
+        return {"steps": drawn.steps.tolist(), "values": values, "nonFinite": self.non_finite}
 
 
-def curves_of(observations: Observations, buckets: int = MOST_BUCKETS) -> dict[str, Curve]:
-    """Name → curve of what was measured. Validation losses count where they are new."""
+def extend_curves(curves: dict[str, Curve], observations: Observations) -> None:
+    """Add the next records to the curves of what was measured, by name. Validation losses count where they are new."""
     assert observations.evaluated is not None
-    made = {}
     for name in CURVES:
         if observations.has(name):
             values = observations[name]
             if name == "validation_loss":
                 values = np.where(observations.evaluated, values, np.nan)
-            made[name] = Curve.of(observations.step, values, buckets)
-    return made
+            curves.setdefault(name, Curve()).extend(observations.step, values)

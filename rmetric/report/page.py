@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 import rmetric
 from rmetric.files import write_atomically
+from rmetric.report.curves import buckets_for
 from rmetric.report.panels import PANELS
 from rmetric.report.reported import ReportedRun
 from rmetric.report.tables import findings_table, numbers_table, remarks_table, runs_table
@@ -68,7 +69,7 @@ def _data(runs: Sequence[ReportedRun]) -> dict[str, object]:
     """What the script draws."""
     drawn = {name for run in runs for name in run.curves}
     panels = [panel.to_dict() for panel in PANELS if any(name in drawn for name, _ in panel.curves)]
-    return {"panels": panels, "runs": [run.to_dict() for run in runs]}
+    return {"panels": panels, "runs": [run.to_dict(buckets_for(len(runs))) for run in runs]}
 
 
 @cache

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from rmetric.detectors import DEFAULT_DETECTORS, make_detector
+from rmetric.detectors import DEFAULT_DETECTORS, DETECTORS, StreamingDetector
 from rmetric.diagnosis import Diagnosis, Examination
-from rmetric.episodes import episodes
-from rmetric.importers import LoggedRun
-from rmetric.records import Run, step_of
-from rmetric.replay import plain_text
-from rmetric.report.curves import MOST_BUCKETS, Curve, curves_of
+from rmetric.diagnosis.new_records import NewRecords
+from rmetric.importers import LoggedPortions
+from rmetric.log_reader import Chunk, observations_of
+from rmetric.records import Observations, step_of
+from rmetric.replay import AlertEpisodes, plain_text
+from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.panels import R_ROBUST
 
 R_DETECTOR = "r_metric_robust"
@@ -45,46 +44,46 @@ class ReportedRun:
     """Of the robust R-Metric."""
 
     @classmethod
-    def of(cls, logged: LoggedRun, *, source: str = "", buckets: int = MOST_BUCKETS) -> ReportedRun:
-        """Diagnose a run and thin its curves.
+    def of(cls, log: LoggedPortions, *, source: str = "") -> ReportedRun | None:
+        """Diagnose a run and thin its curves, portion by portion; ``None`` if it holds no record.
 
         Cost: 0.2 ms a record, most of it in the detectors.
 
         Parameters
         ----------
-        logged
-            The run, and what is known of its log.
+        log
+            The run, as its log is read.
         source
             Path of the log.
-        buckets
-            Stretches of steps of which a curve keeps the lowest and the highest value.
         """
-        run, observations = logged.run, logged.run.observations
-        curves, examination = curves_of(observations, buckets), Examination()
-        examination.extend(observations)
-        alerts = _logged_alerts(run)
-        threshold = float("nan")
-        for name in DEFAULT_DETECTORS:
-            detector = make_detector(name)
-            scores = detector.score_run(observations)
-            for row in episodes(observations.step, scores > detector.threshold).tolist():
-                alerts.append(MarkedAlert(int(observations.step[row]), detector.title, logged=False))
-            if name == R_DETECTOR and not np.isnan(scores).all():
-                curves[R_ROBUST], threshold = Curve.of(observations.step, scores, buckets), detector.threshold
+        curves: dict[str, Curve] = {}
+        records, examination, logged = NewRecords(), Examination(), _LoggedAlerts()
+        watches = {name: _Watch(DETECTORS[name]()) for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, arg-type]
+        for portion in log.portions:
+            logged.extend(portion)
+            observations = records.of(observations_of(portion))
+            extend_curves(curves, observations)
+            examination.extend(observations)
+            for watch in watches.values():
+                watch.extend(observations)
+        if records.last_step is None:
+            return None
+        r = watches[R_DETECTOR]
+        alerts = [alert for watch in watches.values() for alert in watch.alerts]
         return cls(
-            name=plain_text(run.name),
-            diagnosis=examination.diagnosis(run.name, source=source, format=logged.format, notes=logged.notes),
-            curves=curves,
-            alerts=tuple(sorted(alerts)[:MOST_ALERTS]),
-            threshold=threshold,
+            name=plain_text(log.name),
+            diagnosis=examination.diagnosis(log.name, source=source, format=log.format, notes=log.notes()),
+            curves=curves | ({R_ROBUST: r.curve} if r.curve.records else {}),
+            alerts=tuple(sorted([*logged.alerts, *alerts])[:MOST_ALERTS]),
+            threshold=r.detector.threshold,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """What the page draws; the text of the findings stands in its tables."""
+    def to_dict(self, buckets: int) -> dict[str, Any]:
+        """What the page draws, each curve in so many stretches; the text of the findings stands in its tables."""
         return {
             "name": self.name,
-            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
-            "threshold": None if np.isnan(self.threshold) else self.threshold,
+            "curves": {name: curve.to_dict(buckets) for name, curve in self.curves.items()},
+            "threshold": self.threshold if R_ROBUST in self.curves else None,
             "alerts": [{"step": step, "text": text, "logged": logged} for step, text, logged in self.alerts],
             "findings": [
                 {"name": found.name, "severity": found.severity, "step": found.step, "until": found.until}
@@ -93,8 +92,42 @@ class ReportedRun:
         }
 
 
-def _logged_alerts(run: Run) -> list[MarkedAlert]:
+class _Watch:
+    """A detector, the curve of its scores, and the begins of its alert episodes."""
+
+    def __init__(self, detector: StreamingDetector) -> None:
+        self.detector = detector
+        self.curve = Curve()
+        self._episodes = AlertEpisodes()
+
+    def extend(self, observations: Observations) -> None:
+        scores = self.detector.extend(observations)
+        self.curve.extend(observations.step, scores)
+        self._episodes.extend(observations.step, scores > self.detector.threshold)
+
+    @property
+    def alerts(self) -> list[MarkedAlert]:
+        return [MarkedAlert(step, self.detector.title, logged=False) for step in self._episodes.begins]
+
+
+class _LoggedAlerts:
     """Alerts that a log states: its ALERT events, or the first alerts that its last record names."""
-    stated = [(step_of(event), event.get("detector", "")) for event in run.events if event.get("event") == "ALERT"]
-    stated = stated or [(step, name) for name, step in run.alerts.items()]
-    return [MarkedAlert(step, plain_text(name) or "the run", logged=True) for step, name in stated if step is not None]
+
+    def __init__(self) -> None:
+        self._events: list[MarkedAlert] = []
+        self._first: Mapping[str, int] = {}
+
+    def extend(self, portion: Chunk) -> None:
+        events = [event for _, event in portion.events if event.get("event") == "ALERT"]
+        stated = [_logged(step_of(event), event.get("detector", "")) for event in events]
+        self._events += [alert for alert in stated if alert is not None][: MOST_ALERTS - len(self._events)]
+        self._first = portion.alerts if len(portion.step) else self._first
+
+    @property
+    def alerts(self) -> list[MarkedAlert]:
+        first = (_logged(step, name) for name, step in self._first.items())
+        return self._events or [alert for alert in first if alert is not None]
+
+
+def _logged(step: int | None, detector: object) -> MarkedAlert | None:
+    return None if step is None else MarkedAlert(step, plain_text(detector) or "the run", logged=True)

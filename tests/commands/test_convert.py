@@ -9,8 +9,9 @@ import pytest
 
 from rmetric import read_run
 from rmetric.commands import main
-from rmetric.conversion import log_lines
+from rmetric.conversion import chunk_of, log_lines, write_converted
 from rmetric.dataset.read import read_runs
+from rmetric.importers import portions_of
 from rmetric.records import Observations, Run
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
@@ -66,7 +67,7 @@ def test_a_csv_keeps_its_digits_its_gaps_and_its_evaluations(tmp_path: Path) -> 
 def test_measurements_of_the_mechanism_come_back(tmp_path: Path) -> None:
     entropy = np.array([np.nan, 0.25, np.inf])
     run = Run("run", {}, Observations(np.arange(3), {"training_loss": np.ones(3), "qk_entropy": entropy}))
-    (tmp_path / "run.jsonl").write_bytes(b"".join(log_lines(run)))
+    (tmp_path / "run.jsonl").write_bytes(b"".join(log_lines(chunk_of(run))))
     assert_same(run, read_run(tmp_path / "run.jsonl"))
 
 
@@ -77,4 +78,12 @@ def test_a_folder_takes_a_log_a_run(tmp_path: Path) -> None:
 
 def test_several_runs_do_not_fit_in_one_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "run.jsonl")]) == 2
-    assert "takes one run, not 2" in capsys.readouterr().err
+    assert "takes one run" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("records", [1, 7, 250])
+def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) -> None:
+    (written,) = write_converted(portions_of(REAL_RUNS[0], records=records), tmp_path / "run.jsonl")
+    assert main(["convert", str(REAL_RUNS[0]), "--out", str(tmp_path / "whole.jsonl")]) == 0
+    assert written.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

@@ -12,7 +12,7 @@ import pytest
 from rmetric import read_run
 from rmetric.commands import main
 from rmetric.comparison import compare
-from rmetric.conversion import log_lines
+from rmetric.conversion import chunk_of, log_lines
 from rmetric.records import Observations, Run
 from studies.compare.__main__ import main as study
 from tests.diagnosis.runs import losses, norms, run_of
@@ -115,7 +115,7 @@ def test_the_study_writes_its_table(tmp_path: Path) -> None:
     for path in (TWIN, *FORKS[:4]):
         run = read_run(path)
         run.config["twin"] = TWIN.stem
-        (tmp_path / path.name).write_bytes(b"".join(log_lines(run)))
+        (tmp_path / path.name).write_bytes(b"".join(log_lines(chunk_of(run))))
     assert study(["--data", str(tmp_path), "--half", "all", "--out", str(tmp_path), "--jobs", "1"]) == 0
     with open(tmp_path / "compare.csv", encoding="utf-8", newline="") as table:
         exact = {float(row["exact"]) for row in csv.DictReader(table) if row["pairs"].startswith("same seed, model")}

@@ -16,6 +16,7 @@ from rmetric.diagnosis import Examination, diagnose, diagnose_runs
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.errors import UserError
 from rmetric.importers import portions_of
+from rmetric.log_reader import observations_of
 from rmetric.measurements import MEASUREMENTS
 from rmetric.states import RECOGNISERS
 from tests.diagnosis.runs import losses, norms, run_of
@@ -176,11 +177,11 @@ def test_each_run_of_a_file_is_diagnosed() -> None:
 @pytest.mark.parametrize("records", [1, 7, 250])
 def test_a_log_read_in_portions_gives_the_diagnosis_of_its_run(records: int) -> None:
     path = next(path for path in REAL_RUNS if "gradient_explosion" in path.name)
-    (log,) = portions_of(path, records=records)
+    log = next(portions_of(path, records=records))
     examination, new = Examination(), NewRecords()
     for portion in log.portions:
-        assert len(portion) <= records
-        examination.extend(new.of(portion))
+        assert len(portion.step) <= records
+        examination.extend(new.of(observations_of(portion)))
     assert examination.diagnosis(path.stem).findings == diagnose(rmetric.read_run(path)).findings
 
 
