@@ -1,7 +1,7 @@
 """Damaged logs of every format: does any of them crash, hang or fill the memory?
 
     python benchmarks/mutate_logs.py --mutations 2000            # a minute
-    python benchmarks/mutate_logs.py --mutations 100000          # about half an hour of one core
+    python benchmarks/mutate_logs.py --mutations 100000          # about a quarter of an hour of one core
     python benchmarks/mutate_logs.py --logs FOLDER               # mutations of other logs
 
 Each mutation is a small log of :mod:`benchmarks.sample_logs` with some bytes changed, cut, repeated, or exchanged for

@@ -64,5 +64,5 @@ def test_the_example_in_python_runs() -> None:
 
 
 def test_the_document_names_all_commands_about_logs() -> None:
-    assert {command.split()[1] for command in COMMANDS} == {"diagnose", "compare", "convert", "replay"}
+    assert {command.split()[1] for command in COMMANDS} == {"diagnose", "compare", "convert", "report", "replay"}
     assert len(SHOWN) == 2

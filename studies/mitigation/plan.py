@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rmetric.detectors import DEFAULT_DETECTORS
 from rmetric.monitor.repair import (
     ClipGradients,
     LowerLearningRate,
@@ -21,6 +22,8 @@ HEALTHY = "healthy"
 """Name of the run that nothing befalls."""
 NOTHING = "nothing"
 """Name of the run that nobody watches."""
+MONITOR = "monitor"
+"""Name of the run that a monitor without a policy watches."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ def _on_alert() -> InterventionRule:
     return InterventionRule(on=("r_metric_robust",))
 
 
+def _on_collapse() -> InterventionRule:
+    return InterventionRule(on=("router_collapse",))
+
+
 LR_SPIKE, LARGE_LR, EXPLOSION = "LR_SPIKE@high", "LARGE_LR@high", "GRADIENT_EXPLOSION@high"
 LOW_PRECISION, NAN_BATCH = "LOW_PRECISION_ATTENTION@high", "NAN_BATCH"
 IMBALANCE, LOST_EXPERTS = "ROUTER_IMBALANCE:imbalance_factor=0.9", "EXPERT_FAILURE@high"
@@ -44,13 +51,19 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "tiny-moe": (IMBALANCE, LOST_EXPERTS),
 }
 """Model → faults as they are spelled; a fault that lasts by its own definition does so to the end."""
+DETECTORS: Mapping[str, tuple[str, ...]] = {"tiny-moe": (*DEFAULT_DETECTORS, "router_collapse")}
+"""Model → detectors of its monitor, where they are not the default ones."""
+MECHANISM: Mapping[str, tuple[str, ...]] = {"tiny-moe": ("router",)}
+"""Model → monitors of its mechanism."""
+STRIDE = 5
+"""Steps between two looks at the mechanism: runs are short."""
 MITIGATIONS: Mapping[str, Mitigation] = {
     "SmoothSingularValues": Mitigation(lambda: SmoothSingularValues(when=_on_alert()), (LOW_PRECISION, LARGE_LR)),
     "QkNormalisation": Mitigation(lambda: QkNormalisation(when=_on_alert()), (LOW_PRECISION, LARGE_LR)),
     "LowerLearningRate": Mitigation(lambda: LowerLearningRate(factor=0.1, when=_on_alert()), (LR_SPIKE, LARGE_LR)),
     "ClipGradients": Mitigation(ClipGradients, (EXPLOSION, LR_SPIKE)),
     "SkipUpdate": Mitigation(lambda: SkipUpdate(certain=False), (EXPLOSION, NAN_BATCH)),
-    "ResetRouterBias": Mitigation(lambda: ResetRouterBias(when=_on_alert()), (IMBALANCE,), ("tiny-moe",)),
+    "ResetRouterBias": Mitigation(lambda: ResetRouterBias(when=_on_collapse()), (IMBALANCE,), ("tiny-moe",)),
 }
 
 

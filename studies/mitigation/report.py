@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from rmetric.evaluation.ground_truth import TOLERANCE
-from studies.mitigation.plan import HEALTHY, MITIGATIONS, NOTHING
+from studies.mitigation.plan import HEALTHY, MITIGATIONS, MONITOR, NOTHING
 
 KEYS = ["model", "seed", "fault"]
 COLUMNS = [
     "mitigation", "fault", "meant for it", "doing nothing", "with it", "better in", "within 5 %: nothing, with it",
-    "interventions a run",
+    "interventions a run", "time of a healthy step",
 ]  # fmt: skip
 
 
@@ -22,6 +22,7 @@ def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row a mitigation and fault; losses are medians over seeds, in units of the twin's.
 
     A run whose loss is not finite counts as infinite. ``better in``: seeds that end lower by more than 1 %, of all.
+    ``time of a healthy step``: median processor time, in units of a step under a monitor without a policy.
     """
     frame = pd.DataFrame(rows)
     frame["held_out"] = frame["held_out"].astype(float).fillna(math.inf)
@@ -29,7 +30,9 @@ def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     twins = alone.xs(HEALTHY, level="fault")
     frame = frame.join(twins.rename("twin"), on=["model", "seed"]).join(alone.rename("alone"), on=KEYS)
     frame["with_it"], frame["alone"] = frame["held_out"] / frame["twin"], frame["alone"] / frame["twin"]
-    watched = frame[frame["mitigation"] != NOTHING]
+    under_monitor = frame[frame["mitigation"] == MONITOR].set_index(KEYS)["step_s"]
+    frame["time"] = frame["step_s"] / frame.join(under_monitor.rename("monitored"), on=KEYS)["monitored"]
+    watched = frame[~frame["mitigation"].isin([NOTHING, MONITOR])]
     groups = watched.groupby(["mitigation", "model", "fault"], sort=False)
     return pd.DataFrame([_row(key, own) for key, own in groups], columns=COLUMNS)
 
@@ -43,6 +46,7 @@ def _row(key: Sequence[Hashable], own: pd.DataFrame) -> list[object]:
         mitigation, f"{fault} ({model})", "" if fault == HEALTHY else "yes" if meant else "no",
         _ratio(own["alone"]), _ratio(own["with_it"]), f"{better} of {len(own)}", f"{within[0]}, {within[1]}",
         round(float(own["interventions"].mean()), 1),
+        f"{own['time'].median():.2f}" if fault == HEALTHY else "",
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,10 +18,22 @@ from typing import Any
 from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.detectors import DEFAULT_DETECTORS
 from rmetric.faults import parse_fault
 from rmetric.live.run import LiveRun, NoObserver
 from rmetric.monitor import TrainingMonitor
-from studies.mitigation.plan import FAULTS, HEALTHY, MITIGATIONS, NOTHING, schedule
+from rmetric.monitor.mechanism import MechanismWatch
+from studies.mitigation.plan import (
+    DETECTORS,
+    FAULTS,
+    HEALTHY,
+    MECHANISM,
+    MITIGATIONS,
+    MONITOR,
+    NOTHING,
+    STRIDE,
+    schedule,
+)
 from studies.mitigation.report import table
 from studies.processes import default_jobs, in_fresh_processes, training_device
 from studies.real_runs.plan import RealSpec
@@ -35,47 +48,56 @@ TAIL = 4
 def train_group(model: str, seed: int, steps: int) -> list[dict[str, Any]]:
     """Train a model with one seed: unwatched, and with each mitigation, the faults forked at the middle."""
     training_device("cpu")
-    plan = schedule(steps)
-    run = fresh_run(plan, RealSpec(model=model, optimizer="adamw", seed=seed, onset=None, repetition=1))
+    training = schedule(steps)
+    run = fresh_run(training, RealSpec(model=model, optimizer="adamw", seed=seed, onset=None, repetition=1))
     start = run.state_dict()
     chosen = [name for name, item in MITIGATIONS.items() if model in item.models]
-    return [row for name in (NOTHING, *chosen) for row in _rows_of(run, start, model, seed, name, plan.steps)]
+    return [
+        row for name in (NOTHING, MONITOR, *chosen) for row in _rows_of(run, start, model, seed, name, training.steps)
+    ]
 
 
 def _rows_of(
     run: LiveRun, start: dict[str, Any], model: str, seed: int, name: str, steps: int
 ) -> Iterator[dict[str, Any]]:
     """The healthy run and its forks, with one mitigation; each fork has the monitor's history, too."""
-    plan, half = schedule(steps), steps // 2
+    training, half = schedule(steps), steps // 2
     run.load_state_dict(start)
     with ExitStack() as stack:
-        monitor = _watch(run, name, stack)
-        follow(plan, run, Course(), until=half)
+        monitor = _watch(run, model, name, stack)
+        follow(training, run, Course(), until=half)
         state, known = run.state_dict(), monitor.state_dict() if monitor else None
     for spelling in (HEALTHY, *FAULTS[model]):
         run.load_state_dict(state)
         fault = None if spelling == HEALTHY else parse_fault(spelling)
         course = Course()
         with ExitStack() as stack:
-            monitor = _watch(run, name, stack)
+            monitor = _watch(run, model, name, stack)
             if monitor is not None and known is not None:
                 monitor.load_state_dict(known)
-            follow(plan, run, course, until=steps, fault=fault, onset=half + 1)
+            follow(training, run, course, until=steps, fault=fault, onset=half + 1)
             repairs = [record for record in monitor.repairs if record.policy == name] if monitor else []
         losses = [course.held_out[step] for step in sorted(course.held_out)[-TAIL:]]
         final = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else None
         yield {
             "model": model, "seed": seed, "mitigation": name, "fault": spelling, "held_out": final,
-            "interventions": len(repairs),
+            "interventions": len(repairs), "step_s": statistics.median(course.step_s),
         }  # fmt: skip
 
 
-def _watch(run: LiveRun, name: str, stack: ExitStack) -> TrainingMonitor | None:
+def _watch(run: LiveRun, model: str, name: str, stack: ExitStack) -> TrainingMonitor | None:
     """The monitor with a mitigation; ``None`` where nobody watches."""
     run.observer = NoObserver()
     if name == NOTHING:
         return None
-    monitor = TrainingMonitor(run.model, run.optimizer, policy=MITIGATIONS[name].make(), hardware=False, announce=False)
+    looks = MECHANISM.get(model)
+    monitor = TrainingMonitor(
+        run.model, run.optimizer,
+        policy=MITIGATIONS[name].make() if name in MITIGATIONS else None,
+        detectors=DETECTORS.get(model, DEFAULT_DETECTORS),
+        mechanism=MechanismWatch(run.model, run.optimizer, monitors=looks, stride=STRIDE) if looks else None,
+        hardware=False, announce=False,
+    )  # fmt: skip
     stack.callback(monitor.close)
     run.observer = monitor
     return monitor

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,8 @@ class Course:
     """Step at which the policy stopped it."""
     went_back: list[dict[str, Any]] = field(default_factory=list)
     """What the policy did, in order."""
+    step_s: list[float] = field(default_factory=list)
+    """Processor time of each training step, seconds."""
 
 
 def follow(
@@ -61,7 +64,9 @@ def follow(
             if fault is not None and lasted is None and run.step + 1 == onset:
                 stack.enter_context(fault.inject(run))
                 lasted = 0
+            begun = time.process_time()
             run.train_step()
+            course.step_s.append(time.process_time() - begun)
             if fault is not None and lasted is not None:
                 lasted += 1
                 if lasted == fault.duration_steps:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rmetric.faults import parse_fault
-from studies.mitigation.plan import FAULTS, HEALTHY, MITIGATIONS, NOTHING
+from studies.mitigation.plan import FAULTS, HEALTHY, MITIGATIONS, MONITOR, NOTHING
 from studies.mitigation.report import table
 
 
 def row(mitigation: str, fault: str, held_out: float | None, seed: int = 1) -> dict[str, object]:
     return {
         "model": "tiny-llama", "seed": seed, "mitigation": mitigation, "fault": fault, "held_out": held_out,
-        "interventions": 2,
+        "interventions": 2, "step_s": 0.003 if mitigation in MITIGATIONS else 0.002,
     }  # fmt: skip
 
 
@@ -27,6 +27,7 @@ def test_every_mitigation_has_a_fault_that_it_is_meant_for_and_one_that_it_is_no
 def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
     rows = [
         row(NOTHING, HEALTHY, 2.0),
+        row(MONITOR, HEALTHY, 2.0),
         row(NOTHING, "LARGE_LR@high", 4.0),
         row(NOTHING, "NAN_BATCH", None),
         row("LowerLearningRate", HEALTHY, 2.2),
@@ -35,6 +36,7 @@ def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
     ]
     healthy, meant, other = table(rows).to_dict("records")
     assert (healthy["doing nothing"], healthy["with it"], healthy["better in"]) == ("1.000", "1.100", "0 of 1")
+    assert (healthy["time of a healthy step"], meant["time of a healthy step"]) == ("1.50", "")
     assert (meant["meant for it"], meant["doing nothing"], meant["with it"]) == ("yes", "2.000", "1.010")
     assert (meant["better in"], meant["within 5 %: nothing, with it"]) == ("1 of 1", "0, 1")
     assert (other["meant for it"], other["with it"], other["better in"]) == ("no", "not finite", "0 of 1")
