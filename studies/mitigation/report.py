@@ -22,7 +22,8 @@ def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row a mitigation and fault; losses are medians over seeds, in units of the twin's.
 
     A run whose loss is not finite counts as infinite. ``better in``: seeds that end lower by more than 1 %, of all.
-    ``time of a healthy step``: median processor time, in units of a step under a monitor without a policy.
+    ``time of a healthy step``: processor time of the fastest tenth, which other work on the machine hardly moves, in
+    units of a step under a monitor without a policy.
     """
     frame = pd.DataFrame(rows)
     frame["held_out"] = frame["held_out"].astype(float).fillna(math.inf)
