@@ -66,7 +66,7 @@ def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.i
     return Rearm().extend(step, alerts)
 
 
-def quiet_records(step: NDArray[np.int64]) -> NDArray[np.int64]:
+def quiet_records(step: NDArray[np.integer]) -> NDArray[np.int64]:
     """Number of records right before each one of a run that must be quiet for it to begin an episode, shape (n,).
 
     Those that :func:`rearmed` would not let pass as the alert before.

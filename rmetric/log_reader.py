@@ -275,12 +275,7 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
     run = Run(name, {}, Observations(np.empty(0, dtype=np.int64)))
     filled: list[Chunk] = []
     for piece in pieces:
-        for _, event in piece.events:
-            if event.get("event") == "EXPERIMENT_START":
-                config = event.get("config")
-                run.config = config if isinstance(config, dict) else {}
-            else:
-                run.events.append(event)
+        tell(run, piece.events)
         if len(piece.step):
             filled.append(piece)
     if filled:
@@ -289,6 +284,16 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
         run.verdicts = {key: values for key, values in whole.columns.items() if key in VERDICTS}
         run.alerts = whole.alerts
     return run
+
+
+def tell(run: Run, events: Iterable[tuple[int, Event]]) -> None:
+    """Put the next events of its log, as :class:`Chunk` has them, into a run."""
+    for _, event in events:
+        if event.get("event") == "EXPERIMENT_START":
+            config = event.get("config")
+            run.config = config if isinstance(config, dict) else {}
+        else:
+            run.events.append(event)
 
 
 def _joined(pieces: Sequence[Chunk]) -> Chunk:

@@ -40,7 +40,18 @@ def facts(ev: Evaluator) -> dict[str, str]:
         "runs": runs(ev),
         "score_half": f"Score half: {runs(ev, ev.halves.score)}",
         "interval": interval(ev),
+        "traced": traced(ev),
     }
+
+
+def traced(ev: Evaluator) -> str:
+    """Say on which runs weights and thresholds are fitted, if not on all of the fit half."""
+    if ev.traced.all():
+        return ""
+    return (
+        f"Weights and thresholds that are fitted here are fitted on {int((ev.traced & ev.halves.fit).sum()):,} runs of "
+        "the fit half: those of evenly spaced groups of one seed."
+    )
 
 
 def by_study(texts: Mapping[str, str]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -20,6 +23,9 @@ from rmetric.log_reader import Chunk
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Event, Run
 
+PLACE = ("run", "twin", "shared_records")
+"""Columns that say, with ``config``, which rows a run consists of."""
+
 
 def read_stored(path: str | Path) -> list[StoredRun]:
     """The runs of a data set, in the order in which the file has them.
@@ -31,10 +37,8 @@ def read_stored(path: str | Path) -> list[StoredRun]:
     """
     file = Path(path)
     table = _table(file)
-    try:
+    with _damage(file):
         return _runs(table)
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{file} is damaged: its runs cannot be put together; get it again") from error
 
 
 def read_runs(path: str | Path) -> list[Run]:
@@ -42,7 +46,35 @@ def read_runs(path: str | Path) -> list[Run]:
     return [stored.run() for stored in read_stored(path)]
 
 
-def _table(file: Path) -> pa.Table:
+def read_labels(path: str | Path) -> pa.Table:
+    """One row a run: ``run``, ``config``, ``events`` and ``records``, the number of its records. Errors as above."""
+    file = Path(path)
+    table = _table(file, [*PLACE, *ONCE_COLUMNS])
+    with _damage(file):
+        rows = Rows.of(table)
+        labels = table.select(["run", *ONCE_COLUMNS]).take(pa.array(rows.first))
+        return labels.append_column("records", pa.array([rows.records(row) for row in range(len(rows))]))
+
+
+def read_steps(path: str | Path) -> list[NDArray[np.int64]]:
+    """Steps of each run's records. Errors as above."""
+    file = Path(path)
+    table = _table(file, [*PLACE, "config", STEP])
+    with _damage(file):
+        rows = Rows.of(table)
+        step_N = table.column(STEP).to_numpy()
+        return [_increasing(rows.values(row, step_N)) for row in range(len(rows))]
+
+
+@contextmanager
+def _damage(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, pa.ArrowException) as error:
+        raise UserError(f"{file} is damaged: its runs cannot be put together; get it again") from error
+
+
+def _table(file: Path, columns: Sequence[str] = SCHEMA.names) -> pa.Table:
     if file.is_dir():
         raise UserError(f"{file} is a folder where a .parquet file is due; give the file")
     if not file.exists():
@@ -58,10 +90,11 @@ def _table(file: Path) -> pa.Table:
                     f"{file} is no data set of this project's layout {FORMAT.decode()}; "
                     "make one with python -m studies.real_runs.publish"
                 )
-            table = opened.read(columns=[name for name in SCHEMA.names if name not in absent])
-            for name in absent:  # a measurement that is younger than the file
+            table = opened.read(columns=[name for name in columns if name not in absent])
+            for name in {*absent} & {*columns}:  # a measurement that is younger than the file
                 table = table.append_column(name, pa.nulls(len(table), pa.float32()))
-            return table.select(SCHEMA.names).cast(_types_of(table))
+            chosen = table.select(list(columns))
+            return chosen.cast(_types_of(chosen))
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise
@@ -70,48 +103,89 @@ def _table(file: Path) -> pa.Table:
 
 def _types_of(table: pa.Table) -> pa.Schema:
     """The schema of a data set, with doubles where this one has them in a measurement."""
-    doubles = {name for name in MEASUREMENTS if table.schema.field(name).type == pa.float64()}
-    types = [field.with_type(pa.float64()) if field.name in doubles else field for field in SCHEMA]
+    doubles = {
+        name for name in MEASUREMENTS if name in table.column_names and table.schema.field(name).type == pa.float64()
+    }
+    known = [SCHEMA.field(name) for name in table.column_names]
+    types = [field.with_type(pa.float64()) if field.name in doubles else field for field in known]
     return pa.schema(types, table.schema.metadata)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file that make up each of its runs."""
+
+    first: NDArray[np.int64]
+    """First row of each run's own, shape (runs,)."""
+    end: NDArray[np.int64]
+    """Row behind its own, shape (runs,)."""
+    twin: NDArray[np.int64]
+    """Run whose first records come before them, shape (runs,)."""
+    shared: NDArray[np.int64]
+    """How many of the twin's, shape (runs,)."""
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Rows:
+        """Those of a table with ``config`` and :data:`PLACE`; raises ``ValueError`` or ``KeyError`` if damaged."""
+        config_N = table.column("config").combine_chunks()
+        first_R = np.flatnonzero(config_N.is_valid().to_numpy(zero_copy_only=False))
+        if len(table) and (not len(first_R) or first_R[0] != 0):
+            raise ValueError("rows before the first run")
+        end_R = np.append(first_R[1:], len(table)) if len(first_R) else first_R
+        labels = table.select(PLACE).take(pa.array(first_R)).to_pylist()
+        place = {row["run"]: index for index, row in enumerate(labels)}
+        shared_R = np.array([row["shared_records"] or 0 for row in labels], dtype=np.int64)
+        twin_R = np.array([place[row["twin"]] if row["shared_records"] else 0 for row in labels], dtype=np.int64)
+        if (shared_R > (end_R - first_R)[twin_R]).any():
+            raise ValueError("a run shares more records than its twin has")
+        return cls(first_R, end_R, twin_R, shared_R)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def records(self, run: int) -> int:
+        """Number of the records of a run."""
+        return int(self.shared[run] + self.end[run] - self.first[run])
+
+    def values(self, run: int, column_N: NDArray[Any]) -> NDArray[Any]:
+        """A column's values in the records of a run."""
+        before = self.first[self.twin[run]]
+        return np.concatenate([column_N[before : before + self.shared[run]], column_N[self.first[run] : self.end[run]]])
+
+
 def _runs(table: pa.Table) -> list[StoredRun]:
-    config_N = table.column("config").combine_chunks()
-    first_R = np.flatnonzero(config_N.is_valid().to_numpy(zero_copy_only=False))
-    if len(table) and (not len(first_R) or first_R[0] != 0):
-        raise ValueError("rows before the first run")
-    labels = table.select([*RUN_COLUMNS, *ONCE_COLUMNS]).take(pa.array(first_R)).to_pylist()
-    step_N = table.column(STEP).to_numpy()
+    rows = Rows.of(table)
+    labels = table.select([*RUN_COLUMNS, *ONCE_COLUMNS]).take(pa.array(rows.first)).to_pylist()
     exact = json.loads((table.schema.metadata or {}).get(EXACT_KEY, b"{}"))
     values = {
         name: widened(table.column(name).to_numpy(), {int(row): value for row, value in exact.get(name, {}).items()})
         for name in MEASUREMENTS
     }
-
-    def own(row: int) -> slice:
-        return slice(int(first_R[row]), int(first_R[row + 1]) if row + 1 < len(first_R) else len(table))
-
-    place = {row["run"]: index for index, row in enumerate(labels)}
-
-    def columns(row: int) -> Iterator[tuple[str, NDArray[Any]]]:
-        shared = labels[row]["shared_records"] or 0
-        before = own(place[labels[row]["twin"]]) if shared else slice(0, 0)
-        if before.stop - before.start < shared:
-            raise ValueError("a run shares more records than its twin has")
-        for name, column in ((STEP, step_N), *values.items()):
-            yield name, np.concatenate([column[before][:shared], column[own(row)]])
-
-    return [_stored(labels[row], dict(columns(row))) for row in range(len(labels))]
+    columns = {STEP: table.column(STEP).to_numpy(), **values}
+    return [
+        _stored(labels[run], {name: rows.values(run, column) for name, column in columns.items()})
+        for run in range(len(rows))
+    ]
 
 
 def _stored(labels: dict[str, Any], columns: dict[str, NDArray[Any]]) -> StoredRun:
-    step = columns.pop(STEP).astype(np.int64)
-    if (np.diff(step) <= 0).any():
-        raise ValueError("steps go back in time")
-    config = json.loads(labels.pop("config"))
-    events: list[tuple[int, Event]] = [(int(index), event) for index, event in json.loads(labels.pop("events"))]
-    for _, event in events:
-        if event.get("event") == "EXPERIMENT_START":
-            event["config"] = config
+    step = _increasing(columns.pop(STEP).astype(np.int64))
+    events = said(labels.pop("config"), labels.pop("events"))
     measured = {name: values for name, values in columns.items() if not np.isnan(values).all()}
     return StoredRun(labels, Chunk(step, measured, events, alerts={}))
+
+
+def said(config: str, events: str) -> list[tuple[int, Event]]:
+    """The events of a run with the record that each stands before, out of its columns ``config`` and ``events``."""
+    start = orjson.loads(config)
+    found: list[tuple[int, Event]] = [(int(index), event) for index, event in orjson.loads(events)]
+    for _, event in found:
+        if event.get("event") == "EXPERIMENT_START":
+            event["config"] = start
+    return found
+
+
+def _increasing(step: NDArray[np.int64]) -> NDArray[np.int64]:
+    if (np.diff(step) <= 0).any():
+        raise ValueError("steps go back in time")
+    return step

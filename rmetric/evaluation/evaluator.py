@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 from rmetric.detectors import DETECTORS, Detector, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
+from rmetric.evaluation.latest import Latest
 from rmetric.evaluation.protocols import PROTOCOLS, Counts, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, difference, resample, score, summarise
-from rmetric.evaluation.scoring import score_study
-from rmetric.evaluation.split import Halves, halves
+from rmetric.evaluation.scores import Weights as BootstrapWeights
+from rmetric.evaluation.scoring import Scores, score_study
+from rmetric.evaluation.split import Halves, folds, halves
 from rmetric.evaluation.studies import Study
 from rmetric.evaluation.thresholds import (
     BUDGET_PER_STEP,
@@ -38,6 +41,9 @@ CALIBRATED = "r_metric_robust"
 """The R-Metric of this project; as little a baseline as the reference is."""
 PAPER_THRESHOLDS = (0.55, 0.56, 0.57, 0.60, 0.65)
 """Thresholds that occur in the authors' files and their history."""
+MOST_TRACED = 1440
+"""Runs on whose every record weights are tried: twice the study of the paper."""
+LABELS = ("fault", "severity", "model_type")
 ALL: NDArray[np.bool_] | None = None
 """All runs."""
 
@@ -53,6 +59,17 @@ class Budgeted:
     """Why nothing could be fitted."""
 
 
+@dataclass(frozen=True)
+class _Weighed:
+    """R with other weights, of as many records as are asked for."""
+
+    weights: Weights
+    signals: Sequence[Scores]
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        return self.weights.weigh(*(np.nan_to_num(signal[rows], nan=0.0) for signal in self.signals))
+
+
 class Evaluator:
     """Answers about detectors on a study; everything that is asked twice is computed once.
 
@@ -65,7 +82,7 @@ class Evaluator:
     scores
         Name → scores of all records, from :func:`rmetric.evaluation.scoring.score_study`.
     signals_3N
-        Normalised λ, σ² and ΔL, shape (3, records).
+        Normalised λ, σ² and ΔL of all records; NaN, not measured, counts for nothing in R.
     draws
         Bootstrap resamples.
     seed
@@ -80,8 +97,8 @@ class Evaluator:
         self,
         study: Study,
         detectors: Mapping[str, Detector],
-        scores: Mapping[str, NDArray[np.float64]],
-        signals_3N: NDArray[np.float64],
+        scores: Mapping[str, Scores],
+        signals_3N: Sequence[Scores],
         *,
         draws: int = DRAWS,
         seed: int = 0,
@@ -89,14 +106,14 @@ class Evaluator:
         skipped: Sequence[str] = (),
     ) -> None:
         self.skipped = tuple(skipped)
-        self.study, self.scores, self.signals_3N = study, dict(scores), signals_3N
+        self.study, self.scores, self.signals_3N = study, dict(scores), tuple(signals_3N)
         first = [name for name in detectors if name == REFERENCE]
         self.detectors = {name: detectors[name] for name in (*first, *detectors)}
         self.draws, self.seed, self.jobs = draws, seed, jobs
         self.timeline = Timeline.of(study.runs)
-        self._starts: dict[str, Starts] = {}
-        self._counts: dict[tuple[str, Protocol, float], Counts] = {}
-        self._weights: dict[bytes, NDArray[np.float64]] = {}
+        self._starts = Latest[str, Starts](lambda starts: sum(column.nbytes for column in vars(starts).values()))
+        self._weights = Latest[bytes, BootstrapWeights](lambda weights: weights.nbytes)
+        self._counts: dict[tuple[object, Protocol, float], Counts] = {}
         self._fits: dict[tuple[bytes, Protocol], Fitted | None] = {}
 
     @classmethod
@@ -120,8 +137,7 @@ class Evaluator:
         window = RMetric.paper().window
         alone = {kind.name: kind(window=window) for kind in (LambdaOnly, SigmaSqOnly, DeltaLOnly)}
         scores = score_study(study, {**detectors, **alone}, cache=cache, jobs=jobs, plugins=plugins)
-        # A signal that was not measured counts for nothing in R.
-        signals_3N = np.nan_to_num(np.stack([scores[name] for name in alone]), nan=0.0)
+        signals_3N = [scores.pop(name) if name not in detectors else scores[name] for name in alone]
         return cls(study, detectors, scores, signals_3N, draws=draws, seed=seed, jobs=jobs, skipped=skipped)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
@@ -146,31 +162,49 @@ class Evaluator:
         times = []
         for run in self.study.runs:
             planned = run.config.get("step_time_s")
-            measured = run.observations["step_time_s"]
-            measured = measured[np.isfinite(measured)]
-            observed = float(measured.mean()) if len(measured) else np.nan
-            times.append(float(planned) if isinstance(planned, int | float) and planned > 0 else observed)
+            known = isinstance(planned, int | float) and planned > 0
+            times.append(float(planned) if known else _finite_mean(run.observations["step_time_s"]))
         return np.array(times, dtype=np.float64)
 
     def runs_where(self, **wanted: str) -> NDArray[np.bool_]:
         """Runs by ``fault``, ``severity`` or ``model_type``, shape (runs,)."""
-        return np.array([all(getattr(run, key) == value for key, value in wanted.items()) for run in self.study.runs])
+        chosen = np.ones(len(self.timeline), bool)
+        for key, value in wanted.items():
+            chosen &= self._labels[key] == value
+        return chosen
 
-    def weights(self, runs_R: NDArray[np.bool_]) -> NDArray[np.float64]:
+    @cached_property
+    def _labels(self) -> dict[str, NDArray[np.str_]]:
+        found = [(run.fault, run.severity, run.model_type) for run in self.study.runs]
+        columns = zip(*found, strict=True) if found else ((), (), ())
+        return {key: np.array(column, np.str_) for key, column in zip(LABELS, columns, strict=True)}
+
+    @cached_property
+    def traced(self) -> NDArray[np.bool_]:
+        """Runs whose every record is weighed when weights are fitted, shape (runs,): all, or some groups of one seed.
+
+        Of a study with more than :data:`MOST_TRACED` runs, every k-th group of runs that share model and seed, in the
+        order of the logs; k is the smallest number that leaves no more than these.
+        """
+        runs = len(self.timeline)
+        every = -(-runs // MOST_TRACED) if runs else 1
+        return folds(self.study.runs, every) == 0 if every > 1 else np.ones(runs, bool)
+
+    def weights(self, runs_R: NDArray[np.bool_]) -> BootstrapWeights:
         """Bootstrap weights of some runs, shape (draws, chosen runs); the same for all detectors, so that they pair."""
         key = np.packbits(runs_R).tobytes()
-        if key not in self._weights:
+
+        def drawn() -> BootstrapWeights:
             rng = np.random.default_rng((self.seed, stable_hash(key.hex())))
-            self._weights[key] = resample(int(runs_R.sum()), self.draws, rng)
-        return self._weights[key]
+            return resample(int(runs_R.sum()), self.draws, rng)
+
+        return self._weights.get(key, drawn)
 
     # -- detectors ----------------------------------------------------------------------------------------------------
 
     def starts(self, name: str) -> Starts:
         """Begins of a detector's episodes, for all thresholds."""
-        if name not in self._starts:
-            self._starts[name] = self.timeline.starts(self.scores[name])
-        return self._starts[name]
+        return self._starts.get(name, lambda: self.timeline.starts(self.scores[name]))
 
     def counts(self, name: str, protocol: Protocol, threshold: float | None = None) -> Counts:
         """Counts of all runs, at the detector's published threshold or another one."""
@@ -185,8 +219,19 @@ class Evaluator:
 
     def lacking(self, name: str) -> dict[str, int]:
         """Measurement that a detector reads → number of runs that lack it (:meth:`Detector.missing`), if any does."""
-        missing = self.detectors[name].missing
-        return dict(Counter(signal for run in self.study.runs for signal in missing(run.observations)))
+        lacking: Counter[str] = Counter()
+        for measured, runs in self.study.measured.items():
+            lacking.update(dict.fromkeys(self.detectors[name].missing(measured), runs))
+        return dict(lacking)
+
+    def range_of(self, name: str) -> tuple[float, float]:
+        """Smallest and largest finite score of a detector; NaN without one."""
+        low, high = np.inf, -np.inf
+        for _, _, rows in self.timeline.blocks():
+            values = self.scores[name][rows]
+            values = values[np.isfinite(values)]
+            low, high = min(low, values.min(initial=np.inf)), max(high, values.max(initial=-np.inf))
+        return (float(low), float(high)) if low <= high else (np.nan, np.nan)
 
     def summary(
         self,
@@ -232,10 +277,6 @@ class Evaluator:
         return paper_curve(self.timeline, self.scores[name], runs_R)
 
     @cached_property
-    def _backends(self) -> set[str]:
-        return {str(run.config.get("backend")) for run in self.study.runs}
-
-    @cached_property
     def warnable(self) -> int:
         """Failed runs with a record in [onset, failure): nobody could warn the others (strict)."""
         return int(self.timeline.warnable.sum())
@@ -251,7 +292,7 @@ class Evaluator:
     def _fitted(self, name: str, rule: Callable[[Curve, float], float], budget_per_step: float) -> Budgeted:
         """The detector at the threshold that a rule chooses on the fit half, unless it was fitted to that half."""
         detector = self.detectors[name]
-        if keeps_its_threshold(detector, self._backends, budget_per_step):
+        if keeps_its_threshold(detector, self.study.backends, budget_per_step):
             threshold = detector.threshold
         else:
             threshold = rule(self.curve(name, "strict", self.halves.fit), budget_per_step)
@@ -278,21 +319,39 @@ class Evaluator:
 
     def counts_with(self, weights: Weights, threshold: float, protocol: Protocol) -> Counts:
         """The R-Metric with other weights."""
-        return self.timeline.count(protocol, weights.weigh(*self.signals_3N), threshold)
+        key = (weights, protocol, threshold)
+        if key not in self._counts:
+            self._counts[key] = self.timeline.count(protocol, _Weighed(weights, self.signals_3N), threshold)
+        return self._counts[key]
 
     def fit(self, runs_R: NDArray[np.bool_], protocol: Protocol) -> Fitted | None:
-        """Weights and threshold of highest F1 on the fit half of these runs; ``None`` if none of them failed."""
+        """Weights and threshold of highest F1 on the traced fit half of these runs; ``None`` if none of them failed."""
         key = (np.packbits(runs_R).tobytes(), protocol)
         if key not in self._fits:
-            self._fits[key] = fit_weights(self.timeline, self.signals_3N, runs_R & self.halves.fit, protocol)
+            part, signals_3N = self.traces(runs_R & self.halves.fit)
+            self._fits[key] = fit_weights(part, signals_3N, np.ones(len(part), bool), protocol)
         return self._fits[key]
 
+    def traces(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.float64]]:
+        """Timeline and signals, shape (3, records), of those of these runs that are :attr:`traced`."""
+        chosen = runs_R & self.traced
+        part, _ = self.timeline.only(chosen)
+        pairs = [slice(low, high) for low, high in pairwise(self.timeline.bounds.tolist())]
+        rows = [pairs[index] for index in np.flatnonzero(chosen).tolist()]
+        columns = [[np.empty(0), *(signal[each] for each in rows)] for signal in self.signals_3N]
+        return part, np.nan_to_num(np.stack([np.concatenate(column) for column in columns]), nan=0.0)
+
     def refitted_threshold(self, weights: Weights, protocol: Protocol) -> float:
-        """Threshold of highest F1 on the fit half for given weights; NaN if no run of it failed."""
-        scores = weights.weigh(*self.signals_3N)
+        """Threshold of highest F1 on the traced fit half for given weights; NaN if no run of it failed."""
+        part, signals_3N = self._traced_fit_half
+        scores = weights.weigh(*signals_3N)
         if protocol == "strict":
-            return threshold_for_f1(strict_curve(self.timeline, self.timeline.starts(scores), self.halves.fit))
-        return threshold_for_f1(paper_curve(self.timeline, scores, self.halves.fit))
+            return threshold_for_f1(strict_curve(part, part.starts(scores)))
+        return threshold_for_f1(paper_curve(part, scores))
+
+    @cached_property
+    def _traced_fit_half(self) -> tuple[Timeline, NDArray[np.float64]]:
+        return self.traces(self.halves.fit)
 
     # -- frames for figures ------------------------------------------------------------------------------------------
 
@@ -410,7 +469,13 @@ class Evaluator:
 
 def _can_read(name: str, study: Study) -> bool:
     """True if some log has something that a registered detector reads."""
-    return any(run.observations.has(signal) for signal in DETECTORS[name].reads for run in study.runs)
+    return any(signal in measured for signal in DETECTORS[name].reads for measured in study.measured)
+
+
+def _finite_mean(values: NDArray[np.float64]) -> float:
+    """NaN without a finite value."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else np.nan
 
 
 def _scaled(weights: Weights, total: float) -> Weights:

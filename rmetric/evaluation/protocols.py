@@ -26,7 +26,8 @@ Under both, censored and incomplete runs are left out (and their number is repor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
@@ -40,6 +41,16 @@ from rmetric.records import Run
 
 Protocol = Literal["paper", "strict"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "strict")
+
+BLOCK_RECORDS = 2**20
+"""Records that are worked on at once: 8 MiB a column."""
+
+
+class Column(typing.Protocol):
+    """Scores of all records: an array of shape (records,), or one that lies on disk and is read in pieces."""
+
+    def __getitem__(self, rows: slice, /) -> NDArray[np.float64]: ...
+
 
 IGNORED, HEALTHY, WARNING, ABSORBED = range(4)
 """Zones of a record under the strict protocol."""
@@ -102,10 +113,8 @@ class Timeline:
 
     truths: tuple[Truth, ...]
     """The truth about each run."""
-    step: NDArray[np.int64]
-    """Shape (records,)."""
-    run: NDArray[np.int64]
-    """Number of the run that a record belongs to, shape (records,)."""
+    step: NDArray[np.integer]
+    """Shape (records,); four bytes each where that is enough."""
     bounds: NDArray[np.int64]
     """Records of run ``i`` are ``bounds[i]:bounds[i + 1]``; shape (runs + 1,)."""
     zone: NDArray[np.int8]
@@ -117,23 +126,45 @@ class Timeline:
     def of(cls, runs: Sequence[Run]) -> Timeline:
         """The timeline of some logs."""
         truths = tuple(truth_of(run) for run in runs)
-        lengths = [len(run.observations) for run in runs]
-        bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        steps = [run.observations.step for run in runs]
-        own = _own_steps(runs, truths)
-        zones = [_zones(*item) for item in zip(steps, truths, own, strict=True)]
-        healthy = [_healthy_steps(*item) for item in zip(runs, truths, own, strict=True)]
+        steps: list[NDArray[np.integer]] = [np.empty(0, np.int32)]
+        zones, healthy = [np.empty(0, np.int8)], []
+        for run, truth, own_from in zip(runs, truths, _own_steps(runs, truths), strict=True):
+            step = run.observations.step
+            steps.append(step.astype(np.int32) if not len(step) or step[-1] < 2**31 else step)
+            zones.append(_zones(step, truth, own_from))
+            healthy.append(_healthy_steps(run, truth, own_from))
         return cls(
             truths=truths,
-            step=np.concatenate([*steps, np.empty(0, np.int64)]),
-            run=np.repeat(np.arange(len(runs)), lengths),
-            bounds=bounds,
-            zone=np.concatenate([*zones, np.empty(0, np.int8)]),
+            step=np.concatenate(steps),
+            bounds=np.cumsum([0, *map(len, steps[1:])], dtype=np.int64),
+            zone=np.concatenate(zones),
             healthy_steps=np.array(healthy, dtype=np.int64),
         )
 
     def __len__(self) -> int:
         return len(self.truths)
+
+    @property
+    def run(self) -> NDArray[np.int64]:
+        """Number of the run that a record belongs to, shape (records,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.bounds))
+
+    def blocks(self) -> Iterator[tuple[Timeline, int, slice]]:
+        """Timelines of consecutive runs, about :data:`BLOCK_RECORDS` each; the number of its first run; its records."""
+        first = 0
+        while first < len(self) or not first:
+            end = int(np.searchsorted(self.bounds, self.bounds[first] + BLOCK_RECORDS, side="right")) - 1
+            end = min(max(end, first + 1), len(self))
+            rows = slice(int(self.bounds[first]), int(self.bounds[end]))
+            block = Timeline(
+                truths=self.truths[first:end],
+                step=self.step[rows],
+                bounds=self.bounds[first : end + 1] - rows.start,
+                zone=self.zone[rows],
+                healthy_steps=self.healthy_steps[first:end],
+            )
+            yield block, first, rows
+            first = max(end, 1)
 
     def only(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.bool_]]:
         """The timeline of some of the runs, zones unchanged, and which records it consists of, shape (records,)."""
@@ -142,7 +173,6 @@ class Timeline:
         part = Timeline(
             truths=tuple(truth for truth, chosen in zip(self.truths, runs_R.tolist(), strict=True) if chosen),
             step=self.step[rows],
-            run=np.repeat(np.arange(len(lengths)), lengths),
             bounds=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
             zone=self.zone[rows],
             healthy_steps=self.healthy_steps[runs_R],
@@ -167,7 +197,8 @@ class Timeline:
     @cached_property
     def warnable(self) -> NDArray[np.bool_]:
         """True for failed runs with a record in [onset, failure): nobody could warn the others. Shape (runs,)."""
-        return np.isin(np.arange(len(self)), self.run[self.zone == WARNING])
+        at = np.flatnonzero(self.zone == WARNING)
+        return np.isin(np.arange(len(self)), np.searchsorted(self.bounds, at, side="right") - 1)
 
     def counted(self, protocol: Protocol) -> NDArray[np.bool_]:
         """True for the runs that enter the scores, shape (runs,).
@@ -179,47 +210,57 @@ class Timeline:
         return counted & ~(self.failed & np.isnan(self.onset)) if protocol == "strict" else counted
 
     @cached_property
-    def quiet_records(self) -> NDArray[np.int64]:
-        """:func:`rmetric.episodes.quiet_records` of each run; shape (records,)."""
+    def _quiet_records(self) -> NDArray[np.integer]:
+        """:func:`rmetric.episodes.quiet_records` of each run, a byte each where that is enough; shape (records,)."""
         pairs = itertools.pairwise(self.bounds.tolist())
-        return np.concatenate([np.empty(0, np.int64), *(quiet_records(self.step[low:high]) for low, high in pairs)])
+        counts = [np.empty(0, np.uint8), *(_small(quiet_records(self.step[low:high])) for low, high in pairs)]
+        return np.concatenate(counts)
 
-    def starts(self, scores: NDArray[np.float64]) -> Starts:
-        """Begins of episodes; ``scores`` of shape (records,)."""
-        high = np.where(np.isnan(scores), -np.inf, scores)
-        low = highest_before(high, self.quiet_records)
-        keep = (high > low) & (self.zone != IGNORED)
-        return Starts(self.run[keep], self.step[keep], self.zone[keep], low[keep], high[keep])
+    def starts(self, scores: Column) -> Starts:
+        """Begins of episodes."""
+        found = []
+        for block, first, rows in self.blocks():
+            values = scores[rows]
+            high = np.where(np.isnan(values), -np.inf, values)
+            low = highest_before(high, self._quiet_records[rows].astype(np.int64))
+            keep = (high > low) & (block.zone != IGNORED)
+            found.append((block.run[keep] + first, block.step[keep], block.zone[keep], low[keep], high[keep]))
+        return Starts(*map(np.concatenate, zip(*found, strict=True)))
 
-    def highest(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def highest(self, scores: Column) -> NDArray[np.float64]:
         """Highest score of each run up to its failure, ``-inf`` if it has none; shape (runs,)."""
-        high = np.where(np.isnan(scores) | self._after_failure, -np.inf, scores)
         highest = np.full(len(self), -np.inf)
-        filled = np.diff(self.bounds) > 0
-        if filled.any():
-            highest[filled] = np.maximum.reduceat(high, self.bounds[:-1][filled])
+        for block, first, rows in self.blocks():
+            values = scores[rows]
+            high = np.where(np.isnan(values) | block._after_failure(), -np.inf, values)
+            filled = np.diff(block.bounds) > 0
+            if filled.any():
+                highest[first : first + len(block)][filled] = np.maximum.reduceat(high, block.bounds[:-1][filled])
         return highest
 
-    @cached_property
     def _after_failure(self) -> NDArray[np.bool_]:
-        return self.step > self.failure_step[self.run]
+        return self.step > np.repeat(self.failure_step, np.diff(self.bounds))
 
-    def count(self, protocol: Protocol, scores: NDArray[np.float64], threshold: float) -> Counts:
-        """Counts of a detector with these scores, shape (records,), at a threshold."""
+    def count(self, protocol: Protocol, scores: Column, threshold: float) -> Counts:
+        """Counts of a detector with these scores at a threshold."""
         if protocol == "strict":
             return self.count_strict(self.starts(scores), threshold)
-        alerts = (scores > threshold) & ~self._after_failure
-        first, alerted = self._first(self.run[alerts], self.step[alerts])
+        found = []
+        for block, first, rows in self.blocks():
+            alerts = (scores[rows] > threshold) & ~block._after_failure()
+            found.append((block.run[alerts] + first, block.step[alerts]))
+        first_step, alerted = self._first(*map(np.concatenate, zip(*found, strict=True)))
         counted = self.counted("paper")
         warned = counted & self.failed & alerted
+        none = np.zeros(len(self), np.int64)
         return Counts(
             "paper",
             tp=warned.astype(np.int64),
             fp=(counted & ~self.failed & alerted).astype(np.int64),
             fn=(counted & self.failed & ~alerted).astype(np.int64),
-            absorbed=np.zeros(len(self), np.int64),
-            healthy_steps=np.zeros(len(self), np.int64),
-            lead=np.where(warned, self.failure_step - first, np.nan),
+            absorbed=none,
+            healthy_steps=none,
+            lead=np.where(warned, self.failure_step - first_step, np.nan),
             available=np.where(counted, self.failure_step - self.onset, np.nan),
             counted=counted,
         )
@@ -301,6 +342,10 @@ def _healthy_steps(run: Run, truth: Truth, own_from: float) -> int:
     before = max(int(step[0]) - cadence, -1)
     last = int(step[-1]) if truth.onset is None else min(truth.onset - 1, int(step[-1]))
     return max(last - before, 0)
+
+
+def _small(counts: NDArray[np.int64]) -> NDArray[np.integer]:
+    return counts.astype(np.uint8) if counts.max(initial=0) < 2**8 else counts
 
 
 def _or_nan(step: int | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,13 +14,19 @@ from scipy.stats import beta, chi2
 
 from rmetric.evaluation.protocols import Counts, Protocol
 
+Values = NDArray[np.float64]
+Weights = NDArray[np.uint16]
+"""Shape (draws, runs): how often a resample has each run."""
+
 LEVEL = 0.95
 DRAWS = 2000
+BLOCK_WEIGHTS = 2**22
+"""Bootstrap weights that are worked on at once: 32 MiB."""
 MAX_UNDEFINED = 0.05
 """No interval is given when the score is undefined in more than this share of the resamples."""
 
 
-def resample(runs: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def resample(runs: int, draws: int, rng: np.random.Generator) -> Weights:
     """Draws of each run in each bootstrap resample, shape (draws, runs); every row sums to ``runs``.
 
     Counts of a whole resample are then one matrix product with the counts of the runs, and two detectors are compared
@@ -29,10 +35,25 @@ def resample(runs: int, draws: int, rng: np.random.Generator) -> NDArray[np.floa
     >>> resample(4, 2, np.random.default_rng(0)).sum(axis=1).tolist()
     [4.0, 4.0]
     """
-    if runs == 0:
-        return np.zeros((draws, 0))
-    chosen = rng.integers(runs, size=(draws, runs)) + np.arange(draws)[:, None] * runs
-    return np.bincount(chosen.ravel(), minlength=draws * runs).reshape(draws, runs).astype(np.float64)
+    weights_BR = np.zeros((draws, runs), np.uint16)
+    for rows in _blocks(weights_BR):
+        drawn, count = rng.integers(runs, size=weights_BR[rows].shape), rows.stop - rows.start
+        chosen = drawn + np.arange(count)[:, None] * runs
+        weights_BR[rows] = np.bincount(chosen.ravel(), minlength=count * runs).reshape(count, runs)
+    return weights_BR
+
+
+def _blocks(weights_BR: Weights) -> Iterator[slice]:
+    """Resamples that are worked on at once; none without runs."""
+    draws, runs = weights_BR.shape
+    size = max(1, BLOCK_WEIGHTS // runs) if runs else draws
+    return (slice(start, min(start + size, draws)) for start in range(0, draws if runs else 0, size))
+
+
+def weighted_sums(weights_BR: Weights, table_RC: Values) -> Values:
+    """``weights_BR @ table_RC``, some resamples at a time: as doubles, weights take four times the memory."""
+    sums = [weights_BR[rows].astype(np.float64) @ table_RC for rows in _blocks(weights_BR)]
+    return np.concatenate(sums) if sums else np.zeros((len(weights_BR), *table_RC.shape[1:]))
 
 
 def percentile_interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
@@ -88,9 +109,6 @@ def poisson_interval(events: float, level: float = LEVEL) -> tuple[float, float]
     return float(chi2.ppf(tail, 2.0 * events) / 2.0) if events else 0.0, poisson_upper(events, 1.0 - tail)
 
 
-Values = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Score:
     """A number with its 95 % interval. What is undefined is NaN and has a reason; it is never 0."""
@@ -143,7 +161,7 @@ class Totals:
         return self.tp + self.fn
 
 
-def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
+def totals(counts: Counts, weights_BR: Weights | None = None) -> Totals:
     """Sums over runs; with bootstrap weights of shape (draws, runs), one sum a draw."""
     known = ~np.isnan(counts.available)
     lead = np.nan_to_num(counts.lead, nan=0.0)
@@ -162,7 +180,7 @@ def totals(counts: Counts, weights_BR: Values | None = None) -> Totals:
         timed & (counts.tp > 0),
     )
     table_RC = np.stack([np.where(counts.counted, column, 0) for column in columns], axis=-1).astype(np.float64)
-    sums = table_RC.sum(axis=0) if weights_BR is None else weights_BR @ table_RC
+    sums = table_RC.sum(axis=0) if weights_BR is None else weighted_sums(weights_BR, table_RC)
     return Totals(*np.moveaxis(sums, -1, 0))
 
 
@@ -280,7 +298,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def score(name: str, counts: Counts, weights_BR: Values | None = None) -> Score:
+def score(name: str, counts: Counts, weights_BR: Weights | None = None) -> Score:
     """One score of :data:`METRICS` with its bootstrap interval."""
     drawn = None if weights_BR is None else totals(counts, weights_BR)
     return _score(METRICS[name], counts.protocol, totals(counts), drawn)
@@ -300,7 +318,7 @@ def _score(metric: Metric, protocol: Protocol, sums: Totals, drawn: Totals | Non
     return Score(value, low, high)
 
 
-def summarise(counts: Counts, weights_BR: Values | None = None) -> dict[str, Score]:
+def summarise(counts: Counts, weights_BR: Weights | None = None) -> dict[str, Score]:
     """All of :data:`METRICS`, and ``median_lead``, of some runs.
 
     Parameters
@@ -317,7 +335,7 @@ def summarise(counts: Counts, weights_BR: Values | None = None) -> dict[str, Sco
     return summary
 
 
-def median_lead(counts: Counts, weights_BR: Values | None = None) -> Score:
+def median_lead(counts: Counts, weights_BR: Weights | None = None) -> Score:
     """Median lead of the warned runs, steps."""
     leads = counts.lead[counts.counted & (counts.tp > 0)]
     if not len(leads):
@@ -328,14 +346,16 @@ def median_lead(counts: Counts, weights_BR: Values | None = None) -> Score:
     return Score(float(np.median(leads)), *percentile_interval(drawn))
 
 
-def _weighted_median(values: Values, weights_BK: Values) -> Values:
+def _weighted_median(values: Values, weights_BK: Weights) -> Values:
     order = np.argsort(values)
-    reached_BK = np.cumsum(weights_BK[:, order], axis=1)
-    half_B1 = reached_BK[:, -1:] / 2.0
     ranked = values[order]
-    below, above = (reached_BK >= half_B1).argmax(axis=1), (reached_BK > half_B1).argmax(axis=1)
-    middle = (ranked[below] + ranked[above]) / 2.0
-    return np.where(half_B1[:, 0] > 0, middle, np.nan)
+    found = np.full(len(weights_BK), np.nan)
+    for rows in _blocks(weights_BK):
+        reached_BK = np.cumsum(weights_BK[rows][:, order], axis=1, dtype=np.float64)
+        half_B1 = reached_BK[:, -1:] / 2.0
+        below, above = (reached_BK >= half_B1).argmax(axis=1), (reached_BK > half_B1).argmax(axis=1)
+        found[rows] = np.where(half_B1[:, 0] > 0, (ranked[below] + ranked[above]) / 2.0, np.nan)
+    return found
 
 
 def false_alarm_bound(counts: Counts) -> Score:
@@ -369,7 +389,7 @@ def recall_at_lead(counts: Counts, required: Values) -> Values:
 
 
 def difference(
-    name: str, counts: Counts, other: Counts, weights_BR: Values | None = None, *, relative: bool = False
+    name: str, counts: Counts, other: Counts, weights_BR: Weights | None = None, *, relative: bool = False
 ) -> Score:
     """Score of ``counts`` less that of ``other``, over the same runs, with a paired bootstrap interval.
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rmetric.detectors import DETECTORS, Detector
 from rmetric.evaluation.studies import Study, in_parallel
-from rmetric.files import write_atomically
+from rmetric.files import written_aside
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import Observations
 from rmetric.registry import load_plugin
@@ -23,8 +22,32 @@ from rmetric.versions import content_checksums, foreign_code
 
 SCORING_VERSION = 1
 """Raise it when detectors are shown other records of the same log (:func:`rmetric.detectors.drift.with_drift`)."""
+KEY_DIGITS = 16
 Recipe = tuple[str, dict[str, Any]]
 """Registered name and settings of a detector: what a process needs to make one of a plugin that it has yet to load."""
+
+
+@dataclass(frozen=True)
+class KeptScores:
+    """Scores of all records in a file. A slice is read when it is asked for; numpy takes all of it for an array."""
+
+    file: Path
+
+    def __len__(self) -> int:
+        return len(self._opened())
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        return np.array(self._opened()[rows])  # copied, so that the file is let go of
+
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[np.float64]:
+        return np.asarray(self[:], dtype)
+
+    def _opened(self) -> NDArray[np.float64]:
+        scores: NDArray[np.float64] = np.load(self.file, mmap_mode="r", allow_pickle=False)
+        return scores
+
+
+Scores = KeptScores | NDArray[np.float64]
 
 
 def score_study(
@@ -34,7 +57,7 @@ def score_study(
     cache: str | Path | None = None,
     jobs: int | None = None,
     plugins: Sequence[str | Path] = (),
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Scores]:
     """Scores of all records of all runs by each detector.
 
     Parameters
@@ -44,8 +67,8 @@ def score_study(
     detectors
         Name → detector.
     cache
-        Folder that keeps one ``.npz`` a detector for the next script. Scores are taken from there when neither the logs
-        nor the detector's settings or version have changed since.
+        Folder that keeps one ``.npy`` a detector for the next script. Scores are taken from there when neither the logs
+        nor the detector's settings or version have changed since. Without it they are held in memory.
     jobs
         Processes; as many as there are cores if left out.
     plugins
@@ -56,28 +79,52 @@ def score_study(
     dict
         Name → shape (records,), the runs one after the other; :func:`by_run` splits it.
     """
-    scores: dict[str, NDArray[np.float64]] = {}
-    keys = {name: _key(study, detector) for name, detector in detectors.items()}
-    files = {name: Path(cache) / f"scores_{name}.npz" for name in detectors} if cache is not None else {}
-    for name, file in files.items():
-        known = _cached(file, keys[name], sum(len(run.observations) for run in study.runs))
-        if known is not None:
-            scores[name] = known
-    missing = {name: detector for name, detector in detectors.items() if name not in scores}
+    if cache is None:
+        rows = list(_scored(study, detectors, jobs, plugins))
+        return {name: np.concatenate([*(row[name] for row in rows), np.empty(0)]) for name in detectors}
+    files = {name: Path(cache) / f"scores_{name}_{_key(study, each)}.npy" for name, each in detectors.items()}
+    records = sum(len(run.observations) for run in study.runs)
+    missing = {name: detector for name, detector in detectors.items() if not _whole(files[name], records)}
     if missing:
-        recipes = {name: _recipe(detector) for name, detector in missing.items()}
-        tasks = [(recipes, run.observations, tuple(map(str, plugins))) for run in study.runs]
-        rows = list(in_parallel(_score, tasks, jobs, f"scoring with {len(missing)} detectors", "run"))
-        for name in missing:
-            scores[name] = np.concatenate([*(row[name] for row in rows), np.empty(0)])
-            if name in files:
-                _keep(files[name], keys[name], scores[name])
-    return {name: scores[name] for name in detectors}
+        Path(cache).mkdir(parents=True, exist_ok=True)
+        with ExitStack() as opened:
+            written = {name: opened.enter_context(written_aside(files[name], forced=False)) for name in missing}
+            for file in written.values():
+                np.lib.format.write_array_header_1_0(file, _header(records))
+            for row in _scored(study, missing, jobs, plugins):
+                for name, scores in row.items():
+                    written[name].write(scores.astype("<f8").tobytes())
+    for name in missing:
+        for outdated in Path(cache).glob(f"scores_{name}_{'[0-9a-f]' * KEY_DIGITS}.npy"):
+            if outdated != files[name]:
+                outdated.unlink()
+    return {name: KeptScores(file) for name, file in files.items()}
 
 
-def by_run(study: Study, scores: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+def _header(records: int) -> dict[str, Any]:
+    return {"descr": "<f8", "fortran_order": False, "shape": (records,)}
+
+
+def _whole(file: Path, records: int) -> bool:
+    try:
+        return len(KeptScores(file)) == records
+    except (OSError, ValueError, EOFError, TypeError):
+        return False  # absent or damaged: it is computed anew
+
+
+def by_run(study: Study, scores: Scores) -> list[NDArray[np.float64]]:
     """Scores of :func:`score_study` as one array a run."""
-    return np.split(scores, np.cumsum([len(run.observations) for run in study.runs])[:-1]) if study.runs else []
+    if not len(study.runs):
+        return []
+    return np.split(np.asarray(scores), np.cumsum([len(run.observations) for run in study.runs])[:-1])
+
+
+def _scored(
+    study: Study, detectors: Mapping[str, Detector], jobs: int | None, plugins: Sequence[str | Path]
+) -> Iterator[dict[str, NDArray[np.float64]]]:
+    recipes = {name: _recipe(detector) for name, detector in detectors.items()}
+    tasks = [(recipes, run.observations, tuple(map(str, plugins))) for run in study.runs]
+    return in_parallel(_score, tasks, jobs, f"scoring with {len(recipes)} detectors", "run")
 
 
 def _recipe(detector: Detector) -> Recipe:
@@ -101,21 +148,4 @@ def _key(study: Study, detector: Detector) -> str:
         *(SCORING_VERSION, SCHEMA_VERSION, detector.name, detector.version, repr(detector)),
         *(content_checksums(kind.fitted_files), foreign_code(kind), study.checksums),
     )
-    return hashlib.sha256(repr(identity).encode()).hexdigest()
-
-
-def _cached(file: Path, key: str, size: int) -> NDArray[np.float64] | None:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            if str(archive["key"]) == key and archive["scores"].shape == (size,):
-                return archive["scores"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # absent or damaged: it is computed anew
-    return None
-
-
-def _keep(file: Path, key: str, scores: NDArray[np.float64]) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, key=np.array(key), scores=scores)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, buffer.getvalue())
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:KEY_DIGITS]

@@ -48,7 +48,7 @@ def folds(runs: Sequence[Run], count: int) -> NDArray[np.int64]:
     A run without a seed is a group of its own.
     """
     numbers: dict[object, int] = {}
-    keys = [group_key(run) or id(run) for run in runs]
+    keys = [group_key(run) or index for index, run in enumerate(runs)]
     return np.array([numbers.setdefault(key, len(numbers)) % count for key in keys], dtype=np.int64)
 
 

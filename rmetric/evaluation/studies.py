@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tqdm import tqdm
 
@@ -19,12 +19,17 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.files import checksum
 from rmetric.log_reader import read_run
-from rmetric.records import Run
+from rmetric.records import Observations, Run
+
+if TYPE_CHECKING:
+    from pyarrow import Table
 
 T = TypeVar("T")
 R = TypeVar("R")
 BATCHES_A_JOB = 8
 """Batches are small enough to keep all processes busy to the end."""
+MOST_A_BATCH = 120
+"""And to be held in memory several at a time, with all scores of a run."""
 
 
 @dataclass
@@ -33,7 +38,8 @@ class Study:
 
     folder: Path
     """Folder of the logs, or file of the data set."""
-    runs: list[Run]
+    runs: Sequence[Run]
+    """Of a data set, put together when they are asked for."""
     note: str = ""
     """Note for the reader that the committed sample stands in for the study. Empty otherwise."""
     checksums: list[str] = field(default_factory=list)
@@ -45,6 +51,16 @@ class Study:
     def truths(self) -> list[Truth]:
         """The truth about each run."""
         return [truth_of(run) for run in self.runs]
+
+    @cached_property
+    def backends(self) -> set[str]:
+        """What the logs were made by: ``backend`` of their configurations."""
+        return {str(run.config.get("backend")) for run in self.runs}
+
+    @cached_property
+    def measured(self) -> Counter[frozenset[str]]:
+        """Sets of measurements → number of runs that have these and no others."""
+        return Counter(in_parallel(_measured, [run.observations for run in self.runs], None, "measurements", "run"))
 
     def warnings(self) -> list[str]:
         """One line each: damaged lines and incomplete logs, with counts."""
@@ -74,8 +90,8 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     Parameters
     ----------
     folder
-        With the ``.jsonl`` logs, or with parts in Parquet, whose records stay on disk; or ``FILE.parquet`` of
-        :mod:`rmetric.dataset`, or ``FILE.parquet:transfer`` for the transfer set beside it, ``FILE_transfer.parquet``.
+        With the ``.jsonl`` logs; or with files in Parquet, or ``FILE.parquet`` of :mod:`rmetric.dataset`, or
+        ``FILE.parquet:transfer`` for the transfer set beside it, ``FILE_transfer.parquet``: their records stay on disk.
     jobs
         Processes; as many as there are cores if left out.
 
@@ -85,14 +101,9 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
         If there is no log, or the data set is damaged.
     """
     file = data_set_of(folder)
-    if file is not None:
-        return _load_data_set(file)
-    parts = find_parts(folder)
+    parts = [file] if file is not None else find_parts(folder)
     if parts:
-        found = list(in_parallel(_read_part, parts, jobs, "reading labels", "part"))
-        return Study(
-            Path(folder), [run for of_part, _ in found for run in of_part], checksums=[key for _, key in found]
-        )
+        return _load_parts(file or Path(folder), parts, jobs)
     paths, note = find_logs(folder)
     runs, checksums, damage = [], [], {}
     for run, sha256, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
@@ -103,19 +114,22 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     return Study(Path(folder), runs, note, checksums, damage)
 
 
-def _load_data_set(file: Path) -> Study:
-    from rmetric.dataset.read import read_runs  # opening Parquet is of use here alone
+def _load_parts(source: Path, parts: Sequence[Path], jobs: int | None) -> Study:
+    from rmetric.dataset.parts import StoredRuns  # opening Parquet is of use here alone
 
-    runs = read_runs(file)
-    for run in runs:
-        run.observations = with_drift(run.observations)
-    return Study(file, runs, checksums=[checksum(file)])
+    files = [part.resolve() for part in parts]
+    labels, checksums = zip(*in_parallel(_read_part, files, jobs, "reading labels", "part"), strict=True)
+    return Study(source, StoredRuns(files, labels), checksums=list(checksums))
 
 
-def _read_part(file: Path) -> tuple[list[Run], str]:
+def _read_part(file: Path) -> tuple[Table, str]:
     from rmetric.dataset.parts import read_part
 
-    return read_part(file.resolve())
+    return read_part(file)
+
+
+def _measured(observations: Observations) -> frozenset[str]:
+    return frozenset(name for name in observations.columns if observations.has(name))
 
 
 def in_parallel(
@@ -123,7 +137,7 @@ def in_parallel(
 ) -> Iterator[R]:
     """``work`` on every item, in order, with a progress bar; by the engine in use, a handful of items here."""
     jobs = jobs or os.cpu_count() or 1
-    size = max(1, -(-len(items) // (jobs * BATCHES_A_JOB)))
+    size = min(max(1, -(-len(items) // (jobs * BATCHES_A_JOB))), MOST_A_BATCH)
     batches = (items[start : start + size] for start in range(0, len(items), size))
     of_batch = partial(_batch, work)
     few = len(items) < 2 * jobs
@@ -152,7 +166,7 @@ BACKENDS = {"simulator": SIMULATED, "torch": REAL}
 
 def backend_of(study: Study) -> str:
     """``simulated`` or ``real``, if all its logs say so; empty if they do not, or differ."""
-    found = {BACKENDS.get(str(run.config.get("backend")), "") for run in study.runs}
+    found = {BACKENDS.get(backend, "") for backend in study.backends}
     return found.pop() if len(found) == 1 else ""
 
 

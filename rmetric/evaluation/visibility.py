@@ -45,12 +45,12 @@ def visible_from(timeline: Timeline, runs: Sequence[Run], incidents: int = 1, sc
     scales
         Scales of noise by which a record must differ from the twin's. That of one record in 10,000 exceeds 4 by itself.
     """
-    twins = {run.name: run for run in runs}
+    place = {run.name: index for index, run in enumerate(runs)}
     scores = np.zeros(len(timeline.step))
     for index, (run, truth) in enumerate(zip(runs, timeline.truths, strict=True)):
-        twin = twins.get(str(run.config.get("twin")))
+        twin = place.get(str(run.config.get("twin")))
         if truth.kind == "failed" and truth.onset is not None and twin is not None:
-            first = first_sign(run.observations, twin.observations, truth, incidents, scales)
+            first = first_sign(run.observations, runs[twin].observations, truth, incidents, scales)
             if first is not None:
                 scores[timeline.bounds[index] + first] = 1.0
     return scores

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.curves import paper_curve_of, strict_curve
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
-from rmetric.evaluation.scores import HitCounts, f1
+from rmetric.evaluation.scores import HitCounts, f1, weighted_sums
+from rmetric.evaluation.scores import Weights as Drawn
 from rmetric.evaluation.thresholds import threshold_for_f1
 from rmetric.signals import Weights
 
@@ -92,7 +93,7 @@ def bootstrap_weights(
     timeline: Timeline,
     signals_3N: NDArray[np.float64],
     runs_R: NDArray[np.bool_],
-    weights_BR: NDArray[np.float64],
+    weights_BR: Drawn,
     grid: list[Weights] | None = None,
     thresholds: int = BOOTSTRAP_THRESHOLDS,
 ) -> NDArray[np.float64]:
@@ -117,14 +118,14 @@ def bootstrap_weights(
     part, rows = timeline.only(runs_R)
     signals, paper = signals_3N[:, rows], np.array(Weights())
     counted = part.counted("strict")
-    failed_B = weights_BR @ (part.failed & counted).astype(np.float64)
+    failed_B = weighted_sums(weights_BR, (part.failed & counted).astype(np.float64))
     best_B, found_B3 = np.full(len(weights_BR), -1.0), np.full((len(weights_BR), 3), np.nan)
     # Nearest to the paper's first: at a tie they stay.
     for weights in sorted(
         weight_grid() if grid is None else grid, key=lambda item: np.abs(np.array(item) - paper).sum()
     ):
         tp_RT, fp_RT = _hits_by_run(part, part.starts(weights.weigh(*signals)), counted, thresholds)
-        tp_BT, fp_BT = weights_BR @ tp_RT, weights_BR @ fp_RT
+        tp_BT, fp_BT = weighted_sums(weights_BR, tp_RT), weighted_sums(weights_BR, fp_RT)
         f1_B = f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1)  # NaN for a resample without a failed run
         better = f1_B > best_B
         best_B[better], found_B3[better] = f1_B[better], weights

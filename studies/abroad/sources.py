@@ -122,7 +122,6 @@ def stranger_timeline(runs: Sequence[Run], labels: Sequence[Label]) -> Timeline:
     return Timeline(
         truths=tuple(truths),
         step=np.concatenate([*(np.arange(length) for length in lengths), np.empty(0, np.int64)]),
-        run=np.repeat(np.arange(len(runs)), lengths),
         bounds=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
         zone=np.concatenate([*zones, np.empty(0, np.int8)]),
         healthy_steps=np.array([int((zone == HEALTHY).sum()) for zone in zones], dtype=np.int64),

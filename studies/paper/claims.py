@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rmetric.detectors import make_detector
 from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Protocol
@@ -111,9 +109,8 @@ def _study(ev: Evaluator) -> Iterable[Claim]:
     yield Claim(
         "architectures", "3 (Llama-3, Mistral, GPT-4-MoE)", PAPER, f"{len(models)} ({', '.join(models)})", command=STUDY
     )
-    r = ev.scores[REFERENCE] if REFERENCE in ev.scores else np.empty(0)
-    r = r[np.isfinite(r)]
-    seen = f"{r.min():.3f} to {r.max():.3f}" if len(r) else Score.undefined("the R-Metric was not asked for")
+    low, high = ev.range_of(REFERENCE) if REFERENCE in ev.scores else (math.nan, math.nan)
+    seen = f"{low:.3f} to {high:.3f}" if low <= high else Score.undefined("the R-Metric was not asked for")
     yield Claim("range of R", "0 to 1.25", PAPER, seen, remark="smallest and largest R of all records")
 
 
@@ -227,10 +224,14 @@ def _setting(ev: Evaluator) -> Iterable[Claim]:
         ("step time (s)", "5", "step_time_s", ""),
         ("price (USD per accelerator-hour)", "2.50", "usd_per_accelerator_hour", ""),
     )
+    found: dict[str, list[float]] = {key: [] for _, _, key, _ in settings}
+    for run in ev.study.runs:
+        for key, values in found.items():
+            if isinstance(run.config.get(key), int | float):
+                values.append(run.config[key])
     for claim, paper, key, remark in settings:
-        values = [run.config[key] for run in ev.study.runs if isinstance(run.config.get(key), int | float)]
         yield Claim(
-            claim, paper, FILES, _listed(values, f"the logs' config has no {key}"), command=STUDY, remark=remark
+            claim, paper, FILES, _listed(found[key], f"the logs' config has no {key}"), command=STUDY, remark=remark
         )
 
 

@@ -32,7 +32,7 @@ def judge(ev: Evaluator) -> Judged:
     alerts = None
     if detector.name in ev.detectors:
         bounds, step = ev.timeline.bounds.tolist(), ev.timeline.step
-        above = ev.scores[detector.name] > detector.threshold
+        above = np.asarray(ev.scores[detector.name]) > detector.threshold
         spans = [slice(*pair) for pair in pairwise(bounds)]
         alerts = {index: step[span][episodes(step[span], above[span])].tolist() for index, span in enumerate(spans)}
     return Judged.of(ev.study, RiskModel.shipped(), detector, alerts=alerts, draws=ev.draws, seed=ev.seed)

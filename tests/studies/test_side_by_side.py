@@ -431,7 +431,7 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     ledger = pd.read_csv(tmp_path / "tables" / "table_8_claims.csv")
     assert {"study", "ours"} <= {*ledger.columns}
     assert (tmp_path / "tables" / "table_10_unseen.csv").is_file()
-    kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npz")}
+    kept = {path.relative_to(tmp_path / "tables" / "cache").parent.as_posix() for path in tmp_path.rglob("*.npy")}
     assert kept == {"simulated", "real", *EXTRA_SETS}
 
 

@@ -186,6 +186,7 @@ def _caption(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]
         f"a cell: 95 % bootstrap intervals over runs ({draws:,} resamples; exact ones where none or all were hit); "
         "fits are taken as given.",
         captions.by_study({study: f"n/a: {'; '.join(each)}." if each else "" for study, each in reasons.items()}),
+        captions.by_study({study: captions.traced(ev) for study, ev in studies.items()}),
         captions.BOTH,
         captions.by_study(
             {

@@ -159,7 +159,8 @@ def _without_refitting(pair: Pair) -> Part:
     columns = [Column(_key(kind), f"F1, {kind}", 3, "strict") for kind in kinds]
     columns += [Column("recall_unseen", "Recall, unseen faults", 3, "strict")] if unseen else []
     faults = f" Unseen faults: {', '.join(unseen)}." if unseen else ""
-    return Part(rows, {"reference": _compared_with(target) + faults, **captions.facts(target)}, columns=columns)
+    facts = {**captions.facts(target), "reference": _compared_with(target) + faults, "traced": captions.traced(ev)}
+    return Part(rows, facts, columns=columns)
 
 
 def _key(kind: str) -> str:
@@ -207,7 +208,7 @@ def _described(extra_set: str, words: ExtraSet) -> Description[Pair]:
         title=words.title,
         caption="Nothing is refitted; strict protocol. Thresholds are those of Table 9, fitted on the study's fit half "
         "at one false alarm per 10,000 healthy steps; weights (R-Metric) are those of highest F1 there. All runs of "
-        f"the {words.called} are scored: {words.runs}. {SHARE} {{reference}} {{runs}} {{interval}}",
+        f"the {words.called} are scored: {words.runs}. {SHARE} {{reference}} {{traced}} {{runs}} {{interval}}",
         columns=[
             DETECTOR,
             THRESHOLD,

@@ -69,7 +69,7 @@ def thresholds(ev: Evaluator) -> Part | None:
     "R-Metric without each of its signals; the other weights are scaled so that they sum to 1.25. F1 at "
     f"{PUBLISHED}: all runs. Fitted threshold: highest F1 on the fit half (odd repetition or seed), scored on the "
     f"other half; fitted weights: highest F1 on the fit half among all steps of 1/20. {captions.BOTH} {{all}} "
-    "{score_half} {interval}",
+    "{traced} {score_half} {interval}",
     [
         Column("variant", "Variant"),
         *(
@@ -116,7 +116,7 @@ def _threshold(value: float, reason: str) -> Score:
     "in question are fitted on one architecture's fit half (odd repetition or seed) and scored on another one's score "
     "half, beside the weights fitted at home and the paper's (threshold 0.57). Loss by transfer: relative to the "
     "weights fitted at home; negative if the transferred ones do better; fits are taken as given, the intervals are of "
-    f"the score half alone. {captions.BOTH} {{score_half}} {{interval}}",
+    f"the score half alone. {captions.BOTH} {{traced}} {{score_half}} {{interval}}",
     [
         Column("source", "Fitted on"),
         Column("target", "Scored on"),
@@ -156,7 +156,7 @@ def transfer(ev: Evaluator) -> Part:
     f"Weights of λ, σ² and ΔL (steps of 1/20 of their sum {sum(Weights()):g}) and threshold of highest F1 under the "
     "strict protocol on the fit half (odd repetition or seed), scored on the other half. In brackets behind a weight: "
     "95 % of the weights of highest F1 in {draws} bootstrap resamples of the runs fitted to; the F1 on the fit half is "
-    "optimistic. A wide interval says that F1 hardly depends on that weight. {score_half} {interval}",
+    "optimistic. A wide interval says that F1 hardly depends on that weight. {traced} {score_half} {interval}",
     [
         Column("fitted_on", "Fitted on"),
         *(Column(f"weight_{place}", f"Weight of {sign}", 2, "strict") for place, sign in enumerate(SIGNS)),
@@ -192,8 +192,9 @@ def _fitted(ev: Evaluator, name: str, runs_R: NDArray[np.bool_]) -> dict[str, Ce
         nothing = Score.undefined("no run of the fit half failed")
         keys = [*(f"weight_{place}" for place in range(3)), "threshold", "fit_f1", "held_out_own", "held_out_all"]
         return {"fitted_on": name, **dict.fromkeys(keys, nothing)}
-    chosen = runs_R & ev.halves.fit
-    drawn_B3 = bootstrap_weights(ev.timeline, ev.signals_3N, chosen, ev.weights(chosen)[: _draws(ev)])
+    part, signals_3N = ev.traces(runs_R & ev.halves.fit)
+    drawn_BR = ev.weights(runs_R & ev.halves.fit & ev.traced)[: _draws(ev)]
+    drawn_B3 = bootstrap_weights(part, signals_3N, np.ones(len(part), bool), drawn_BR)
     counts = ev.counts_with(fitted.weights, fitted.threshold, "strict")
     row: dict[str, Cell] = {"fitted_on": name, "threshold": Score(fitted.threshold), "fit_f1": Score(fitted.f1)}
     for place, (weight, drawn_B) in enumerate(zip(fitted.weights, drawn_B3.T, strict=True)):

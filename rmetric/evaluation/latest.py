@@ -1,0 +1,42 @@
+"""What was used last, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+MOST_BYTES = 2**28
+
+
+class Latest(Generic[K, V]):
+    """Values that are made when they are asked for; those used longest ago are let go of, the newest never.
+
+    Parameters
+    ----------
+    size
+        Bytes of a value.
+    most_bytes
+        Of all values together.
+
+    >>> latest = Latest[str, str](len, most_bytes=5)
+    >>> [latest.get(key, lambda: made) for key, made in (("a", "new"), ("a", "again"), ("b", "four"), ("a", "anew"))]
+    ['new', 'new', 'four', 'anew']
+    """
+
+    def __init__(self, size: Callable[[V], int], most_bytes: int = MOST_BYTES) -> None:
+        self._size, self._most = size, most_bytes
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key."""
+        if key not in self._values:
+            self._values[key] = make()
+            self._bytes += self._size(self._values[key])
+        self._values.move_to_end(key)
+        while self._bytes > self._most and len(self._values) > 1:
+            self._bytes -= self._size(self._values.popitem(last=False)[1])
+        return self._values[key]
