@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation import scores
-from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
+from rmetric.evaluation.protocols import HEALTHY, WARNING, Column, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import Score
 
 
@@ -122,7 +122,7 @@ def strict_curve(timeline: Timeline, starts: Starts, runs_R: NDArray[np.bool_] |
     )
 
 
-def paper_curve(timeline: Timeline, scores: NDArray[np.float64], runs_R: NDArray[np.bool_] | None = None) -> Curve:
+def paper_curve(timeline: Timeline, scores: Column, runs_R: NDArray[np.bool_] | None = None) -> Curve:
     """The paper protocol at every threshold: a run is judged by its highest score."""
     return paper_curve_of(timeline, timeline.highest(scores), runs_R)
 

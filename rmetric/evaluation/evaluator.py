@@ -162,8 +162,10 @@ class Evaluator:
         times = []
         for run in self.study.runs:
             planned = run.config.get("step_time_s")
-            known = isinstance(planned, int | float) and planned > 0
-            times.append(float(planned) if known else _finite_mean(run.observations["step_time_s"]))
+            if isinstance(planned, int | float) and planned > 0:
+                times.append(float(planned))
+            else:
+                times.append(_finite_mean(run.observations["step_time_s"]))
         return np.array(times, dtype=np.float64)
 
     def runs_where(self, **wanted: str) -> NDArray[np.bool_]:

@@ -39,7 +39,7 @@ class KeptScores:
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
         return np.array(self._opened()[rows])  # copied, so that the file is let go of
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[np.float64]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.float64]:
         return np.asarray(self[:], dtype)
 
     def _opened(self) -> NDArray[np.float64]:

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.errors import UserError
@@ -79,7 +81,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
         cache = out / "cache" / source.name
         scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
-        judged = {name: judge(source, scores[name], detector.threshold) for name, detector in detectors.items()}
+        judged = {
+            name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()
+        }
         for name, file in args.alerts:
             judged[name] = judge(source, scores_of_alerts(source, file), ALERT_THRESHOLD)
         rows += rows_of(source, judged)

@@ -68,7 +68,7 @@ class CaseResults:
 
     def __init__(self, study: CaseStudy, evaluator: Evaluator) -> None:
         self.study, self.evaluator = study, evaluator
-        self.runs: list[Run] = evaluator.study.runs
+        self.runs: Sequence[Run] = evaluator.study.runs
         self.truths: list[Truth] = evaluator.study.truths
 
     @classmethod

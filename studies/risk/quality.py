@@ -305,4 +305,4 @@ def _bins(
 
 
 def _weights(judged: Judged, runs: int) -> Floats:
-    return resample(runs, judged.draws, np.random.default_rng((judged.seed, runs)))
+    return resample(runs, judged.draws, np.random.default_rng((judged.seed, runs))).astype(np.float64)

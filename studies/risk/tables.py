@@ -31,7 +31,7 @@ def judge(ev: Evaluator) -> Judged:
     detector = default_detector()
     alerts = None
     if detector.name in ev.detectors:
-        bounds, step = ev.timeline.bounds.tolist(), ev.timeline.step
+        bounds, step = ev.timeline.bounds.tolist(), ev.timeline.step.astype(np.int64)
         above = np.asarray(ev.scores[detector.name]) > detector.threshold
         spans = [slice(*pair) for pair in pairwise(bounds)]
         alerts = {index: step[span][episodes(step[span], above[span])].tolist() for index, span in enumerate(spans)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -109,7 +110,7 @@ def _signals(run: Run) -> int:
     return sum(run.observations.has(name) for name, *_ in style.SIGNALS)
 
 
-def twin_of(run: Run, others: list[Run]) -> tuple[Run | None, str]:
+def twin_of(run: Run, others: Sequence[Run]) -> tuple[Run | None, str]:
     """The fault-free run of the same backend, model and seed, and where it comes from.
 
     It is looked for among the logs; that of a simulated run is simulated anew if it is not there, and taken only if it
