@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation import protocols
+from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 
 TENS = np.arange(10, 501, 10)
 """Fifty records, steps 10 to 500."""
@@ -171,3 +172,24 @@ def test_the_paper_protocol_counts_an_alert_anywhere_up_to_the_failure(make_run)
     assert counts.fp.tolist() == [0, 0, 0, 1, 1]
     assert counts.fn.tolist() == [0, 0, 1, 0, 0]
     assert counts.lead[:2].tolist() == [350, 0]
+
+
+def test_blocks_of_runs_give_what_all_of_them_give(make_run, monkeypatch):
+    rng = np.random.default_rng(0)
+    runs = [make_run(TENS[: rng.integers(0, 51)] if case % 5 else TENS, onset=205, failure=405) for case in range(20)]
+    scores = rng.uniform(size=sum(len(run.observations) for run in runs))
+    scores[::7] = np.nan
+
+    def answers():
+        timeline = Timeline.of(runs)
+        counts = [timeline.count(protocol, scores, 0.7) for protocol in PROTOCOLS]
+        columns = [vars(found) for found in (*counts, timeline.starts(scores))]
+        blocks = sum(1 for _ in timeline.blocks())
+        return blocks, [timeline.highest(scores), *(value for found in columns for value in found.values())]
+
+    one, whole = answers()
+    monkeypatch.setattr(protocols, "BLOCK_RECORDS", 100)
+    several, pieces = answers()
+    assert one == 1 and several > 5
+    for expected, found in zip(whole, pieces, strict=True):
+        np.testing.assert_array_equal(expected, found)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmetric.evaluation import scores
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import (
     difference,
@@ -109,6 +110,19 @@ def test_bootstrap_weights_are_reproducible_and_sum_to_the_runs():
     assert (first == second).all()
     assert (first.sum(axis=1) == 7).all()
     assert resample(0, 3, np.random.default_rng(0)).shape == (3, 0)
+
+
+def test_resamples_in_blocks_are_those_of_one_block(monkeypatch):
+    some = counts([1, 0, 1, 1, 0], [0, 2, 0, 1, 0], [0, 1, 0, 0, 1], lead=[5.0, np.nan, 9.0, 4.0, np.nan])
+
+    def answers():
+        weights = resample(5, 40, np.random.default_rng(6))
+        return weights, summarise(some, weights)
+
+    weights, summary = answers()
+    monkeypatch.setattr(scores, "BLOCK_WEIGHTS", 35)
+    in_blocks, again = answers()
+    assert (weights == in_blocks).all() and summary == again
 
 
 def test_the_median_lead_of_a_resample_is_that_of_the_repeated_runs():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import importlib
 import math
+from itertools import compress
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.protocols import group_key
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_screen
@@ -150,6 +152,19 @@ def test_frames_for_figures(evaluator):
     assert len(evaluator.transfer) == 2 * 4
     diagonal = evaluator.transfer[evaluator.transfer["source"] == evaluator.transfer["target"]]
     assert {score.value for score in diagonal["loss_pct"] if score.defined} == {0.0}
+
+
+def test_weights_are_fitted_on_groups_of_a_large_study_and_the_caption_says_so(evaluator, monkeypatch):
+    assert evaluator.traced.all()
+    monkeypatch.setattr("rmetric.evaluation.evaluator.MOST_TRACED", len(evaluator.study.runs) // 2)
+    sampled = Evaluator(evaluator.study, evaluator.detectors, evaluator.scores, evaluator.signals_3N, draws=100)
+    assert 0 < sampled.traced.sum() < len(evaluator.study.runs)
+    groups = [
+        {group_key(run) for run in compress(evaluator.study.runs, rows)} for rows in (sampled.traced, ~sampled.traced)
+    ]
+    assert groups[0].isdisjoint(groups[1])
+    captions = [build_tables(each, numbers=["11"])[0].caption for each in (evaluator, sampled)]
+    assert ["evenly spaced groups" in caption for caption in captions] == [False, True]
 
 
 def test_the_same_seed_gives_the_same_intervals(evaluator):
