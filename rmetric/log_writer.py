@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from rmetric.records import Event
 
 SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 7
+_DECIMAL = f"%.{SIGNIFICANT_DIGITS}g"
+_FLOATS, _PLAIN = (float, np.floating), (str, int, NoneType)
 _LEAST_DECIMALS = SIGNIFICANT_DIGITS - 15
 """Digits after the point, for numbers just below 10^15; for those from 10^-15 there are 21."""
 _UP, _DOWN = (
@@ -41,7 +44,7 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     np.divide(np.rint(usual / down * up) * down, up, out=rounded, where=ordinary)
     extreme = np.isfinite(x) & ~ordinary & (x != 0)
     if extreme.any():
-        rounded[extreme] = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in x[extreme].tolist()]
+        rounded[extreme] = [at_log_precision(value) for value in x[extreme].tolist()]
     return rounded
 
 
@@ -57,7 +60,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     clean: Event = {}
     non_finite: list[str] = []
     for key, value in event.items():
-        if isinstance(value, float | np.floating) and not math.isfinite(value):
+        if isinstance(value, _FLOATS) and not math.isfinite(value):
             non_finite.append(key)
         else:
             clean[key] = _strict(value)
@@ -66,11 +69,20 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     return orjson.dumps(clean) + b"\n"
 
 
+def at_log_precision(value: float) -> float:
+    """One finite number at log precision; :func:`to_log_precision` serves arrays.
+
+    >>> at_log_precision(3.14159265358979)
+    3.141593
+    """
+    return float(_DECIMAL % value)
+
+
 def _strict(value: Any) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str | int):
+    if isinstance(value, _FLOATS):
+        return at_log_precision(value) if math.isfinite(value) else str(value)
+    if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, float | np.floating):
-        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else str(value)
     if isinstance(value, np.integer | np.bool_):
         return value.item()
     if isinstance(value, Mapping):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, make_detector
 from rmetric.episodes import Rearm
@@ -67,17 +68,15 @@ class DetectorSet:
         self, observation: Observation, numbers: StepNumbers, worst: Mapping[str, str] | None = None
     ) -> Detections:
         """Score the next observation; ``worst``: measurement → where its worst value is."""
-        outliers = self._baseline.update(numbers)
         r = self._reference.update_explained(observation)
         scores = {
             name: float(r.r) if detector is self._reference else detector.update(observation)
             for name, detector in self.detectors.items()
         }
-        exceeded = {
-            name: finding_of(self.detectors[name], observation, outliers, self._vocabulary)
-            for name, score in scores.items()
-            if score > self.detectors[name].threshold
-        }
+        above = [name for name, score in scores.items() if score > self.detectors[name].threshold]
+        outliers = self._baseline.outliers(numbers) if above else GradientOutliers()
+        self._baseline.update(numbers)
+        exceeded = {name: finding_of(self.detectors[name], observation, outliers, self._vocabulary) for name in above}
         self._told.update(observation.step, exceeded)
         alerts = []
         for name in self.detectors:
@@ -136,18 +135,29 @@ class GradientNormBaseline:
     def __init__(self) -> None:
         self._means = np.empty(0)
 
-    def update(self, numbers: StepNumbers) -> GradientOutliers:
-        """Gradients that stand out in the next step; its finite norms then enter the means."""
-        if not len(numbers.norms):
+    def outliers(self, numbers: StepNumbers) -> GradientOutliers:
+        """Gradients of a step that stand out against the steps before it."""
+        norms = numbers.norms
+        if not len(norms):
             return GradientOutliers()
-        present, norms = np.array(numbers.gradients), numbers.norms
-        unknown = max(0, int(present.max()) + 1 - len(self._means))
-        self._means = np.append(self._means, np.full(unknown, np.nan))
-        means, finite = self._means[present], np.isfinite(norms)
-        broken = tuple(numbers.named(~finite))
+        finite, means = np.isfinite(norms), self._of(numbers.gradients)
         growth = np.divide(norms, means, out=np.zeros(len(norms)), where=finite & (means > 0))
         worst = int(growth.argmax())
+        largest = numbers.names[numbers.gradients[worst]] if growth[worst] > 0 else ""
+        return GradientOutliers(tuple(numbers.named(~finite)), len(norms), largest, float(growth[worst]))
+
+    def update(self, numbers: StepNumbers) -> None:
+        """Let the finite norms of a step enter the means."""
+        norms = numbers.norms
+        if not len(norms):
+            return
+        means, finite = self._of(numbers.gradients), np.isfinite(norms)
         entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
-        self._means[present] = np.where(finite, entered, means)
-        largest = numbers.names[present[worst]] if growth[worst] > 0 else ""
-        return GradientOutliers(broken, len(present), largest, float(growth[worst]))
+        self._means[numbers.gradients] = np.where(finite, entered, means)
+
+    def _of(self, gradients: Sequence[int]) -> NDArray[np.float64]:
+        """Means of some parameters, NaN for one that is new."""
+        unknown = max(gradients) + 1 - len(self._means)
+        if unknown > 0:
+            self._means = np.append(self._means, np.full(unknown, np.nan))
+        return self._means[gradients]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rmetric.log_writer import SIGNIFICANT_DIGITS
+from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
@@ -146,20 +146,23 @@ class Estimators:
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
-            "attention_logit_max": in_convention({**mechanism, **numbers.scalars}.get("attention_logit_max")),
+            "attention_logit_max": in_convention(
+                numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
+            ),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
         }
         self.sources["delta_l"] = self._drift.source
-        known = {name: None if math.isnan(value) else _at_log_precision(value) for name, value in values.items()}
-        inside = {name: _at_log_precision(value) for name, value in mechanism.items() if name in MECHANISM}
+        # + 0.0: no -0.0
+        known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if value == value}
+        inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
         return Observation(step, **known, evaluated=evaluated, mechanism=inside)
 
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""
         if not len(numbers.norms):
             return math.nan, math.nan
-        broken = int(np.count_nonzero(~np.isfinite(numbers.norms)))
+        broken = len(numbers.norms) - int(np.count_nonzero(np.isfinite(numbers.norms)))
         self._non_finite_run = self._non_finite_run + 1 if broken else 0
         if broken and self._non_finite_run <= self._patience:
             return math.nan, math.nan
@@ -182,8 +185,3 @@ class Estimators:
         if math.isinf(norm):
             return math.inf
         return float(gradient_variance(np.array(self._norms))) if len(self._norms) > 1 else math.nan
-
-
-def _at_log_precision(value: float) -> float:
-    """Round one number to the log's precision; :func:`rmetric.log_writer.to_log_precision` serves long arrays."""
-    return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0

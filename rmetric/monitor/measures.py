@@ -116,9 +116,9 @@ class UpdateSize:
         total = sum(parameter.numel() for parameter in self._parameters)
         self._stride = 1 if self._entries is None else max(1, math.ceil(total / max(self._entries, 1)))
         self._views: list[Tensor] = []
+        self._alike = False
         self._places: list[int] = []
 
-    @torch.no_grad()
     def measure(self) -> Tensor | None:
         """The RMS since the call before, a scalar on the device; ``None`` in the first call."""
         now = torch.cat(self._sample())
@@ -128,8 +128,8 @@ class UpdateSize:
             self._before = torch.cat(self._sample())
         if before is None:
             return None
-        before = before.to(now.device)
-        rms: Tensor = torch.linalg.vector_norm(now - before) / math.sqrt(len(now))
+        change = before.to(now.device).sub_(now)  # nobody needs the numbers before any more
+        rms: Tensor = torch.linalg.vector_norm(change).div_(math.sqrt(len(now)))
         return rms
 
     def _sample(self) -> list[Tensor]:
@@ -138,9 +138,12 @@ class UpdateSize:
             self._views = [_flat(parameter)[:: self._stride] for parameter in self._parameters]
             whole = all(parameter.is_contiguous() for parameter in self._parameters)
             self._places = places if whole else []  # a view of what is not contiguous is a copy, and grows old
+            forms = {(view.device, view.dtype) for view in self._views}
+            self._alike = len(forms) == 1 and self._views[0].dtype == torch.float32
+        if self._alike:
+            return self._views
         home = self._views[0].device
-        same = all(view.device == home and view.dtype == torch.float32 for view in self._views)
-        return self._views if same else [view.to(home, torch.float32, non_blocking=True) for view in self._views]
+        return [view.to(home, torch.float32, non_blocking=True) for view in self._views]
 
     def state_dict(self) -> dict[str, Tensor | None]:
         """The sample of the call before, so that a resumed run knows its first update."""
@@ -151,7 +154,7 @@ class UpdateSize:
         self._choose()
         before = state["before"]
         known = before is not None and len(before) == sum(map(len, self._sample()))
-        self._before = before if known else None  # other parameters than those: the first change is not known
+        self._before = before.clone() if known else None  # other parameters than those: the first change is not known
 
 
 def _flat(parameter: Tensor) -> Tensor:

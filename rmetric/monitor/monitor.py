@@ -160,10 +160,11 @@ class TrainingMonitor:
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
         self._sync, self._processes = sync, Processes.current()
-        # The phases of one process are compared with nobody's: they need not have the user's clock.
-        phases = PhaseClock.of(model, optimizer, clock if self._processes.count > 1 else time.perf_counter)
+        several, first = self._processes.count > 1, self._processes.first
+        # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
+        timed = several or bool(hang)
+        phases = PhaseClock.of(model, optimizer, clock if several else time.perf_counter) if timed else None
         self._clock = StepClock(clock, phases)
-        first = self._processes.first
         vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         detector_set = DetectorSet(detectors, vocabulary)
@@ -191,11 +192,10 @@ class TrainingMonitor:
             self._recorder,
             hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
             on_alert if first else None,
-            WorkerTimes(self._processes.count, phases.lag) if self._processes.count > 1 else None,
+            WorkerTimes(self._processes.count, phases.lag) if phases is not None and several else None,
         )
-        several = self._processes.count > 1 and first
         self._hangs = hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
-        self._last_words = LastWords(self._end_with_lost_worker) if several else None
+        self._last_words = LastWords(self._end_with_lost_worker) if several and first else None
         self._order = CallOrder(self._measurer.parameters.tensors, optimizer)
         if not first:  # one process tells
             self._order.close()

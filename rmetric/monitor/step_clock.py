@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rmetric.monitor.ranks.phases import PhaseClock
 
@@ -17,10 +17,10 @@ class StepClock:
     now
         The time, seconds.
     phases
-        Times the phases of a step; what is left out here is left out there.
+        Times the phases of a step; what is left out here is left out there. ``None``: nothing does.
     """
 
-    def __init__(self, now: Callable[[], float], phases: PhaseClock) -> None:
+    def __init__(self, now: Callable[[], float], phases: PhaseClock | None = None) -> None:
         self._now, self._phases = now, phases
         self._before_s = math.nan
 
@@ -32,7 +32,8 @@ class StepClock:
     def leave_out(self) -> None:
         """Let the current step have no time: something else than training took place in it."""
         self._before_s = math.nan
-        self._phases.leave_out()
+        if self._phases is not None:
+            self._phases.leave_out()
 
     @property
     def seconds(self) -> float:
@@ -48,7 +49,7 @@ class StepClock:
         """Leave the time of this context out."""
         seconds = self.seconds
         try:
-            with self._phases.paused():
+            with nullcontext() if self._phases is None else self._phases.paused():
                 yield
         finally:
             self.seconds = seconds

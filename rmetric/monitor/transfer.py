@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmetric.monitor.tensors import copied_to_host, gathered
+from rmetric.monitor.tensors import copied_to_host
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,9 @@ class DeviceTransfer:
         self._gradients, self._parameters = gradients, parameters
         self._names = [name for name, value in scalars.items() if value is not None]
         self._parts = 0 if parts is None else len(parts)
-        single = [value.detach().float().reshape(()) for value in scalars.values() if value is not None]
-        vectors = [gathered(single)] if single else []
+        vectors = [value.detach().reshape(1) for value in scalars.values() if value is not None]
         vectors += [vector for vector in (norms, parts) if vector is not None]
-        home = vectors[0].device if vectors else torch.device("cpu")
-        packed = torch.cat([vector.to(home, torch.float32) for vector in vectors]) if vectors else torch.empty(0)
+        packed = torch.cat(_alike(vectors)) if vectors else torch.empty(0)
         self._values, self._arrived = copied_to_host(packed)
 
     def read(self) -> StepNumbers:
@@ -84,6 +82,17 @@ class DeviceTransfer:
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
         named = dict(zip(self._names, scalars.tolist(), strict=True))
         return StepNumbers(self._gradients, norms, parts, named, self._parameters)
+
+
+def _alike(vectors: list[Tensor]) -> list[Tensor]:
+    """All in single precision on the first one's device."""
+    home = vectors[0].device
+    return [
+        vector
+        if vector.dtype == torch.float32 and vector.device == home
+        else vector.to(home, torch.float32, non_blocking=home.type != "cpu")  # the host waits for what it reads
+        for vector in vectors
+    ]
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,11 @@ class HangWatch:
 def hang_watch_of(
     asked: HangWatch | bool | None,
     processes: Processes,
-    phases: PhaseClock,
+    phases: PhaseClock | None,
     tell: Callable[[Event], object],
 ) -> HangThread | None:
-    """The watch that a monitor is asked for; ``None``, by default: where several processes train."""
-    if asked is False or (asked is None and processes.count == 1):
+    """The watch that a monitor is asked for; ``None``, by default: where several processes train, by their phases."""
+    if asked is False or phases is None:
         return None
     settings = asked if isinstance(asked, HangWatch) else HangWatch()
     return HangThread(settings, processes, phases, tell)
