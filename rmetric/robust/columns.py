@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import Cadence, bounded
+from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence
 from rmetric.robust.gradients import EXPLAINED_PER_NAT, GRADIENT_FLOOR, GRADIENT_GROWTH, UPDATE_FLOOR, Zeros
 from rmetric.robust.hardware import JITTER_S, Incidents
-from rmetric.robust.loss import UniformAnswer
-from rmetric.robust.reference import CLIP, LEVEL_RECORDS, LastRecords, logarithms
+from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
+from rmetric.robust.reference import CLIP, LEVEL_CAP, LEVEL_RECORDS, logarithms
 from rmetric.robust.surprise import Tail
 
 Column = NDArray[np.float64]
@@ -47,6 +49,10 @@ def surprises(tail: Tail, statistic: Column) -> Column:
 
 def _alike(observations: Observations) -> Iterator[Observations]:
     """Parts of a run whose records stand for as many steps."""
+    interval = np.diff(observations.step)
+    if not len(interval) or 0 < interval.max() <= CADENCE_FACTOR * interval.min():  # most runs
+        yield observations
+        return
     cadence = Cadence()
     begins = [index for index, step in enumerate(observations.step.tolist()) if cadence.changes(step)]
     for begin, end in pairwise([0, *begins, len(observations)]):
@@ -54,16 +60,26 @@ def _alike(observations: Observations) -> Iterator[Observations]:
 
 
 def _hardware(observations: Observations, window: int, warm_up: int) -> tuple[Column, ...]:
+    times = logarithms(observations["step_time_s"] + JITTER_S)
+    return _incidents(observations), windows.slowdown(times, window, warm_up)
+
+
+def _incidents(observations: Observations) -> Column:
+    """Sums of hardware events; nothing has to be added up in a run that has none, as most have."""
+    step, columns = observations.step, [observations[name] for name in Incidents.reads]
+    events, _, rates = columns
+    counted, known = ~np.isnan(events), ~np.isnan(rates)
+    if not events[counted].any() and not (rates[known] != rates[known][:1]).any() and (np.diff(step) >= 0).all():
+        return np.where(np.logical_or.accumulate(counted | known), 0.0, math.nan)
     incidents = Incidents()
-    columns = [observations.step, *(observations[name] for name in Incidents.reads)]
-    sums = [incidents.update(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    return np.array(sums), windows.slowdown(logarithms(observations["step_time_s"] + JITTER_S), window, warm_up)
+    rows = zip(*(column.tolist() for column in (step, *columns)), strict=True)
+    return np.array([incidents.update(*row) for row in rows])
 
 
 def _training(part: Observations, window: int, warm_up: int) -> tuple[Column, ...]:
     """Statistics of gradients and loss."""
-    places = np.array([math.log(max(step, 1)) for step in part.step.tolist()])
-    losses = np.array([bounded(loss) for loss in part["training_loss"].tolist()])
+    places, losses = logarithms(np.maximum(part.step, 1.0)), part["training_loss"]
+    losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
     loss_z, loss_excess = windows.curve(places, losses, window, warm_up)
     return (*_gradients(part, loss_excess, window, warm_up), *_last(loss_z), _uniform(part["uniform_gap"]))
 
@@ -101,17 +117,29 @@ def _lowest(z: Column) -> Column:
 
 
 def _last(z: Column) -> tuple[Column, Column]:
-    last = LastRecords()
-    rows = np.array([last.update(value) for value in z.tolist()]).reshape(-1, 2)
-    return rows[:, 0], rows[:, 1]
+    """Smaller of the last two deviations, mean of the last eight (:class:`~rmetric.robust.reference.LastRecords`)."""
+    twice, level = np.full(len(z), math.nan), np.full(len(z), math.nan)
+    known = np.flatnonzero(~np.isnan(z))
+    found = z[known]
+    twice[known[1:]] = np.minimum(found[1:], found[:-1])
+    if len(known) >= LEVEL_RECORDS:
+        capped = np.clip(found, -LEVEL_CAP, LEVEL_CAP)
+        count = len(known) - LEVEL_RECORDS + 1
+        sums = reduce(add, (capped[first : first + count] for first in range(LEVEL_RECORDS)))  # in the order of records
+        level[known[LEVEL_RECORDS - 1 :]] = sums / LEVEL_RECORDS
+    return twice, level
 
 
 def _zeros(sizes: Column, warm_up: int) -> NDArray[np.bool_]:
+    if not (sizes == 0.0).any():
+        return np.zeros(len(sizes), dtype=bool)
     zeros = Zeros(warm_up)
     return np.array([zeros.update(size) for size in sizes.tolist()], dtype=bool)
 
 
 def _uniform(gaps: Column) -> Column:
-    uniform = UniformAnswer()
-    answers = np.array([uniform.update(gap) for gap in gaps.tolist()], dtype=bool)
+    answers = np.abs(gaps) <= UNIFORM_NATS
+    if answers.any():
+        uniform = UniformAnswer()
+        answers = np.array([uniform.update(gap) for gap in gaps.tolist()], dtype=bool)
     return np.where(answers | np.isinf(gaps), math.inf, np.where(np.isnan(gaps), math.nan, 0.0))

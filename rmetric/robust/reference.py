@@ -6,6 +6,8 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,7 +167,9 @@ def logarithm(value: float) -> float:
 
 def logarithms(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """:func:`logarithm` of each value: NumPy's own differs in the last bit."""
-    return np.array([logarithm(value) for value in values.tolist()], dtype=np.float64)
+    result, positive = np.full(len(values), math.nan), values > 0.0
+    result[positive] = list(map(math.log, values[positive].tolist()))
+    return result
 
 
 class LastRecords:
@@ -191,7 +195,7 @@ class LastRecords:
             return math.nan, math.nan
         before, self._before = self._before, z
         self._capped.append(min(max(z, -LEVEL_CAP), LEVEL_CAP))
-        level = sum(self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
+        level = reduce(add, self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
         return (min(z, before) if before == before else math.nan), level
 
 
