@@ -69,7 +69,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     return orjson.dumps(clean) + b"\n"
 
 
-def at_log_precision(value: float) -> float:
+def at_log_precision(value: float | np.floating[Any]) -> float:
     """One finite number at log precision; :func:`to_log_precision` serves arrays.
 
     >>> at_log_precision(3.14159265358979)
