@@ -153,8 +153,9 @@ class UpdateSize:
         """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""
         self._choose()
         before = state["before"]
-        known = before is not None and len(before) == sum(map(len, self._sample()))
-        self._before = before.clone() if known else None  # other parameters than those: the first change is not known
+        entries = sum(map(len, self._sample()))
+        # of other parameters than those the first change is not known
+        self._before = before.clone() if before is not None and len(before) == entries else None
 
 
 def _flat(parameter: Tensor) -> Tensor:
