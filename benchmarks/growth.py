@@ -1,9 +1,10 @@
 """Measure how the cost of a study grows with its runs: simulate, score, tables apart.
 
     python benchmarks/growth.py                                   # 90, 720 and 7,200 runs
-    python benchmarks/growth.py --repetitions 1 8 --plot growth.png
+    python benchmarks/growth.py --repetitions 1 8 --rows growth.jsonl --plot growth.png
 
-Prints JSON; each part is a process of its own. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
+Prints JSON; each part is a process of its own, and its row is added to --rows when it has ended. Sizes of which that
+file has all parts are not measured again. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
 largest resident memory of one of its processes, ``bytes`` what it leaves on the disk. Scores are those of
 --detectors, by default cheap ones.
 """
@@ -11,12 +12,12 @@ largest resident memory of one of its processes, ``bytes`` what it leaves on the
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +30,7 @@ from rmetric.cli import Parser, script, whole_number
 
 CHEAP = ("r_metric", "loss_spike", "grad_norm")
 RUNS_A_REPETITION = 90
+PARTS = ("simulate", "score", "tables")
 
 
 def parser() -> Parser:
@@ -37,6 +39,7 @@ def parser() -> Parser:
     count = whole_number(1)
     p.add_argument("--repetitions", type=count, nargs="+", default=[1, 8, 80], metavar="N", help="90 runs each")
     p.add_argument("--detectors", nargs="+", default=list(CHEAP), metavar="NAME", help="detectors to score with")
+    p.add_argument("--rows", type=Path, default=Path("growth.jsonl"), metavar="FILE", help="file of measured rows")
     p.add_argument("--plot", type=Path, metavar="FILE", help="draw the growth as a picture")
     p.add_engine()
     return p
@@ -62,18 +65,16 @@ def _cost(kind: str, argv: list[str]) -> dict[str, float]:
     }
 
 
-def growth(repetitions: int, args: Namespace, folder: Path) -> list[dict[str, Any]]:
+def growth(repetitions: int, args: Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Rows of one size: simulate; score with one table, which makes the scores; all tables, with the scores at hand."""
     logs, tables = folder / "logs", folder / "tables"
     engine = ["--jobs", str(args.jobs), "--engine", args.engine, *(["--address", args.address] if args.address else [])]
     study = ["--repetitions", str(repetitions), "--logs-format", "parquet", "--out", str(logs)]
     score = ["--logs", str(logs), "--out", str(tables), "--bootstrap", "20", "--detectors", *args.detectors]
-    parts = (
-        measured("simulate", [*study, *engine], logs),
-        measured("score", [*score, *engine, "--tables", "1"], tables / "cache"),
-        measured("tables", [*score, *engine], tables),
-    )
-    return [{"runs": RUNS_A_REPETITION * repetitions, **part} for part in parts]
+    of_all = {"runs": RUNS_A_REPETITION * repetitions, "engine": args.engine, "jobs": args.jobs}
+    yield {**of_all, **measured("simulate", [*study, *engine], logs)}
+    yield {**of_all, **measured("score", [*score, *engine, "--tables", "1"], tables / "cache")}
+    yield {**of_all, **measured("tables", [*score, *engine], tables)}
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -93,16 +94,18 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    rows = []
+    known = [json.loads(line) for line in args.rows.read_text().splitlines()] if args.rows.exists() else []
+    sizes = Counter(row["runs"] for row in known)
     for repetitions in args.repetitions:
-        folder = Path(tempfile.mkdtemp())
-        try:
-            rows += growth(repetitions, args, folder)
-        finally:
-            shutil.rmtree(folder)
+        if sizes[RUNS_A_REPETITION * repetitions] == len(PARTS):
+            continue
+        with tempfile.TemporaryDirectory() as folder, open(args.rows, "a", encoding="utf-8") as kept:
+            for row in growth(repetitions, args, Path(folder)):
+                known.append(row)
+                print(json.dumps(row), file=kept, flush=True)
     if args.plot:
-        draw(rows, args.plot)
-    print(json.dumps({"detectors": args.detectors, "engine": args.engine, "jobs": args.jobs, "rows": rows}, indent=1))
+        draw(known, args.plot)
+    print(json.dumps({"detectors": args.detectors, "rows": known}, indent=1))
 
 
 if __name__ == "__main__":
