@@ -3,8 +3,8 @@
     python benchmarks/growth.py                                   # 90, 720 and 7,200 runs
     python benchmarks/growth.py --repetitions 1 8 --rows growth.jsonl --plot growth.png
 
-Prints JSON; each part is a process of its own, and its row is added to --rows when it has ended. Sizes of which that
-file has all parts are not measured again. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
+Prints JSON; each part is a process of its own, and the rows of a size are added to --rows when it is measured. Sizes
+that are in that file are not measured again. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
 largest resident memory of one of its processes, ``bytes`` what it leaves on the disk. Scores are those of
 --detectors, by default cheap ones.
 """
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -30,7 +29,6 @@ from rmetric.cli import Parser, script, whole_number
 
 CHEAP = ("r_metric", "loss_spike", "grad_norm")
 RUNS_A_REPETITION = 90
-PARTS = ("simulate", "score", "tables")
 
 
 def parser() -> Parser:
@@ -95,14 +93,12 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     known = [json.loads(line) for line in args.rows.read_text().splitlines()] if args.rows.exists() else []
-    sizes = Counter(row["runs"] for row in known)
+    whole = {row["runs"] for row in known}
     for repetitions in args.repetitions:
-        if sizes[RUNS_A_REPETITION * repetitions] == len(PARTS):
-            continue
-        with tempfile.TemporaryDirectory() as folder, open(args.rows, "a", encoding="utf-8") as kept:
-            for row in growth(repetitions, args, Path(folder)):
-                known.append(row)
-                print(json.dumps(row), file=kept, flush=True)
+        if RUNS_A_REPETITION * repetitions not in whole:
+            with tempfile.TemporaryDirectory() as folder:
+                known += growth(repetitions, args, Path(folder))
+            args.rows.write_text("".join(f"{json.dumps(row)}\n" for row in known))
     if args.plot:
         draw(known, args.plot)
     print(json.dumps({"detectors": args.detectors, "rows": known}, indent=1))
