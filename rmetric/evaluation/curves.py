@@ -104,19 +104,20 @@ def strict_curve(timeline: Timeline, starts: Starts, runs_R: NDArray[np.bool_] |
     """
     chosen = timeline.counted("strict") if runs_R is None else timeline.counted("strict") & runs_R
     here = chosen[starts.run]
-    values, rank = np.unique(np.concatenate([starts.low[here], starts.high[here], [-np.inf]]), return_inverse=True)
-    count = int(here.sum())
-    low, high = rank[:count], rank[count : 2 * count]
-    zone, run = starts.zone[here], starts.run[here]
-    false, warning = zone == HEALTHY, zone == WARNING
-    fp = _covered(low[false], high[false], len(values))
-    tp = _covered(*_unions(run[warning], low[warning], high[warning], len(values)), len(values))
-    finite = values < np.inf
+    values = _distinct(np.concatenate([starts.low[here], starts.high[here], [-np.inf]]))
+    false, warning = here & (starts.zone == HEALTHY), here & (starts.zone == WARNING)
+
+    def ranks(of: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.searchsorted(values, starts.low[of]), np.searchsorted(values, starts.high[of])
+
+    fp = _covered(*ranks(false), len(values))
+    tp = _covered(*_unions(starts.run[warning], *ranks(warning), len(values)), len(values))
+    finite = int(np.searchsorted(values, np.inf))
     return Curve(
         "strict",
-        values[finite],
-        tp[finite],
-        fp[finite],
+        values[:finite],
+        tp[:finite],
+        fp[:finite],
         failed=int((chosen & timeline.failed).sum()),
         healthy=int(timeline.healthy_steps[chosen].sum()),
     )
@@ -149,7 +150,15 @@ def paper_curve_of(
 
 def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Number of the intervals [low, high) that hold each of 0 … size − 1."""
-    return np.cumsum(np.bincount(low, minlength=size) - np.bincount(high, minlength=size))
+    count = np.bincount(low, minlength=size)
+    count -= np.bincount(high, minlength=size)
+    return np.cumsum(count, out=count)
+
+
+def _distinct(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``np.unique``, in the memory of the values themselves."""
+    values.sort()
+    return values[np.concatenate([[True], values[1:] != values[:-1]])]
 
 
 def _unions(

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-MOST_BYTES = 2**28
+MOST_BYTES = 2**26
 
 
 class Latest(Generic[K, V]):
