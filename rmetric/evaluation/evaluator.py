@@ -186,10 +186,10 @@ class Evaluator:
         """Runs whose every record is weighed when weights are fitted, shape (runs,): all, or some groups of one seed.
 
         Of a study with more than :data:`MOST_TRACED` runs, every k-th group of runs that share model and seed, in the
-        order of the logs; k is the smallest number that leaves no more than these.
+        order of the logs; k is the smallest odd number that leaves no more: repetitions alternate between the halves.
         """
         runs = len(self.timeline)
-        every = -(-runs // MOST_TRACED) if runs else 1
+        every = -(-runs // MOST_TRACED) | 1
         return folds(self.study.runs, every) == 0 if every > 1 else np.ones(runs, bool)
 
     def weights(self, runs_R: NDArray[np.bool_]) -> BootstrapWeights:
