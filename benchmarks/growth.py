@@ -75,18 +75,32 @@ def growth(repetitions: int, args: Namespace, folder: Path) -> Iterator[dict[str
     yield {**of_all, **measured("tables", [*score, *engine], tables)}
 
 
+QUANTITIES = {"cpu_s": "processor time (s)", "peak_mib": "peak memory (MiB)", "bytes": "written (bytes)"}
+"""Column of a row → label of its axis."""
+
+
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A picture of the rows."""
+    """A picture of the rows; the bytes of the tables are those of the scores that they are made of."""
     import pandas as pd
     import seaborn as sns
+    from matplotlib.ticker import LogFormatterMathtext, LogLocator
 
-    long = pd.DataFrame(rows).melt(["runs", "part"], ["cpu_s", "peak_mib", "bytes"], "quantity")
+    long = pd.DataFrame(rows).melt(["runs", "part"], [*QUANTITIES], "quantity")
+    long = long[(long["quantity"] != "bytes") | (long["part"] != "tables")]
     grid = sns.relplot(
-        long, x="runs", y="value", hue="part", col="quantity", kind="line", marker="o", height=3,
+        long, x="runs", y="value", hue="part", style="part", col="quantity", kind="line", markers=True, height=3,
         facet_kws={"sharey": False},
     )  # fmt: skip
-    grid.set(xscale="log", yscale="log").set_titles("{col_name}").set(ylabel="")
-    grid.savefig(path, dpi=100)
+    grid.set(xscale="log", yscale="log").set_titles("")
+    for quantity, axes in grid.axes_dict.items():
+        axes.set_ylabel(QUANTITIES[str(quantity)])
+        axes.yaxis.set_major_locator(
+            LogLocator(numticks=12, subs=(1.0, 2.0, 5.0) if quantity == "peak_mib" else (1.0,))
+        )
+        axes.yaxis.set_major_formatter("{x:,.0f}" if quantity == "peak_mib" else LogFormatterMathtext())
+        axes.yaxis.set_minor_formatter("")
+    grid.tight_layout()
+    grid.savefig(path, dpi=150)
 
 
 @script
