@@ -33,7 +33,7 @@ def resample(runs: int, draws: int, rng: np.random.Generator) -> Weights:
     in pairs by use of the same weights.
 
     >>> resample(4, 2, np.random.default_rng(0)).sum(axis=1).tolist()
-    [4.0, 4.0]
+    [4, 4]
     """
     weights_BR = np.zeros((draws, runs), np.uint16)
     for rows in _blocks(weights_BR):
