@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tqdm import tqdm
+
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import SIMULATED, backend_of
 from rmetric.reporting.table import Table
@@ -41,7 +43,9 @@ def build_tables(
     """
     named = {backend_of(studies.study) or SIMULATED: studies} if isinstance(studies, Evaluator) else studies
     inputs = Inputs(named, beside or {}, live or LiveResults())
-    found = (description.table(description.needs(inputs)) for description in CATALOGUE.chosen(numbers))
+    chosen = CATALOGUE.chosen(numbers)
+    with tqdm(chosen, desc="tables", unit="table", disable=None, delay=1.0) as bar:
+        found = [description.table(description.needs(inputs)) for description in bar]
     return [table.limited_to(protocol) for table in found if table is not None]
 
 
