@@ -6,7 +6,7 @@
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
 # make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
-# make artifact     every claim of ARTIFACT.md checked, and a table of what was found (half an hour)
+# make artifact     every claim of ARTIFACT.md checked, and a table of what was found (a quarter of an hour)
 # make gpu          all that needs a GPU, in ten minutes: overhead, repair, real models' shapes; one table
 # make zoo          forty kinds of training, healthy and with the bugs that people make (40 minutes on two cores)
 PYTHON ?= python3
