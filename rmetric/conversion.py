@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
+from rmetric.files import naming
 from rmetric.importers import LoggedPortions
 from rmetric.log_reader import Chunk, assemble
 from rmetric.log_writer import encode_event, encode_metrics, with_events
@@ -58,21 +60,36 @@ def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
 
 def _write_logs(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
     """Logs are written aside, and take their places when all of them are there."""
+    rest = iter(logs)
+    first = next(rest, None)
+    if first is None:  # and no folder is made
+        return []
     names: list[str] = []
+    files: list[Path] = []
     folder = out.parent if out.suffix == LOG else out
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".rmetric-", dir=folder) as aside:
-        for log in logs:
+    with naming(out), TemporaryDirectory(prefix=".rmetric-", dir=folder) as aside:
+        for log in chain((first,), rest):
             if _write_log(log.portions, Path(aside) / str(len(names))):
-                if out.suffix != LOG:
-                    _refuse_twice(log.name, names)
-                elif names:
-                    raise UserError(f"{out} takes one run, and there are more; give a folder or FILE.parquet as --out")
+                files.append(_file_of(log.name, names, out))
                 names.append(log.name)
-        files = [out if out.suffix == LOG else out / f"{name}{LOG}" for name in names]
         for number, file in enumerate(files):
+            file.parent.mkdir(parents=True, exist_ok=True)
             os.replace(Path(aside) / str(number), file)
     return files
+
+
+def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
+    """File of a run; ``others``: names of the runs before it."""
+    if out.suffix == LOG:
+        if others:
+            raise UserError(f"{out} takes one run, and there are more; give a folder or FILE.parquet as --out")
+        return out
+    _refuse_twice(name, others)
+    file = out / f"{name}{LOG}"
+    if not file.resolve().is_relative_to(out.resolve()):  # the name stands in the log, which a stranger wrote
+        raise UserError(f"a run named {name!r} would not lie in {out}; give FILE.jsonl or FILE.parquet as --out")
+    return file
 
 
 def _refuse_twice(name: str, names: Sequence[str]) -> None:

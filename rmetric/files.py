@@ -11,6 +11,16 @@ from typing import IO
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error name this file where it names none: a failed write does not say where; the user needs to know."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
 def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
     """A file of any length that is written aside, then renamed.
 
@@ -21,15 +31,13 @@ def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(aside, "wb") as file:
+        with naming(path), open(aside, "wb") as file:
             yield file
             if forced:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(aside, path)
-    except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a failed write does not say where; the user needs to know
+    except BaseException:
         with suppress(OSError):
             aside.unlink()
         raise

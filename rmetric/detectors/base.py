@@ -159,6 +159,11 @@ def make_detector(name: str) -> Detector:
     return DETECTORS[name]()  # type: ignore[call-arg]
 
 
+def default_detectors() -> dict[str, StreamingDetector]:
+    """Name → fresh detector, for :data:`DEFAULT_DETECTORS`."""
+    return {name: DETECTORS[name]() for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, misc]
+
+
 def online_detectors() -> dict[str, StreamingDetector]:
     """Name → fresh detector, for those that a run consults at every record and whose alerts stand in the log."""
     return {

@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from rmetric.advice import KINDS_OF_MEASUREMENTS
-from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector, make_detector
+from rmetric.detectors import default_detectors
 from rmetric.episodes import REARM_STEPS, Rearm
 from rmetric.measurements import Observation
 from rmetric.robust.loss import UNIFORM_NATS
@@ -81,7 +81,7 @@ class EventSeeker:
         """In their order."""
         self.records = 0
         """Records so far."""
-        self._detectors = {name: _streaming(name) for name in DEFAULT_DETECTORS}
+        self._detectors = default_detectors()
         self._rearm = Rearm()
         self._recent: dict[str, deque[float]] = {name: deque(maxlen=REARM_STEPS) for name in KINDS_OF_MEASUREMENTS}
 
@@ -137,9 +137,3 @@ def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     if cause == "uniform_gap" or abs(observation["uniform_gap"]) <= UNIFORM_NATS:
         return "UNIFORM_ANSWER", "uniform_gap"
     return KINDS_OF_MEASUREMENTS.get(cause, "LOSS_RISE"), cause if cause in KINDS_OF_MEASUREMENTS else "training_loss"
-
-
-def _streaming(name: str) -> StreamingDetector:
-    made = make_detector(name)
-    assert isinstance(made, StreamingDetector)
-    return made

@@ -18,8 +18,7 @@ from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnl
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.latest import Latest
 from rmetric.evaluation.protocols import PROTOCOLS, Counts, Protocol, Starts, Timeline
-from rmetric.evaluation.scores import DRAWS, Score, difference, resample, score, summarise
-from rmetric.evaluation.scores import Weights as BootstrapWeights
+from rmetric.evaluation.scores import DRAWS, BootstrapWeights, Score, difference, resample, score, summarise
 from rmetric.evaluation.scoring import Scores, score_study
 from rmetric.evaluation.split import Halves, folds, halves
 from rmetric.evaluation.studies import Study

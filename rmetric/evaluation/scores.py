@@ -15,7 +15,7 @@ from scipy.stats import beta, chi2
 from rmetric.evaluation.protocols import Counts, Protocol
 
 Values = NDArray[np.float64]
-Weights = NDArray[np.uint16]
+BootstrapWeights = NDArray[np.uint16]
 """Shape (draws, runs): how often a resample has each run."""
 
 LEVEL = 0.95
@@ -26,7 +26,7 @@ MAX_UNDEFINED = 0.05
 """No interval is given when the score is undefined in more than this share of the resamples."""
 
 
-def resample(runs: int, draws: int, rng: np.random.Generator) -> Weights:
+def resample(runs: int, draws: int, rng: np.random.Generator) -> BootstrapWeights:
     """Draws of each run in each bootstrap resample, shape (draws, runs); every row sums to ``runs``.
 
     Counts of a whole resample are then one matrix product with the counts of the runs, and two detectors are compared
@@ -43,14 +43,14 @@ def resample(runs: int, draws: int, rng: np.random.Generator) -> Weights:
     return weights_BR
 
 
-def _blocks(weights_BR: Weights) -> Iterator[slice]:
+def _blocks(weights_BR: BootstrapWeights) -> Iterator[slice]:
     """Resamples that are worked on at once; none without runs."""
     draws, runs = weights_BR.shape
     size = max(1, BLOCK_WEIGHTS // runs) if runs else draws
     return (slice(start, min(start + size, draws)) for start in range(0, draws if runs else 0, size))
 
 
-def weighted_sums(weights_BR: Weights, table_RC: Values) -> Values:
+def weighted_sums(weights_BR: BootstrapWeights, table_RC: Values) -> Values:
     """``weights_BR @ table_RC``, some resamples at a time: as doubles, weights take four times the memory."""
     sums = [weights_BR[rows].astype(np.float64) @ table_RC for rows in _blocks(weights_BR)]
     return np.concatenate(sums) if sums else np.zeros((len(weights_BR), *table_RC.shape[1:]))
@@ -161,7 +161,7 @@ class Totals:
         return self.tp + self.fn
 
 
-def totals(counts: Counts, weights_BR: Weights | None = None) -> Totals:
+def totals(counts: Counts, weights_BR: BootstrapWeights | None = None) -> Totals:
     """Sums over runs; with bootstrap weights of shape (draws, runs), one sum a draw."""
     known = ~np.isnan(counts.available)
     lead = np.nan_to_num(counts.lead, nan=0.0)
@@ -298,7 +298,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def score(name: str, counts: Counts, weights_BR: Weights | None = None) -> Score:
+def score(name: str, counts: Counts, weights_BR: BootstrapWeights | None = None) -> Score:
     """One score of :data:`METRICS` with its bootstrap interval."""
     drawn = None if weights_BR is None else totals(counts, weights_BR)
     return _score(METRICS[name], counts.protocol, totals(counts), drawn)
@@ -318,7 +318,7 @@ def _score(metric: Metric, protocol: Protocol, sums: Totals, drawn: Totals | Non
     return Score(value, low, high)
 
 
-def summarise(counts: Counts, weights_BR: Weights | None = None) -> dict[str, Score]:
+def summarise(counts: Counts, weights_BR: BootstrapWeights | None = None) -> dict[str, Score]:
     """All of :data:`METRICS`, and ``median_lead``, of some runs.
 
     Parameters
@@ -335,7 +335,7 @@ def summarise(counts: Counts, weights_BR: Weights | None = None) -> dict[str, Sc
     return summary
 
 
-def median_lead(counts: Counts, weights_BR: Weights | None = None) -> Score:
+def median_lead(counts: Counts, weights_BR: BootstrapWeights | None = None) -> Score:
     """Median lead of the warned runs, steps."""
     leads = counts.lead[counts.counted & (counts.tp > 0)]
     if not len(leads):
@@ -346,7 +346,7 @@ def median_lead(counts: Counts, weights_BR: Weights | None = None) -> Score:
     return Score(float(np.median(leads)), *percentile_interval(drawn))
 
 
-def _weighted_median(values: Values, weights_BK: Weights) -> Values:
+def _weighted_median(values: Values, weights_BK: BootstrapWeights) -> Values:
     order = np.argsort(values)
     ranked = values[order]
     found = np.full(len(weights_BK), np.nan)
@@ -389,7 +389,7 @@ def recall_at_lead(counts: Counts, required: Values) -> Values:
 
 
 def difference(
-    name: str, counts: Counts, other: Counts, weights_BR: Weights | None = None, *, relative: bool = False
+    name: str, counts: Counts, other: Counts, weights_BR: BootstrapWeights | None = None, *, relative: bool = False
 ) -> Score:
     """Score of ``counts`` less that of ``other``, over the same runs, with a paired bootstrap interval.
 

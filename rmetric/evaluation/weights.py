@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.curves import paper_curve_of, strict_curve
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
-from rmetric.evaluation.scores import HitCounts, f1, weighted_sums
-from rmetric.evaluation.scores import Weights as Drawn
+from rmetric.evaluation.scores import BootstrapWeights, HitCounts, f1, weighted_sums
 from rmetric.evaluation.thresholds import threshold_for_f1
 from rmetric.signals import Weights
 
@@ -93,7 +92,7 @@ def bootstrap_weights(
     timeline: Timeline,
     signals_3N: NDArray[np.float64],
     runs_R: NDArray[np.bool_],
-    weights_BR: Drawn,
+    weights_BR: BootstrapWeights,
     grid: list[Weights] | None = None,
     thresholds: int = BOOTSTRAP_THRESHOLDS,
 ) -> NDArray[np.float64]:

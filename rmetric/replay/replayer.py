@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import DEFAULT_DETECTORS, DETECTORS, StreamingDetector, online_detectors
+from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, detect_format, one_run, without_notes
@@ -59,7 +59,7 @@ class Replayer:
         self._signals: SignalRecovery | LiveSignals | None = None
         self._metric: RMetric | None = None
         self._notes: list[str] = []
-        self._detectors: dict[str, StreamingDetector] = {**online_detectors(), **_defaults()}
+        self._detectors: dict[str, StreamingDetector] = {**online_detectors(), **default_detectors()}
         self._detectors.pop("r_metric", None)
         self._first_alerts = FirstAlerts()
         self._episodes = AlertEpisodes()
@@ -224,17 +224,12 @@ def _as_measured(verdicts: Columns, signals: Mapping[str, Recovered]) -> Columns
     return {name: np.where(measured[name], values, np.nan) for name, values in verdicts.items()}
 
 
-def _defaults() -> dict[str, StreamingDetector]:
-    """Fresh detectors that every replay asks."""
-    return {name: DETECTORS[name]() for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, misc]
-
-
 def _detectors_of(thresholds: Mapping[str, Any]) -> dict[str, StreamingDetector]:
     """The default ones, and those that a live run consulted, at its thresholds, but for the R-Metric.
 
     Unknown ones are left out.
     """
-    made = _defaults()
+    made = default_detectors()
     for name, threshold in thresholds.items():
         kind = DETECTORS[name] if name in DETECTORS else None  # noqa: SIM401 - a registry has no get
         if kind is not None and issubclass(kind, StreamingDetector) and is_finite_number(threshold):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rmetric.detectors import DEFAULT_DETECTORS, DETECTORS, StreamingDetector
+from rmetric.detectors import StreamingDetector, default_detectors
 from rmetric.diagnosis import Diagnosis, Examination
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.importers import LoggedPortions
@@ -58,7 +58,7 @@ class ReportedRun:
         """
         curves: dict[str, Curve] = {}
         records, examination, logged = NewRecords(), Examination(), _LoggedAlerts()
-        watches = {name: _Watch(DETECTORS[name]()) for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, arg-type]
+        watches = {name: _Watch(detector) for name, detector in default_detectors().items()}
         for portion in log.portions:
             logged.extend(portion)
             observations = records.of(observations_of(portion))

@@ -49,6 +49,10 @@ class Course:
     step_s: list[float] = field(default_factory=list)
     """Processor time of each training step, seconds."""
 
+    def fork(self) -> Course:
+        """The held-out losses so far, and nothing that was done."""
+        return Course(held_out=dict(self.held_out))
+
 
 def follow(
     schedule: Schedule, run: LiveRun, course: Course, *, until: int, fault: Fault | None = None, onset: int = 0
@@ -147,7 +151,7 @@ def train_group(group: Group, todo: Sequence[Failing], healthy: bool) -> Iterato
     run, twin, states = group.make_run(), Course(), {}
     for step in sorted({start for failing in todo for start in (max(failing.onset - BEFORE, 1), failing.onset)}):
         follow(group.schedule, run, twin, until=step - 1)
-        states[step] = (run.state_dict(), replace(twin, held_out=dict(twin.held_out)))
+        states[step] = (run.state_dict(), twin.fork())
     follow(group.schedule, run, twin, until=group.schedule.steps)
     if healthy:
         course = Course()
@@ -171,7 +175,7 @@ def _rows_of(
             start = failing.onset if policy == "alone" else max(failing.onset - BEFORE, 1)
             state, before = states[start]
             run.load_state_dict(state)
-            course = replace(before, held_out=dict(before.held_out), went_back=[])
+            course = before.fork()
             if policy == "alone":
                 follow(group.schedule, run, course, until=group.schedule.steps, fault=fault, onset=failing.onset)
             else:

@@ -11,7 +11,9 @@ from rmetric import read_run
 from rmetric.commands import main
 from rmetric.conversion import chunk_of, log_lines, write_converted
 from rmetric.dataset.read import read_runs
-from rmetric.importers import portions_of
+from rmetric.errors import UserError
+from rmetric.importers import LoggedPortions, portions_of
+from rmetric.log_reader import Chunk
 from rmetric.records import Observations, Run
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
@@ -87,3 +89,20 @@ def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) 
     (written,) = write_converted(portions_of(REAL_RUNS[0], records=records), tmp_path / "run.jsonl")
     assert main(["convert", str(REAL_RUNS[0]), "--out", str(tmp_path / "whole.jsonl")]) == 0
     assert written.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def named(name: str) -> list[LoggedPortions]:
+    return [LoggedPortions(name, "mlflow", iter([Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})]), list)]
+
+
+def test_a_run_s_name_may_have_folders_but_leads_nowhere_else(tmp_path: Path) -> None:
+    assert write_converted(named("sweep/one"), tmp_path / "logs") == [tmp_path / "logs" / "sweep" / "one.jsonl"]
+    with pytest.raises(UserError, match="would not lie in"):
+        write_converted(named("../two"), tmp_path / "logs")
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_log_of_no_use_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    assert main(["convert", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "new" / "run.jsonl")]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.jsonl"]
