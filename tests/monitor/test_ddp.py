@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -16,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
 from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.dispersion.mean_loss import LossExchange
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
 from tests.live.processes import Ended, run_processes
@@ -165,6 +168,14 @@ def test_a_process_that_goes_on_without_its_monitor_holds_up_no_training(
     steps = slice(1, 4) if how != "error" else slice(1, 2)
     assert logged[steps] == pytest.approx(means[steps], rel=1e-5)
     assert logged[5:] == pytest.approx(mine["losses"][5:], rel=1e-5)  # of those that report one
+
+
+def test_the_exchange_of_losses_waits_for_a_lost_peer_as_long_as_the_training_does(tmp_path: Path) -> None:
+    store, patience = (tmp_path / "store").as_uri(), timedelta(seconds=7)
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1, timeout=patience)
+    own = LossExchange(dist.distributed_c10d._get_default_group(), lambda: False)._group
+    assert own._get_backend(torch.device("cpu")).options._timeout == patience
+    dist.destroy_process_group()
 
 
 def test_a_model_whose_process_group_is_gone_is_refused_in_one_line(tmp_path: Path) -> None:

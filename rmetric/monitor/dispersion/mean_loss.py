@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -49,6 +50,12 @@ def _beside(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
 
 
+def _timeout(group: dist.ProcessGroup) -> timedelta | None:
+    """How long the training waits for a lost peer: torch's own default is 10 to 30 minutes, whatever it has chosen."""
+    options: Any = group._get_backend(group._device_types[0]).options
+    return getattr(options, "_timeout", None)
+
+
 class LossExchange:
     """Adds up the workers' losses: one all-reduce of two floats after each backward pass.
 
@@ -67,7 +74,7 @@ class LossExchange:
 
     def __init__(self, group: dist.ProcessGroup, joining: Callable[[], bool]) -> None:
         ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
-        self._group = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        self._group = dist.new_group(ranks, _timeout(group), backend, use_local_synchronization=True)
         self._joining = joining
         self._due: torch.device | None = None
 
