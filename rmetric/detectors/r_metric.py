@@ -74,7 +74,7 @@ class RobustRMetricDetector(StreamingDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 4
+    version = 5
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

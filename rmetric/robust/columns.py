@@ -81,7 +81,12 @@ def _training(part: Observations, window: int, warm_up: int) -> tuple[Column, ..
     places, losses = logarithms(np.maximum(part.step, 1.0)), part["training_loss"]
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
     loss_z, loss_excess = windows.curve(places, losses, window, warm_up)
-    return (*_gradients(part, loss_excess, window, warm_up), *_last(loss_z), _uniform(part["uniform_gap"]))
+    return (
+        *_gradients(part, loss_excess, window, warm_up),
+        _last(loss_z)[1],
+        windows.lost(losses),
+        _uniform(part["uniform_gap"]),
+    )
 
 
 def _gradients(part: Observations, loss_excess: Column, window: int, warm_up: int) -> tuple[Column, ...]:

@@ -15,6 +15,16 @@ from numpy.typing import NDArray
 from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
+from rmetric.robust.loss import (
+    CHANGES_80,
+    FIRST_STAND,
+    LEARNED_SCALES,
+    LOST_SCALES,
+    LOST_SHARE,
+    NOISE_RECORDS,
+    STAND_RECORDS,
+    START_RECORDS,
+)
 from rmetric.robust.reference import CLIP, FIRST_MEDIAN, NORMAL, UPPER, deviation_of, middle_of
 
 TAILS = np.array(UPPER)
@@ -169,6 +179,38 @@ def curve(places, values, length, warm_up):  # type: ignore[no-untyped-def]
             for point in range(first, last):
                 _sum(sums, known[point], entered[point], 1.0)
     return z, excess
+
+
+@njit(cache=True)
+def _quantile(window, share):  # type: ignore[no-untyped-def]
+    return window.ordered[int(share * (window.place[1] - 1))]
+
+
+@njit(cache=True)
+def lost(losses):  # type: ignore[no-untyped-def]
+    """What is lost at each loss: :class:`~rmetric.robust.loss.Lost`."""
+    result, last, stands = np.full(len(losses), np.nan), _window(STAND_RECORDS), _window(NOISE_RECORDS)
+    changes, start, before = _window(NOISE_RECORDS), np.nan, np.nan
+    for index in range(len(losses)):
+        loss = losses[index]
+        if not np.isfinite(loss):
+            continue
+        if stands.place[1]:
+            lowest = _quantile(stands, 0.0)
+            spread = _quantile(changes, 0.9) - _quantile(changes, 0.1)
+            noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
+            learned = start - lowest
+            if learned > LEARNED_SCALES * noise:
+                result[index] = (min(loss, before) - lowest) / (LOST_SHARE * learned + LOST_SCALES * noise)
+        _add(last, loss)
+        if not np.isnan(before):
+            _add(changes, loss - before)
+        before, count = loss, last.place[1]
+        if count == START_RECORDS:
+            start = _middle(last.ordered[:count])
+        if count >= FIRST_STAND:
+            _add(stands, _middle(last.ordered[:count]))
+    return result
 
 
 @njit(cache=True)

@@ -243,7 +243,7 @@ def test_zeros_of_a_warm_up_and_of_a_run_that_has_some_are_not(name: str, places
 def test_a_bad_batch_is_forgiven_and_a_broken_model_is_not() -> None:
     batch = disturbed({"training_loss": (slice(ONSET, ONSET + 1), 6.0)})
     model = disturbed({"training_loss": (LATER, 6.0)})
-    for name, at in (("training_loss.twice", ONSET + 1), ("training_loss.level", ONSET + 7)):
+    for name, at in (("training_loss.lost", ONSET + 1), ("training_loss.level", ONSET + 7)):
         forgiven = highest(name, batch, LATER)
         assert forgiven < 2.0
         assert statistic(name, model)[at] > forgiven + 1.0
@@ -255,15 +255,28 @@ def test_a_small_shift_of_the_loss_adds_up() -> None:
     assert level[ONSET + 10] > 1.3 > np.nanmax(level[:ONSET])
 
 
+@pytest.mark.parametrize(("name", "records"), [("training_loss.level", 8), ("training_loss.lost", 2)])
 @pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e3, 0.0), (1.0, -2.5)])
-def test_the_unit_of_a_loss_does_not_matter(scale: float, offset: float) -> None:
+def test_the_unit_of_a_loss_does_not_matter(name: str, records: int, scale: float, offset: float) -> None:
     jumped = columns()["training_loss"].copy()
     jumped[ONSET:] += 2.0
     usual, other = (
-        statistic("training_loss.twice", disturbed({"training_loss": (slice(None), values)}))
+        statistic(name, disturbed({"training_loss": (slice(None), values)}))[ONSET + records - 1]
         for values in (jumped, scale * (jumped + offset))
     )
-    assert other[ONSET + 1] == pytest.approx(usual[ONSET + 1], rel=0.2)
+    assert other == pytest.approx(usual, rel=0.2) and usual > 1.0
+
+
+def test_a_run_that_has_learned_little_has_nothing_to_lose() -> None:
+    flat = disturbed({"training_loss": (slice(None), np.random.default_rng(0).normal(3.0, 0.1, 500))})
+    assert np.isnan(statistic("training_loss.lost", flat)).all()
+
+
+def test_what_is_lost_is_seen_before_the_course_is_known() -> None:
+    losses = 1.0 + 3.0 * np.exp(-np.arange(500) / 5.0)
+    losses[20:] = 3.0
+    early = statistic("training_loss.lost", disturbed({"training_loss": (slice(None), losses)}))
+    assert early[21] > 1.0 > np.nanmax(early[:21])
 
 
 def test_a_loss_of_exactly_ln_vocabulary_is_certain_for_a_model_that_had_learned() -> None:
@@ -276,7 +289,7 @@ def test_a_loss_of_exactly_ln_vocabulary_is_certain_for_a_model_that_had_learned
 def test_the_first_judgements_come_with_the_end_of_the_warm_up() -> None:
     statistics = Statistics.of(healthy())
     first = {name: int(np.flatnonzero(~np.isnan(statistics[:, j]))[0]) for j, name in enumerate(STATISTICS)}
-    assert first["training_loss.twice"] == first["grad_norm.twice"] == 33
+    assert first["grad_norm.twice"] == 33
     assert first["training_loss.level"] == first["grad_norm.level"] == 39
     assert first["update_rms.jump"] == first["step_time_s.slowdown"] - 8 == 32
 
