@@ -16,8 +16,8 @@ START_RECORDS, STAND_RECORDS, NOISE_RECORDS = 3, 25, 50
 FIRST_STAND = 10
 """Losses before the first median is taken."""
 LEARNED_SCALES = 10.0
-"""Noises that a run must have come down before it has something to lose. With 5 the losses of reinforcement learning and
-of heavy tails, which wander, gave twice as many false alarms where they were not fitted to."""
+"""Noises that a run must have come down before it has something to lose. With 5, losses that wander (reinforcement
+learning, heavy tails) gave more false alarms than strangers' runs allow that were left out of the fit."""
 LOST_SCALES, LOST_SHARE = 6.0, 0.1
 """What counts as lost: six noises and a tenth of what was learned."""
 CHANGES_80 = 3.6248
@@ -49,10 +49,10 @@ class Lost:
 
     .. math:: (\min(x_t, x_{t-1}) - l) / (0.1 \, (x_0 - l) + 6 \, \sigma)
 
-    with x₀ the median of the first losses, l the lowest running median of late, and σ the noise of the last changes from
-    record to record. A deviation from the course forgets where the run has been, and a climb becomes its course; this
-    one remembers. It needs no course, so that it judges from the eleventh loss on, where a run has come down far more
-    than its noise.
+    with x₀ the median of the first losses, l the lowest of the last 50 running medians, and σ the noise of the last
+    changes from record to record. A deviation from the course forgets where the run has been, and a climb becomes its
+    course; this one remembers. It needs no course, so that it judges from the eleventh loss on, where a run has come
+    down far more than its noise.
 
     >>> lost = Lost()
     >>> found = [lost.update(loss) for loss in (*(4.0 - 0.1 * step for step in range(30)), 2.0, 3.0, 3.0)]
