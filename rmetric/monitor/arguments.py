@@ -69,6 +69,14 @@ def check_interval(name: str, steps: Any) -> None:
         raise UserError(f"{name} must be a whole number of steps, at least 1, such as {name}=10; not {steps!r}")
 
 
+def check_record_interval(steps: Any, **in_every_step: bool) -> None:
+    """Raise :class:`UserError` unless this is a number of steps that goes with what is asked for in every step."""
+    check_interval("record_every", steps)
+    asked = [name for name, there in in_every_step.items() if there]
+    if steps > 1 and asked:
+        raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps}")
+
+
 def _check_items(name: str, given: Any, kind: Any, example: str) -> None:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise UserError(f"{name} must be a list, such as {example}; not {given!r}")

@@ -65,11 +65,16 @@ class Estimators:
         Number of tokens that the model tells apart; ``None``: not known.
     scaled
         Whether a gradient scaler skips non-finite steps: a few in a row are then its normal work and not measured.
+    record_every
+        Steps that an observation stands for.
     sigma_sq_every
-        Steps between measurements of σ² from parts of a batch; those between keep the latest value.
+        Observations between measurements of σ² from parts of a batch; those between keep the latest value.
     """
 
-    def __init__(self, vocabulary: int | None, *, scaled: bool = False, sigma_sq_every: int = 1) -> None:
+    def __init__(
+        self, vocabulary: int | None, *, scaled: bool = False, record_every: int = 1, sigma_sq_every: int = 1
+    ) -> None:
+        self._record_every = record_every
         self._longest_kept, self._steps_kept, self._latest_sigma_sq = sigma_sq_every - 1, 0, math.nan
         self._uniform_loss = math.nan if vocabulary is None else math.log(vocabulary)
         self._patience = SCALER_PATIENCE if scaled else 0
@@ -118,7 +123,7 @@ class Estimators:
         learning_rate
             Its learning rate.
         step_time_s
-            Seconds since the step before; NaN in the first one.
+            Seconds a step since the observation before; NaN in the first one.
         dispersion_source
             Source of ``numbers.parts``.
         evaluated
@@ -130,7 +135,7 @@ class Estimators:
             where not all logits were looked at.
         """
         if step_time_s > 0:
-            self.elapsed_s += step_time_s
+            self.elapsed_s += step_time_s * self._record_every
         loss = numbers.scalars.get("training_loss", math.nan)
         measured_loss = "training_loss" in numbers.scalars
         norm, non_finite = self._gradient(numbers)

@@ -119,13 +119,18 @@ class UpdateSize:
         self._alike = False
         self._places: list[int] = []
 
+    def begin(self) -> None:
+        """Let the next :meth:`measure` say what has changed from now on."""
+        if self._version != self._source.version:
+            self._choose()
+        self._before = torch.cat(self._sample())
+
     def measure(self) -> Tensor | None:
         """The RMS since the call before, a scalar on the device; ``None`` in the first call."""
         now = torch.cat(self._sample())
         before, self._before = self._before, now
         if self._version != self._source.version:
-            self._choose()
-            self._before = torch.cat(self._sample())
+            self.begin()
         if before is None:
             return None
         change = before.to(now.device).sub_(now)  # nobody needs the numbers before any more

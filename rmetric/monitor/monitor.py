@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.arguments import check_interval, check_options, check_trained
+from rmetric.monitor.arguments import check_interval, check_options, check_record_interval, check_trained
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import Failure, close_all, ended, failed
@@ -113,8 +113,13 @@ class TrainingMonitor:
         process looks.
     update_entries
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
+    record_every
+        Steps between records, at least 1: those whose number is a multiple of it are measured, scored and logged, the
+        steps between cost next to nothing. Step times are means since the record before. Not with ``sync``, ``policy``
+        or ``mechanism``.
     sigma_sq_every
-        Steps between measurements of σ² from micro-batches, at least 1; the steps between keep the latest value.
+        Steps between measurements of σ² from micro-batches, at least 1, up to the next record; the records between
+        keep the latest value.
     hang
         Say which process holds up the others, and where, when training does not go on (docs/ranks.md): ``True``,
         ``False``, or a :class:`~rmetric.monitor.HangWatch`; ``None``: where several processes train.
@@ -148,6 +153,7 @@ class TrainingMonitor:
         attention_logits: bool = False,
         mechanism: MechanismWatch | MonitorSelection | None = None,
         update_entries: int | None = ENTRIES,
+        record_every: int = 1,
         sigma_sq_every: int = 1,
         hang: HangWatch | bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -155,11 +161,14 @@ class TrainingMonitor:
         check_trained(model, optimizer)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, clock=clock)
         check_interval("sigma_sq_every", sigma_sq_every)
+        check_record_interval(record_every, sync=sync, policy=policy is not None, mechanism=mechanism is not None)
+        records_per_sigma_sq = math.ceil(sigma_sq_every / record_every)
+        sigma_sq_every = records_per_sigma_sq * record_every
         self.enabled = True
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
-        self._sync, self._processes = sync, Processes.current()
+        self._sync, self._processes, self._record_every = sync, Processes.current(), record_every
         several, first = self._processes.count > 1, self._processes.first
         # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
         timed = several or bool(hang)
@@ -169,7 +178,13 @@ class TrainingMonitor:
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         detector_set = DetectorSet(detectors, vocabulary)
         start = start_config(
-            model, detector_set.thresholds, vocabulary, self._processes.count, config or {}, sigma_sq_every
+            model,
+            detector_set.thresholds,
+            vocabulary,
+            self._processes.count,
+            config or {},
+            record_every,
+            sigma_sq_every,
         )
         every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
         self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start)
@@ -178,6 +193,7 @@ class TrainingMonitor:
             optimizer,
             scaler=scaler,
             update_entries=update_entries,
+            record_every=record_every,
             sigma_sq_every=sigma_sq_every,
             attention_logits=attention_logits,
             mechanism=mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
@@ -187,7 +203,12 @@ class TrainingMonitor:
         on_gpu = any(parameter.is_cuda for parameter in model.parameters())
         self._own_watch = own_watch(hardware, on_gpu=on_gpu) if first else None
         self._pipeline = StepPipeline(
-            Estimators(vocabulary, scaled=scaler is not None, sigma_sq_every=sigma_sq_every),
+            Estimators(
+                vocabulary,
+                scaled=scaler is not None,
+                record_every=record_every,
+                sigma_sq_every=records_per_sigma_sq,
+            ),
             detector_set,
             self._recorder,
             hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
@@ -254,6 +275,8 @@ class TrainingMonitor:
         if not self._started:
             self._start()
         self.step_number += 1
+        if self.step_number % self._record_every:
+            return self._rest(loss)
         computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
@@ -271,6 +294,15 @@ class TrainingMonitor:
         if self._sync:
             proceed = self._processes.all_agree(proceed and not self._vetoed(), self._measurer.parameters.device)
         return proceed
+
+    def _rest(self, loss: Tensor | float) -> bool:
+        """Pass by a step between two records."""
+        self._order.usable(loss)
+        self._order.step()
+        self._clock.tick()
+        self._measurer.rest(self.step_number)
+        self._process_pending()
+        return True
 
     @never_raises(None)
     def validation(self, loss: Tensor | float) -> None:
@@ -353,7 +385,7 @@ class TrainingMonitor:
         if not self._started:
             self._start()
         self.step_number += 1
-        self._pipeline.process(unmeasured_step(self.step_number, self._clock.step()))
+        self._pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
         self._leave(failed(self.step_number, "WORKER_LOST"))
 
     @never_raises(None)
@@ -389,8 +421,13 @@ class TrainingMonitor:
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
         return self._measurer.measure(
-            self.step_number, computation, step_time_s=self._clock.step(), validation=validation
+            self.step_number, computation, step_time_s=self._step_time_s(), validation=validation
         )
+
+    def _step_time_s(self) -> float:
+        """End a step that has a record; the time of those since the last one."""
+        self._clock.tick()
+        return self._clock.read()
 
     @never_raises(None)
     def _process_pending(self) -> None:

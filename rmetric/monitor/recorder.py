@@ -65,6 +65,7 @@ def start_config(
     vocabulary: int | None,
     workers: int,
     own: Mapping[str, Any],
+    record_every: int = 1,
     sigma_sq_every: int = 1,
 ) -> dict[str, Any]:
     """``config`` of EXPERIMENT_START, in the authors' layout; ``own`` entries come first.
@@ -79,7 +80,7 @@ def start_config(
         "backend": "torch",
         "model_type": kind if isinstance(kind, str) and kind else type(inside).__name__,
         "num_workers": workers,
-        "log_every_n_steps": 1,
+        "log_every_n_steps": record_every,
         "vocabulary": vocabulary,
         "signals_measured_live": True,
         "fault_injection": {"type": None, "severity": None, "trigger_step": None, "params": {}},  # no experiment

@@ -23,15 +23,22 @@ class StepClock:
     def __init__(self, now: Callable[[], float], phases: PhaseClock | None = None) -> None:
         self._now, self._phases = now, phases
         self._before_s = math.nan
+        self._times_s: list[float] = []
 
-    def step(self) -> float:
-        """End a step; seconds since the one before, NaN where that is not known."""
+    def tick(self) -> None:
+        """End a step."""
         before_s, self._before_s = self._before_s, self._now()
-        return self._before_s - before_s
+        self._times_s.append(self._before_s - before_s)
+
+    def read(self) -> float:
+        """Mean time of the steps since the last call, seconds; NaN where none of them is known."""
+        known = [time_s for time_s in self._times_s if time_s == time_s]
+        self._times_s = []
+        return sum(known) / len(known) if known else math.nan
 
     def leave_out(self) -> None:
-        """Let the current step have no time: something else than training took place in it."""
-        self._before_s = math.nan
+        """Let the steps since the last record have no time: something else than training took place in this one."""
+        self._before_s, self._times_s = math.nan, []
         if self._phases is not None:
             self._phases.leave_out()
 

@@ -64,8 +64,10 @@ class StepMeasurer:
         An enabled gradient scaler, or ``None``.
     update_entries
         Entries of the parameters whose change is measured; ``None``: all.
+    record_every
+        Steps between calls of :meth:`measure`; in those between :meth:`rest` is called.
     sigma_sq_every
-        Steps between measurements of the micro-batches' norms.
+        Steps between measurements of the micro-batches' norms, a multiple of ``record_every``.
     attention_logits
         Whether to measure the largest attention logit.
     mechanism
@@ -84,6 +86,7 @@ class StepMeasurer:
         attention_logits: bool,
         mechanism: MechanismWatch | None,
         phases: PhaseClock | None = None,
+        record_every: int = 1,
         sigma_sq_every: int = 1,
     ) -> None:
         self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
@@ -92,9 +95,10 @@ class StepMeasurer:
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
         self._attention = AttentionLogits(model) if attention_logits else None
-        self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple, sigma_sq_every)
+        self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
         self._version = self.parameters.version
+        self._record_every, self._sigma_sq_every = record_every, sigma_sq_every
 
     @property
     def parts(self) -> list[Closable]:
@@ -127,7 +131,7 @@ class StepMeasurer:
         inside = self._mechanism.step(step) if self._mechanism else None
         if self._phases is not None:
             self._phases.step_ended(step)
-        return PendingStep(
+        pending = PendingStep(
             step,
             transfer,
             rate,
@@ -138,6 +142,25 @@ class StepMeasurer:
             self._worker_times(),
             self._mean_loss(computation.loss),
         )
+        self._prepare(step + 1)
+        return pending
+
+    def rest(self, step: int) -> None:
+        """Pass by a step between two that are measured."""
+        self._parts_norms()
+        if self._attention is not None:
+            self._attention.collect()
+        if self._phases is not None:
+            self._phases.step_ended(step)
+        self.keep_pace()
+        self._prepare(step + 1)
+
+    def _prepare(self, step: int) -> None:
+        """Get ready for a step, before the update that leads to it."""
+        if self._record_every > 1 and step % self._record_every == 0:
+            self.update.begin()
+        for source in self.dispersion:
+            source.next_step(step % self._sigma_sq_every == 0)
 
     def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         means = [source.mean_loss(loss) for source in self.dispersion]
@@ -170,6 +193,7 @@ class StepMeasurer:
         for dispersion in self.dispersion:
             if dispersion.name == source:
                 dispersion.start_measuring()
+                dispersion.next_step((step + 1) % self._sigma_sq_every == 0)
 
     def _parts_norms(self) -> tuple[Tensor | None, str]:
         """Gradient norms of the parts from the best source that has them, and its name; every source is asked."""

@@ -23,6 +23,7 @@ from tests.monitor.common import small_training
         ({"on_alert": "print"}, "on_alert must be a function that takes an Alert, such as on_alert=print"),
         ({"config": "run 7"}, "config must be a dictionary"),
         ({"clock": 3.0}, "clock must be a function"),
+        ({"record_every": True}, "record_every must be a whole number of steps, at least 1"),
         ({"sigma_sq_every": 0}, "sigma_sq_every must be a whole number of steps, at least 1"),
         ({"policy": "RecomputeStep"}, "policy= takes policies"),
     ],

@@ -22,6 +22,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.repair import SkipUpdate
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of, measurer_of
 
@@ -355,9 +356,12 @@ def test_training_goes_on_when_the_disk_is_full(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.slow
-def test_a_resumed_run_writes_the_same_bytes_as_one_never_interrupted(tmp_path: Path, ticking: Any) -> None:
+@pytest.mark.parametrize("record_every", [1, 4])
+def test_a_resumed_run_writes_the_same_bytes_as_one_never_interrupted(
+    tmp_path: Path, ticking: Any, record_every: int
+) -> None:
     def monitored(run: Any, name: str) -> TrainingMonitor:
-        return watched(run, log=tmp_path / name, detectors=ALL, clock=ticking())
+        return watched(run, log=tmp_path / name, detectors=ALL, clock=ticking(), record_every=record_every)
 
     straight = make_live_run(workers=2)
     with monitored(straight, "straight.jsonl") as monitor:
@@ -544,5 +548,51 @@ def test_sigma_squared_every_third_step_stands_in_the_header_and_is_that_of_ever
     assert header["sigma_sq_every_n_steps"] == 3
     assert "sigma_sq_every_n_steps" not in every_step.read_text()
     exact, kept = read(every_step).observations["sigma_sq"], read(every_third).observations["sigma_sq"]
-    assert kept[1:].tolist() == [exact[1]] * 3 + [exact[4]] * 3 + [exact[7]] * 2  # step 1 counts the passes
+    assert kept[2:].tolist() == [exact[2]] * 3 + [exact[5]] * 3 + [exact[8]]
     assert read(every_third).observations["grad_norm"].tolist() == read(every_step).observations["grad_norm"].tolist()
+
+
+def test_a_record_of_every_third_step_is_that_of_a_monitor_that_measures_all(tmp_path: Path, ticking: Any) -> None:
+    logs, weights = (tmp_path / "1.jsonl", tmp_path / "3.jsonl"), []
+    for path, every in zip(logs, (1, 3), strict=True):
+        run = make_live_run(workers=2)
+        monitor = watched(run, log=path, record_every=every, clock=ticking())
+        train(run, 10)
+        monitor.validation(2.5)
+        train(run, 3)
+        monitor.close()
+        weights.append([parameter.detach().clone() for parameter in run.model.parameters()])
+    all_steps, third = (read(path) for path in logs)
+    assert third.observations.step.tolist() == [3, 6, 9, 12]
+    assert third.config["log_every_n_steps"] == 3
+    for name in ("training_loss", "learning_rate", "grad_norm", "update_rms", "sigma_sq", "validation_loss"):
+        np.testing.assert_array_equal(third.observations[name], all_steps.observations[name][2::3], err_msg=name)
+    assert third.observations["step_time_s"].tolist() == [0.02] * 4
+    assert all(map(torch.equal, *weights))
+
+
+def test_time_goes_on_between_records() -> None:
+    run = make_live_run()
+    seconds = iter(range(1000))
+    monitor = watched(run, record_every=5, clock=lambda: float(next(seconds)))
+    train(run, 21)
+    monitor.detach()
+    assert monitor._pipeline.estimators.elapsed_s == 20.0
+
+
+def test_sigma_squared_waits_for_a_record(tmp_path: Path) -> None:
+    run = make_live_run(workers=2)
+    monitor = watched(run, log=tmp_path / "run.jsonl", record_every=3, sigma_sq_every=4)
+    train(run, 24)
+    monitor.close()
+    found = read(tmp_path / "run.jsonl")
+    assert found.config["sigma_sq_every_n_steps"] == 6
+    kept = found.observations["sigma_sq"][1:]  # steps 6, 9, 12, …
+    assert kept[::2].tolist()[:3] == kept[1::2].tolist()[:3] and len(set(kept.tolist())) == 4
+
+
+@pytest.mark.parametrize("option", [{"sync": True}, {"policy": SkipUpdate()}, {"mechanism": "auto"}])
+def test_what_looks_at_every_step_has_a_record_of_every_step(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(UserError, match=f"{name} looks at every step; .* record_every at 1, not 10"):
+        watched(make_live_run(), record_every=10, **option)

@@ -42,6 +42,12 @@ class DispersionSource(Protocol):
         Called before the first step, in every process if there are several.
         """
 
+    def next_step(self, measured: bool) -> None:
+        """Take in whether the next step is measured; in one that is not, as little as possible is done.
+
+        Called between two steps, the same in every process.
+        """
+
     def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         """Begin to average the loss of a step over the workers; ``None``: one worker, or nothing is exchanged yet.
 
@@ -55,15 +61,14 @@ class DispersionSource(Protocol):
         """Give back every hook. May be called twice."""
 
 
-def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple, every: int = 1) -> list[DispersionSource]:
+def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple) -> list[DispersionSource]:
     """List the sources that a model offers, best first; without any, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
     - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
 
-    ``own_times`` returns this process's own times, which the workers exchange with their norms; ``every`` is the number
-    of steps between measurements of micro-batches.
+    ``own_times`` returns this process's own times, which the workers exchange with their norms.
 
     Make it, and call ``collect``, at the same place in every process. Raises :class:`rmetric.errors.UserError` for a
     distributed model that cannot be watched.
@@ -76,10 +81,10 @@ def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple, every: int
 
         if isinstance(model, DistributedDataParallel):
             workers = WorkerDispersion(model, own_times)
-            return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model, every)]
+            return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model)]
         if (sharded := _sharded(model, own_times)) is not None:
             return sharded
-    return [MicroBatchDispersion(model, every)]
+    return [MicroBatchDispersion(model)]
 
 
 def _sharded(model: nn.Module, own_times: OwnTimes) -> list[DispersionSource] | None:

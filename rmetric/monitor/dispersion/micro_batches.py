@@ -36,17 +36,14 @@ class MicroBatchDispersion:
     ----------
     model
         Its trainable parameters are watched; tied ones count once.
-    every
-        Steps between measurements, at least 1. In those between no parameter has a hook.
     """
 
     name: ClassVar[str] = "micro_batches"
     worker_times = None
 
-    def __init__(self, model: nn.Module, every: int = 1) -> None:
-        self._model, self._every = model, every
-        self._measuring = False
-        self._resting = 0
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._measuring = self._resting = False
         self._handles: list[RemovableHandle] = []
         self.refresh()
 
@@ -56,9 +53,9 @@ class MicroBatchDispersion:
         self._parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         self._bytes = [parameter.nbytes for parameter in self._parameters]
         self._counts = dict.fromkeys((0, len(self._parameters) - 1), 0) if self._parameters else {}
-        if self._measuring:
+        if self._measuring and not self._resting:
             self.start_measuring()
-        else:
+        elif not self._measuring:
             self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]  # type: ignore[no-untyped-call]
 
     def collect(self) -> Tensor | None:
@@ -68,20 +65,18 @@ class MicroBatchDispersion:
             self._counts = dict.fromkeys(self._counts, 0)
             return None
         if self._resting:
-            self._resting -= 1
-            if not self._resting:
-                self.start_measuring()
             return None
         broke_off = bool(self._fresh)
         self._complete_part()
         parts = self._parts
         self._forget()
-        if broke_off or len(parts) < 2:
-            return None
-        if self._every > 1:
-            self.close()
-            self._resting = self._every - 1
-        return gathered(parts) * len(parts)
+        return None if broke_off or len(parts) < 2 else gathered(parts) * len(parts)
+
+    def next_step(self, measured: bool) -> None:
+        """In a step that is not measured no parameter has a hook."""
+        if self._measuring and measured == self._resting:
+            self._resting = not measured
+            self.refresh()
 
     def mean_loss(self, loss: Tensor | None) -> None:
         """No mean: there is one worker."""
@@ -105,7 +100,7 @@ class MicroBatchDispersion:
     def start_measuring(self) -> None:
         """Put a hook on every parameter."""
         self.close()
-        self._measuring, self._resting = True, 0
+        self._measuring, self._resting = True, False
         self._handles = [
             parameter.register_hook(self._watcher(index))  # type: ignore[no-untyped-call]
             for index, parameter in enumerate(self._parameters)

@@ -70,6 +70,9 @@ class ShardedDispersion:
     def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         return self._losses.report(loss) if self._losses else None
 
+    def next_step(self, measured: bool) -> None:
+        """Do nothing: what the workers exchange they exchange in every step."""
+
     def refresh(self) -> None:
         """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
 

@@ -77,7 +77,7 @@ def _hooks(model: nn.Module) -> int:
 
 def test_between_measurements_no_parameter_has_a_hook_and_the_measured_steps_are_the_same() -> None:
     every_step, every_third = _network(), _network()
-    all_steps, third = MicroBatchDispersion(every_step), MicroBatchDispersion(every_third, 3)
+    all_steps, third = MicroBatchDispersion(every_step), MicroBatchDispersion(every_third)
     seen: list[tuple[Tensor | None, Tensor | None]] = []
     hooks = []
     for step in range(8):
@@ -85,6 +85,7 @@ def test_between_measurements_no_parameter_has_a_hook_and_the_measured_steps_are
         _accumulate(every_step, _parts(step))
         _accumulate(every_third, _parts(step))
         seen.append((all_steps.collect(), third.collect()))
+        third.next_step(measured=step % 3 == 0)
     measured = [step for step, (_, norms) in enumerate(seen) if norms is not None]
     assert measured == [1, 4, 7]  # step 0 counts the passes
     assert [bool(count) for count in hooks] == [True, True, False, False, True, False, False, True]
