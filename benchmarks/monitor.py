@@ -3,17 +3,19 @@
 python benchmarks/monitor.py
 python benchmarks/monitor.py --blocks 2 --steps 5 --sizes 0.13M
 python benchmarks/monitor.py --blocks 40 --steps 50 --sizes 0.02M --workers 1      # the fixed cost of a step
+python benchmarks/monitor.py --record-every 50 --warm-up 64                        # a record of every 50th step
 
 Processor time is what a step costs on one thread; other programs of the machine change it less than the clock's time.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +74,11 @@ def parser() -> Parser:
     p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the forward pass (default: fp32)")
     p.add_argument("--sigma-sq-every", nargs="+", type=whole_number(1), default=[1, 10], metavar="STEPS",
                    help="steps between measurements of σ² from micro-batches")  # fmt: skip
-    p.add_argument("--steps", type=whole_number(3), default=20, help="measured steps a block")
+    p.add_argument("--record-every", nargs="+", type=whole_number(1), default=[1], metavar="STEPS",
+                   help="steps between records")  # fmt: skip
+    p.add_argument("--warm-up", type=whole_number(2), default=2, metavar="STEPS",
+                   help="steps of a watched block before it is measured (64: the checks are over)")  # fmt: skip
+    p.add_argument("--steps", type=whole_number(3), default=20, help="measured steps a block, up to the next record")
     p.add_argument("--blocks", type=whole_number(1), default=6, help="pairs of blocks, one of each kind")
     add_machine(p)
     return p
@@ -91,34 +97,42 @@ def main(argv: Sequence[str] | None = None) -> None:
                 "size": size,
                 **asdict(SIZES[size]),
                 "micro_batches": workers,
-                "sigma_sq_every": every,
-                **_measure(SIZES[size], workers, every, args),
+                **intervals,
+                **_measure(SIZES[size], workers, intervals, args),
             }
             for size in args.sizes
             for workers in args.workers
-            for every in (args.sigma_sq_every if workers > 1 else [1])
+            for intervals in _intervals(workers, args)
         ],
     }
     publish(report, args.out)
 
 
-def _measure(size: Size, workers: int, every: int, args: Any) -> dict[str, Any]:
+def _intervals(workers: int, args: Any) -> Iterator[dict[str, int]]:
+    """Options of the monitor that are tried: σ² more rarely where it costs, and records more rarely."""
+    for every in args.record_every:
+        for sigma_sq_every in args.sigma_sq_every if workers > 1 and every == 1 else [1]:
+            yield {"record_every": every, "sigma_sq_every": sigma_sq_every}
+
+
+def _measure(size: Size, workers: int, intervals: dict[str, int], args: Any) -> dict[str, Any]:
     """Step with and without the monitor; their ratio pair by pair, so that drifts of speed cancel."""
     run = size.run(args.device, workers, args.precision)
     run.observer = StepTimer(NoObserver())
     _block(run, 3, args.device)
     plain, watched = [], []
+    steps = math.ceil(args.steps / intervals["record_every"]) * intervals["record_every"]
     with tempfile.TemporaryDirectory() as folder, HardwareWatch.automatic() as watch:
         watch.notes()  # what this machine has not; no news here
         for block in range(args.blocks):
             run.observer = StepTimer(NoObserver())
-            plain.append(_block(run, args.steps, args.device))
+            plain.append(_block(run, steps, args.device))
             log = Path(folder) / f"{block}.jsonl"
             with TrainingMonitor(
-                run.model, run.optimizer, log=log, hardware=watch, announce=False, sigma_sq_every=every
+                run.model, run.optimizer, log=log, hardware=watch, announce=False, **intervals
             ) as monitor:
                 run.observer = StepTimer(monitor)
-                watched.append(_block(run, args.steps, args.device))
+                watched.append(_block(run, steps, args.device, args.warm_up))
     pairs = list(zip(plain, watched, strict=True))
     return {
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
@@ -181,10 +195,10 @@ class StepTimer:
         self._observer.hardware_event(component, kind=kind, worker=worker, details=details)
 
 
-def _block(run: LanguageModelRun, steps: int, device: str) -> Block:
+def _block(run: LanguageModelRun, steps: int, device: str, warm_up: int = 2) -> Block:
     """Mean over the steps, so that what is done in some of them counts; single steps of a GPU are not waited for."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    for _ in range(2):  # the monitor finds out about micro-batches
+    for _ in range(warm_up):  # the monitor finds out about micro-batches
         run.train_step()
     wait()
     timer = run.observer

@@ -99,8 +99,10 @@ class CallOrder:
 
     def step(self) -> None:
         """Look at the gradients in a call of ``monitor.step``."""
+        if self.closed:
+            return
         self._calls += 1
-        if self.closed or self._updating or self._calls > STEPS:  # ``_updating``: a closure calls the monitor
+        if self._updating or self._calls > STEPS:  # ``_updating``: a closure calls the monitor
             self.close()
         else:
             self._look()

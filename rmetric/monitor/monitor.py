@@ -276,7 +276,7 @@ class TrainingMonitor:
             self._start()
         self.step_number += 1
         if self.step_number % self._record_every:
-            return self._rest(loss)
+            return self._rest()
         computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
@@ -295,13 +295,13 @@ class TrainingMonitor:
             proceed = self._processes.all_agree(proceed and not self._vetoed(), self._measurer.parameters.device)
         return proceed
 
-    def _rest(self, loss: Tensor | float) -> bool:
+    def _rest(self) -> bool:
         """Pass by a step between two records."""
-        self._order.usable(loss)
         self._order.step()
         self._clock.tick()
         self._measurer.rest(self.step_number)
-        self._process_pending()
+        if self._pending is not None:
+            self._process_pending()
         return True
 
     @never_raises(None)

@@ -147,12 +147,13 @@ class StepMeasurer:
 
     def rest(self, step: int) -> None:
         """Pass by a step between two that are measured."""
-        self._parts_norms()
+        for source in self.dispersion:
+            source.collect()
         if self._attention is not None:
             self._attention.collect()
         if self._phases is not None:
             self._phases.step_ended(step)
-        self.keep_pace()
+            self.keep_pace()  # one process alone has nobody to keep pace with
         self._prepare(step + 1)
 
     def _prepare(self, step: int) -> None:
