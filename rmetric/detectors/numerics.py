@@ -51,13 +51,12 @@ class Numerics(StreamingDetector):
         uniform = self._uniform.update(observation["uniform_gap"])
         return float((observation["non_finite_count"] > 0) + (norm == 0.0) + uniform)
 
-    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
         loss, norm, broken, gaps = (observations[name] for name in self.reads)
         measured = ~(np.isnan(loss) & np.isnan(norm) & np.isnan(broken))
         infinite = np.isinf([loss, norm, broken, gaps]).any(axis=0)
-        answer = UniformAnswer(self.tolerance_nats)
         uniform = np.zeros(len(loss))
         judged = np.flatnonzero(measured & ~infinite & ~np.isnan(gaps))
-        uniform[judged] = [answer.update(gap) for gap in gaps[judged].tolist()]
+        uniform[judged] = [self._uniform.update(gap) for gap in gaps[judged].tolist()]
         signs = uniform + (broken > 0) + (norm == 0.0)
         return np.where(measured, np.where(infinite, math.inf, signs), math.nan)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import StreamingDetector, register_detector
+from rmetric.detectors.base import CompiledDetector, StreamingDetector, register_detector
 from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.metric import RMetric, RValue
@@ -66,7 +66,7 @@ def _threshold() -> float:
 
 @register_detector("r_metric_robust")
 @dataclass(kw_only=True)
-class RobustRMetricDetector(StreamingDetector):
+class RobustRMetricDetector(CompiledDetector):
     """R-Metric with robust, calibrated evidence (:class:`rmetric.robust.metric.RobustRMetric`): the score is R.
 
     Its unit is decades of rarity: evidence of 2 is as rare in healthy runs as one false alarm in 10,000 records. A
@@ -100,8 +100,8 @@ class RobustRMetricDetector(StreamingDetector):
         self._cause = value.cause
         return value
 
-    def score_run(self, observations: Observations) -> NDArray[np.float64]:
-        return self._metric.r_of_run(observations)
+    def columns(self, observations: Observations) -> NDArray[np.float64]:
+        return self._metric.r_of(observations)
 
     @property
     def cause(self) -> str:

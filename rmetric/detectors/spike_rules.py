@@ -10,7 +10,14 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import LARGEST, OneMeasurementDetector, StreamingDetector, clipped, register_detector
+from rmetric.detectors.base import (
+    LARGEST,
+    CompiledDetector,
+    OneMeasurementDetector,
+    StreamingDetector,
+    clipped,
+    register_detector,
+)
 from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.reference import RobustReference, logarithm, logarithms
@@ -152,7 +159,7 @@ class OlmoSpike(StreamingDetector):
 
 @register_detector("robust_z")
 @dataclass(kw_only=True)
-class RobustZ(StreamingDetector):
+class RobustZ(CompiledDetector):
     """Largest robust z-score of the training loss, the logarithm of the gradient norm and that of the update's RMS.
 
     Each is compared with the median and the MAD of the run's own last records, which a few outliers cannot move. The
@@ -188,15 +195,14 @@ class RobustZ(StreamingDetector):
         known = [score for score in scores if not math.isnan(score)]
         return max(known) if known else math.nan
 
-    def score_run(self, observations: Observations) -> NDArray[np.float64]:
+    def columns(self, observations: Observations) -> NDArray[np.float64]:
         from rmetric.robust import windows  # half a second to import, and a monitor does not need it
 
-        columns = (
-            (observations["training_loss"], LOSS_FLOOR_NATS),
-            (logarithms(observations["grad_norm"]), GRADIENT_FLOOR),
-            (logarithms(observations["update_rms"]), UPDATE_FLOOR),
+        z = (
+            windows.reference(self._loss, observations["training_loss"]),
+            windows.reference(self._gradient, logarithms(observations["grad_norm"])),
+            windows.reference(self._update, logarithms(observations["update_rms"])),
         )
-        z = [windows.reference(column, self.window, self.warm_up, floor, self.threshold) for column, floor in columns]
         return np.fmax.reduce(z)
 
 

@@ -1,4 +1,4 @@
-"""The robust R-Metric of a whole run, by columns: the bits of :class:`~rmetric.robust.metric.Statistics`.
+"""The robust R-Metric by columns: the bits of :class:`~rmetric.robust.metric.Statistics`, and its state afterwards.
 
 References are compiled (:mod:`rmetric.robust.windows`); what is cheap is left to the very classes that stream.
 """
@@ -6,10 +6,12 @@ References are compiled (:mod:`rmetric.robust.windows`); what is cheap is left t
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +19,27 @@ from numpy.typing import NDArray
 from rmetric.records import Observations, held
 from rmetric.robust import windows
 from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence
-from rmetric.robust.gradients import EXPLAINED_PER_NAT, GRADIENT_FLOOR, GRADIENT_GROWTH, UPDATE_FLOOR, Zeros
-from rmetric.robust.hardware import JITTER_S, Incidents
-from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
-from rmetric.robust.reference import CLIP, LEVEL_CAP, LEVEL_RECORDS, logarithms
+from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, HeldUpdate, Zeros
+from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
+from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
+from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, LastRecords, logarithms
 from rmetric.robust.surprise import Tail
+
+if TYPE_CHECKING:
+    from rmetric.robust.metric import Statistics
 
 Column = NDArray[np.float64]
 
 
-def statistics(observations: Observations, window: int, warm_up: int) -> Column:
-    """Statistics of a run from a fresh state, shape (n, statistics), in the order of the components."""
-    hardware = np.column_stack(_hardware(observations, window, warm_up))
-    parts = [np.column_stack(_training(part, window, warm_up)) for part in _alike(observations)]
-    return np.column_stack([hardware, np.concatenate([np.empty((0, 9)), *parts])])
+def statistics(of: Statistics, observations: Observations) -> Column:
+    """Statistics of the next records, shape (n, statistics), in the order of the components."""
+    hardware = np.column_stack(_hardware(of._hardware, observations))
+    training = [np.empty((0, 9))]
+    for part, anew in _alike(of._cadence, observations):
+        if anew:
+            of._start()
+        training.append(np.column_stack(_training(of, part)))
+    return np.column_stack([hardware, np.concatenate(training)])
 
 
 def surprises(tail: Tail, statistic: Column) -> Column:
@@ -47,104 +56,134 @@ def surprises(tail: Tail, statistic: Column) -> Column:
     return result
 
 
-def _alike(observations: Observations) -> Iterator[Observations]:
-    """Parts of a run whose records stand for as many steps."""
-    interval = np.diff(observations.step)
-    if not len(interval) or 0 < interval.max() <= CADENCE_FACTOR * interval.min():  # most runs
-        yield observations
-        return
-    cadence = Cadence()
-    begins = [index for index, step in enumerate(observations.step.tolist()) if cadence.changes(step)]
-    for begin, end in pairwise([0, *begins, len(observations)]):
-        yield observations.rows(slice(begin, end))
+def _alike(cadence: Cadence, observations: Observations) -> Iterator[tuple[Observations, bool]]:
+    """Parts whose records stand for as many steps, each with whether it is of another kind than the one before."""
+    changes = _changes(cadence, observations.step)
+    for begin, end in pairwise(sorted({0, *changes, len(observations)})):
+        yield observations.rows(slice(begin, end)), begin in changes
 
 
-def _hardware(observations: Observations, window: int, warm_up: int) -> tuple[Column, ...]:
+def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
+    """Places of the records that come after an unusual interval."""
+    intervals = np.diff(steps if cadence._step is None else np.append(cadence._step, steps))
+    known = np.append(cadence._intervals, intervals)
+    if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
+        return [index for index, step in enumerate(steps.tolist()) if cadence.changes(step)]
+    if len(steps):  # as in most runs
+        cadence._step = int(steps[-1])
+        cadence._intervals.extend(intervals.tolist())
+    return []
+
+
+def _hardware(of: HardwareEvidence, observations: Observations) -> tuple[Column, ...]:
     times = logarithms(observations["step_time_s"] + JITTER_S)
-    return _incidents(observations), windows.slowdown(times, window, warm_up)
+    return _incidents(of._incidents, observations), windows.slowdown(of._slowdown, times)
 
 
-def _incidents(observations: Observations) -> Column:
-    """Sums of hardware events; nothing has to be added up in a run that has none, as most have."""
-    step, columns = observations.step, [observations[name] for name in Incidents.reads]
-    events, _, rates = columns
-    counted, known = ~np.isnan(events), ~np.isnan(rates)
-    if not events[counted].any() and not (rates[known] != rates[known][:1]).any() and (np.diff(step) >= 0).all():
-        return np.where(np.logical_or.accumulate(counted | known), 0.0, math.nan)
-    incidents = Incidents()
-    rows = zip(*(column.tolist() for column in (step, *columns)), strict=True)
-    return np.array([incidents.update(*row) for row in rows])
+def _incidents(of: Incidents, observations: Observations) -> Column:
+    """Sums of hardware events; nothing has to be added up while there are none, as in most runs."""
+    rows = zip(*(observations[name].tolist() for name in Incidents.reads), strict=True)
+    if not len(observations) or not _without_events(of, observations):
+        return np.array([of.update(step, *row) for step, row in zip(observations.step.tolist(), rows, strict=True)])
+    events, _, rates = (observations[name] for name in Incidents.reads)
+    measured = of.measured | np.logical_or.accumulate(~(np.isnan(events) & np.isnan(rates)))
+    of.update(int(observations.step[0]), *next(rows))
+    of.update(int(observations.step[-1]), 0.0 if (events == 0.0).any() else math.nan, math.nan, float(held(rates)[-1]))
+    return np.where(measured, 0.0, math.nan)
 
 
-def _training(part: Observations, window: int, warm_up: int) -> tuple[Column, ...]:
-    """Statistics of gradients and loss."""
-    places, losses = logarithms(np.maximum(part.step, 1.0)), part["training_loss"]
-    losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
-    loss_z, loss_excess = windows.curve(places, losses, window, warm_up)
-    return (
-        *_gradients(part, loss_excess, window, warm_up),
-        _last(loss_z)[1],
-        windows.lost(losses),
-        _uniform(part["uniform_gap"]),
+def _without_events(of: Incidents, observations: Observations) -> bool:
+    """Whether the next records, in their order, tell of no event, and nothing is left of those before."""
+    events, _, rates = (observations[name] for name in Incidents.reads)
+    known = rates[~np.isnan(rates)]
+    same = of.rate if of.rate == of.rate else known[:1]
+    return bool(
+        of.quiet
+        and (np.diff(observations.step) >= 0).all()
+        and not np.nan_to_num(events).any()
+        and (known == same).all()
     )
 
 
-def _gradients(part: Observations, loss_excess: Column, window: int, warm_up: int) -> tuple[Column, ...]:
+def _training(of: Statistics, part: Observations) -> tuple[Column, ...]:
+    """Statistics of gradients and loss."""
+    losses = part["training_loss"]
+    losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
+    loss_z, loss_excess = windows.curve(of._curve, logarithms(np.maximum(part.step, 1.0)), losses)
+    return (*_gradients(of._gradients, part, loss_excess), *_loss(of._loss, part, losses, loss_z))
+
+
+def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
+    return _last(of._recent, loss_z)[1], windows.lost(of._lost, losses), _uniform(of._uniform, part["uniform_gap"])
+
+
+def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
     broken, norm, size = part["non_finite_count"], part["grad_norm"], part["update_rms"]
-    z, excess = windows.trend(part.step, logarithms(norm), window, warm_up, GRADIENT_FLOOR, GRADIENT_GROWTH)
-    twice, level = _last(z)
-    rate = logarithms(part["learning_rate"])
-    before = logarithms(np.append(math.nan, held(part["learning_rate"]))[:-1])
+    z, excess = windows.trend(of._norm, part.step, logarithms(norm))
+    twice, level = _last(of._recent, z)
+    rates = held(part["learning_rate"], of._rate)
+    before = logarithms(np.append(of._rate, rates[:-1]))
+    of._rate = float(rates[-1])
     log_size = logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
-        jump = windows.update(log_size, rate - before, window, warm_up)
-        held_z = windows.reference(log_size - before, window, warm_up, UPDATE_FLOOR, CLIP)
+        jump = windows.update(of._update, log_size, logarithms(part["learning_rate"]) - before)
+        lowest = _lowest(of._held, log_size - before)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * loss_excess
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     return (
         np.where(broken > 0.0, math.inf, broken),
-        np.where(_zeros(norm, warm_up), math.inf, twice),
+        np.where(_zeros(of._zero_norms, norm), math.inf, twice),
         level,
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
-        np.where(_zeros(size, warm_up), math.inf, jump),
-        _lowest(held_z),
+        np.where(_zeros(of._zero_updates, size), math.inf, jump),
+        lowest,
     )
 
 
-def _lowest(z: Column) -> Column:
-    """Smallest of the last eight deviations (:class:`~rmetric.robust.gradients.HeldUpdate`)."""
-    result = np.full(len(z), math.nan)
-    known = np.flatnonzero(~np.isnan(z))
-    if len(known) >= LEVEL_RECORDS:
-        windows_of = np.lib.stride_tricks.sliding_window_view(z[known], LEVEL_RECORDS)
-        result[known[LEVEL_RECORDS - 1 :]] = windows_of.min(axis=1)
+def _lowest(of: HeldUpdate, ratios: Column) -> Column:
+    """Smallest of the last eight deviations."""
+    z = windows.reference(of._ratio, ratios)
+    result, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
+    remembered = len(of._recent)
+    found = np.append(of._recent, z[known])
+    if len(found) >= LEVEL_RECORDS:
+        lowest = np.lib.stride_tricks.sliding_window_view(found, LEVEL_RECORDS).min(axis=1)
+        late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
+        result[late] = lowest[len(lowest) - len(late) :]
+    of._recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
     return result
 
 
-def _last(z: Column) -> tuple[Column, Column]:
-    """Smaller of the last two deviations, mean of the last eight (:class:`~rmetric.robust.reference.LastRecords`)."""
+def _last(of: LastRecords, z: Column) -> tuple[Column, Column]:
+    """Smaller of the last two deviations, mean of the last eight."""
     twice, level = np.full(len(z), math.nan), np.full(len(z), math.nan)
     known = np.flatnonzero(~np.isnan(z))
+    if not len(known):
+        return twice, level
     found = z[known]
-    twice[known[1:]] = np.minimum(found[1:], found[:-1])
-    if len(known) >= LEVEL_RECORDS:
-        capped = np.clip(found, -LEVEL_CAP, LEVEL_CAP)
-        count = len(known) - LEVEL_RECORDS + 1
+    twice[known] = np.minimum(found, np.append(of._before, found[:-1]))  # NaN before the second
+    capped = np.append(of._capped, np.clip(found, -LEVEL_CAP, LEVEL_CAP))
+    if len(capped) >= LEVEL_RECORDS:
+        count = len(capped) - LEVEL_RECORDS + 1
         sums = reduce(add, (capped[first : first + count] for first in range(LEVEL_RECORDS)))  # in the order of records
-        level[known[LEVEL_RECORDS - 1 :]] = sums / LEVEL_RECORDS
+        late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
+        level[late] = sums[len(sums) - len(late) :] / LEVEL_RECORDS
+    of._before = float(found[-1])
+    of._capped = deque(capped[-LEVEL_RECORDS:].tolist(), LEVEL_RECORDS)
     return twice, level
 
 
-def _zeros(sizes: Column, warm_up: int) -> NDArray[np.bool_]:
-    if not (sizes == 0.0).any():
+def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:
+    if of.none_lately and not (sizes == 0.0).any():
+        of.pass_by(int((sizes > 0.0).sum()))
         return np.zeros(len(sizes), dtype=bool)
-    zeros = Zeros(warm_up)
-    return np.array([zeros.update(size) for size in sizes.tolist()], dtype=bool)
+    return np.array([of.update(size) for size in sizes.tolist()], dtype=bool)
 
 
-def _uniform(gaps: Column) -> Column:
+def _uniform(of: UniformAnswer, gaps: Column) -> Column:
     answers = np.abs(gaps) <= UNIFORM_NATS
     if answers.any():
-        uniform = UniformAnswer()
-        answers = np.array([uniform.update(gap) for gap in gaps.tolist()], dtype=bool)
+        answers = np.array([of.update(gap) for gap in gaps.tolist()], dtype=bool)
+    elif not np.isnan(gaps).all():
+        of.update(float(np.nanmin(gaps)))
     return np.where(answers | np.isinf(gaps), math.inf, np.where(np.isnan(gaps), math.nan, 0.0))

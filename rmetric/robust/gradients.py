@@ -41,6 +41,15 @@ class Zeros:
     def __init__(self, warm_up: int) -> None:
         self._warm_up, self._sizes, self._zeros, self._known = warm_up, 0, 0, False
 
+    @property
+    def none_lately(self) -> bool:
+        """Whether the last size was no 0."""
+        return self._zeros == 0
+
+    def pass_by(self, sizes: int) -> None:
+        """Take in so many sizes none of which is 0, where :attr:`none_lately`."""
+        self._sizes += sizes
+
     def update(self, size: float) -> bool:
         """Whether it is so with the next size; one that is NaN is left out."""
         if size > 0.0:

@@ -76,6 +76,11 @@ class WorkerIncidents:
         self._of_worker: dict[str, float] = {}
         """Sums of the workers that have more than anybody; by text, as a checkpoint holds it."""
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is left of any event."""
+        return not self._of_anybody and not self._of_worker
+
     def update(self, steps: int, *, of_anybody: float = 0.0, of_worker: float = 0.0, worker: float = math.nan) -> float:
         """The largest sum after so many steps, with the weight of what happened in them."""
         hit = str(worker)
@@ -141,8 +146,19 @@ class Incidents:
     def __init__(self) -> None:
         self._incidents, self._rarity = WorkerIncidents(), Rarity()
         self._step: int | None = None
-        self._rate = math.nan
+        self.rate = math.nan
+        """The latest known λ; NaN: none."""
         self._counted = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is left of any event."""
+        return self._incidents.quiet
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything of :attr:`reads` was."""
+        return self._counted or self.rate == self.rate
 
     def update(self, step: int, events: float, worker: float, rate: float) -> float:
         """The sum with what the next record has of :attr:`reads`; NaN as long as nothing was measured."""
@@ -154,13 +170,13 @@ class Incidents:
             incidents = self._incidents.update(steps, of_worker=weight + OF_ONE_WORKER * events, worker=worker)
         else:
             incidents = self._incidents.update(steps, of_anybody=weight)
-        return incidents if self._counted or self._rate == self._rate else math.nan
+        return incidents if self.measured else math.nan
 
     def _events_of(self, events: float, rate: float) -> float:
         """Hardware events of a record."""
-        before = self._rate
+        before = self.rate
         if rate == rate:
-            self._rate = rate
+            self.rate = rate
         if events == events:
             self._counted = True
             return events

@@ -119,12 +119,16 @@ class Statistics:
             self._loss.update(observation, loss_z),
         )
 
+    def extend(self, observations: Observations) -> NDArray[np.float64]:
+        """Statistics of the next records, shape (n, statistics); the same bits as ``n`` times :meth:`update`."""
+        from rmetric.robust import columns  # compiled: half a second to import, and a monitor does not need it
+
+        return columns.statistics(self, observations)
+
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
         """Statistics of a whole run from a fresh state, shape (n, statistics)."""
-        from rmetric.robust import columns  # compiled: half a second to import, and a monitor does not need it
-
-        return columns.statistics(observations, window, warm_up)
+        return cls(window=window, warm_up=warm_up).extend(observations)
 
 
 class RobustRMetric:
@@ -194,11 +198,11 @@ class RobustRMetric:
             r = math.nan
         return RobustRValue(r, evidence[0], evidence[1], evidence[2], cause)
 
-    def r_of_run(self, observations: Observations) -> NDArray[np.float64]:
-        """R of each record of a whole run from a fresh state; the same bits as :meth:`update`."""
+    def r_of(self, observations: Observations) -> NDArray[np.float64]:
+        """R of each of the next ``n`` records; the same bits as ``n`` times :meth:`update`."""
         from rmetric.robust import columns
 
-        found = Statistics.of(observations, window=self._window, warm_up=self._warm_up)
+        found = self._statistics.extend(observations)
         tails = [tail for judges in self._judges for tail, _ in judges]
         evidence = [columns.surprises(tail, column) for tail, column in zip(tails, found.T, strict=True)]
         read = np.array([observations[name] for name in READS])

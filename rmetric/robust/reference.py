@@ -81,6 +81,15 @@ class SortedWindow:
         insort(self._sorted, value)
 
     @property
+    def contents(self) -> tuple[list[float], list[float]]:
+        """The values, the oldest first, and in their order."""
+        return list(self._recent), self._sorted
+
+    def refill(self, recent: Sequence[float], ordered: Sequence[float]) -> None:
+        """Remember these :attr:`contents` instead."""
+        self._recent, self._sorted = deque(recent), list(ordered)
+
+    @property
     def middle(self) -> float:
         """Median; at least one value is needed."""
         return middle_of(self._sorted)

@@ -1,31 +1,44 @@
 """References of :mod:`rmetric.robust` over whole columns, compiled: the same bits.
 
-What each of them is stands with the class of its name, which works record by record and needs no compiler. Importing
-this module imports Numba (half a second).
+Each function goes on from the state of a streaming object, and leaves it as that object would have. What it computes
+stands with the class, which works record by record and needs no compiler. Importing this module imports Numba (half a
+second).
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE
-from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR
-from rmetric.robust.hardware import SLOWDOWN_RECORDS
+from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE, LearningCurve
+from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
+from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
     CHANGES_80,
     FIRST_STAND,
     LEARNED_SCALES,
     LOST_SCALES,
     LOST_SHARE,
-    NOISE_RECORDS,
-    STAND_RECORDS,
     START_RECORDS,
+    Lost,
 )
-from rmetric.robust.reference import CLIP, FIRST_MEDIAN, NORMAL, UPPER, deviation_of, middle_of
+from rmetric.robust.reference import (
+    CLIP,
+    NORMAL,
+    UPPER,
+    RobustReference,
+    RobustTrend,
+    SortedWindow,
+    deviation_of,
+    middle_of,
+)
+
+Column = NDArray[np.float64]
 
 TAILS = np.array(UPPER)
 NO_TAILS = np.zeros((0, 2))
@@ -40,9 +53,34 @@ class Window(NamedTuple):
     """Where the next value goes in ``recent``, and how many there are."""
 
 
-@njit(cache=True)
-def _window(length):  # type: ignore[no-untyped-def]
-    return Window(np.empty(length), np.empty(length), np.zeros(2, np.int64))
+def _taken(values: SortedWindow) -> Window:
+    """The arrays of a window."""
+    recent, ordered = values.contents
+    window = Window(
+        np.empty(values.length), np.empty(values.length), np.array([len(recent) % values.length, len(recent)])
+    )
+    window.recent[: len(recent)], window.ordered[: len(recent)] = recent, ordered
+    return window
+
+
+def _put_back(window: Window, values: SortedWindow) -> None:
+    """Let a window have what is in its arrays."""
+    following, count = window.place.tolist()
+    recent = np.roll(window.recent, -following) if count == values.length else window.recent[:count]
+    values.refill(recent.tolist(), window.ordered[:count].tolist())
+
+
+def _ring(values: Iterable[float], length: int) -> tuple[Column, int]:
+    """The last values in an array where the next one takes the place of the oldest, and how many there are."""
+    known = list(values)
+    ring = np.empty(length)
+    ring[: len(known)] = known
+    return ring, len(known)
+
+
+def _unrolled(ring: Column, count: int) -> list[float]:
+    """The values of such an array, the oldest first."""
+    return np.roll(ring, -count % len(ring)).tolist() if count >= len(ring) else ring[:count].tolist()
 
 
 @njit(cache=True)
@@ -84,21 +122,42 @@ def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyp
     return (value - middle) / scale, middle, scale
 
 
+def reference(of: RobustReference, values: Column) -> Column:
+    """z of each of the next values."""
+    window = _taken(of._values)
+    z: Column = _reference(window, values, of.warm_up, of.floor, of.clip)
+    _put_back(window, of._values)
+    return z
+
+
 @njit(cache=True)
-def reference(values, length, warm_up, floor, clip):  # type: ignore[no-untyped-def]
-    """z of each value: :class:`~rmetric.robust.reference.RobustReference`."""
-    window, z = _window(length), np.empty(len(values))
+def _reference(window, values, warm_up, floor, clip):  # type: ignore[no-untyped-def]
+    z = np.empty(len(values))
     for index in range(len(values)):
         z[index] = _judge(window, values[index], warm_up, floor, clip, NO_TAILS)[0]
     return z
 
 
+def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Column, Column]:
+    """z and excess of each of the next values."""
+    window, errors = _taken(of._values), _taken(of._errors._values)
+    own_steps = np.empty(len(window.recent), np.int64)
+    own_steps[: len(of._steps)] = of._steps
+    z, excess = _trend(
+        window, errors, own_steps, steps, values, of._first, of._errors.warm_up, of._errors.floor, of.growth
+    )
+    _put_back(window, of._values)
+    _put_back(errors, of._errors._values)
+    following, count = window.place.tolist()
+    of._steps.clear()
+    of._steps.extend((np.roll(own_steps, -following) if count == len(own_steps) else own_steps[:count]).tolist())
+    return z, excess
+
+
 @njit(cache=True)
-def trend(steps, values, length, warm_up, floor, growth):  # type: ignore[no-untyped-def]
-    """z and excess of each value: :class:`~rmetric.robust.reference.RobustTrend`."""
+def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, growth):  # type: ignore[no-untyped-def]
     z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
-    first = min(FIRST_MEDIAN, max(1, warm_up // 2))
-    window, errors, own_steps = _window(length), _window(length), np.empty(length, np.int64)
+    length = len(window.recent)
     for index in range(len(values)):
         value = values[index]
         if not np.isfinite(value):
@@ -109,7 +168,7 @@ def trend(steps, values, length, warm_up, floor, growth):  # type: ignore[no-unt
         if count >= first:
             middle = _middle(window.ordered[:count])
             error = value - middle
-            judged, usual, scale = _judge(errors, error, max(1, warm_up - first), floor, CLIP, NO_TAILS)
+            judged, usual, scale = _judge(errors, error, warm_up, floor, CLIP, NO_TAILS)
             if not np.isnan(judged):
                 lag = min(0.0, usual + scale)
                 oldest = head if count == length else 0
@@ -143,13 +202,28 @@ def _line(sums, place):  # type: ignore[no-untyped-def]
     return y + min(0.0, slope) * (place - sums[0] - x)
 
 
+def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Column]:
+    """z and excess of each of the next losses, at a ln(step)."""
+    points, line = len(of._points), of._sums
+    known, entered = np.empty((2, points + len(values)))
+    if points:
+        known[:points], entered[:points] = zip(*of._points, strict=True)
+    sums = np.array([line.origin, line.count, line.x, line.y, line.xx, line.xy])
+    span, errors = np.array([0, points, of._until_renewed]), _taken(of._errors._values)
+    z, excess = _curve(errors, known, entered, sums, span, places, values, of._errors.warm_up)
+    first, last, of._until_renewed = span.tolist()
+    of._points = deque(zip(known[first:last].tolist(), entered[first:last].tolist(), strict=True))
+    line.origin, count, line.x, line.y, line.xx, line.xy = sums.tolist()
+    line.count = int(count)
+    _put_back(errors, of._errors._values)
+    return z, excess
+
+
 @njit(cache=True)
-def curve(places, values, length, warm_up):  # type: ignore[no-untyped-def]
-    """z and excess of each loss at a ln(step): :class:`~rmetric.robust.context.LearningCurve`."""
+def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type: ignore[no-untyped-def]
     z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
-    known, entered = np.empty(len(values)), np.empty(len(values))
-    first = last = 0  # of the points that make the line
-    sums, until_renewed, errors = np.zeros(6), length, _window(length)
+    length = len(errors.recent)
+    first, last, until_renewed = span  # of the points that make the line
     for index in range(len(values)):
         value, place = values[index], places[index]
         if not np.isfinite(value):
@@ -159,7 +233,7 @@ def curve(places, values, length, warm_up):  # type: ignore[no-untyped-def]
             expected = _line(sums, place)
             floor = max(LOSS_FLOOR_SHARE * abs(sums[3] / sums[1]), 1.0 / LARGEST_LOSS**2)
             error = value - expected
-            judged, usual, scale = _judge(errors, error, max(1, warm_up - FIRST_LINE), floor, CLIP, TAILS)
+            judged, usual, scale = _judge(errors, error, warm_up, floor, CLIP, TAILS)
             if not np.isnan(judged):
                 reach = CLIP * scale
                 value = min(max(value, expected - reach), expected + reach)
@@ -178,6 +252,7 @@ def curve(places, values, length, warm_up):  # type: ignore[no-untyped-def]
             sums[0] = place
             for point in range(first, last):
                 _sum(sums, known[point], entered[point], 1.0)
+    span[0], span[1], span[2] = first, last, until_renewed
     return z, excess
 
 
@@ -186,11 +261,21 @@ def _quantile(window, share):  # type: ignore[no-untyped-def]
     return window.ordered[int(share * (window.place[1] - 1))]
 
 
+def lost(of: Lost, losses: Column) -> Column:
+    """What is lost at each of the next losses."""
+    last, stands, changes = _taken(of._losses), _taken(of._stands), _taken(of._changes)
+    ends = np.array([of._start, of._before])
+    result: Column = _lost(last, stands, changes, ends, losses)
+    for window, values in ((last, of._losses), (stands, of._stands), (changes, of._changes)):
+        _put_back(window, values)
+    of._start, of._before = ends.tolist()
+    return result
+
+
 @njit(cache=True)
-def lost(losses):  # type: ignore[no-untyped-def]
-    """What is lost at each loss: :class:`~rmetric.robust.loss.Lost`."""
-    result, last, stands = np.full(len(losses), np.nan), _window(STAND_RECORDS), _window(NOISE_RECORDS)
-    changes, start, before = _window(NOISE_RECORDS), np.nan, np.nan
+def _lost(last, stands, changes, ends, losses):  # type: ignore[no-untyped-def]
+    result = np.full(len(losses), np.nan)
+    start, before = ends
     for index in range(len(losses)):
         loss = losses[index]
         if not np.isfinite(loss):
@@ -210,14 +295,24 @@ def lost(losses):  # type: ignore[no-untyped-def]
             start = _middle(last.ordered[:count])
         if count >= FIRST_STAND:
             _add(stands, _middle(last.ordered[:count]))
+    ends[0], ends[1] = start, before
     return result
 
 
+def update(of: Update, sizes: Column, growths: Column) -> Column:
+    """Score of each of the next log sizes, with the log growth of the rate."""
+    window, (recent, remembered) = _taken(of._sizes._values), _ring(of._recent, PLATEAU_RECORDS)
+    scores, remembered, of._largest = _update(
+        window, recent, remembered, of._largest, sizes, growths, of._sizes.warm_up
+    )
+    of._recent = deque(_unrolled(recent, remembered), PLATEAU_RECORDS)
+    _put_back(window, of._sizes._values)
+    return scores  # type: ignore[no-any-return]
+
+
 @njit(cache=True)
-def update(sizes, growths, length, warm_up):  # type: ignore[no-untyped-def]
-    """Score of each log size with the log growth of the rate: :class:`~rmetric.robust.gradients.Update`."""
-    scores, window = np.empty(len(sizes)), _window(length)
-    recent, remembered, largest = np.empty(PLATEAU_RECORDS), 0, -np.inf
+def _update(window, recent, remembered, largest, sizes, growths, warm_up):  # type: ignore[no-untyped-def]
+    scores = np.empty(len(sizes))
     for index in range(len(sizes)):
         size, growth = sizes[index], growths[index]
         z, middle, scale = _judge(window, size, warm_up, UPDATE_FLOOR, CLIP, NO_TAILS)
@@ -232,14 +327,21 @@ def update(sizes, growths, length, warm_up):  # type: ignore[no-untyped-def]
             remembered += 1
             if remembered >= PLATEAU_RECORDS:
                 largest = max(largest, np.sort(recent)[PLATEAU_RECORDS // 2])
-    return scores
+    return scores, remembered, largest
+
+
+def slowdown(of: Slowdown, log_times: Column) -> Column:
+    """Score of each of the next log step times."""
+    usual, (recent, seen) = _taken(of._usual), _ring(of._recent, SLOWDOWN_RECORDS)
+    scores, seen = _slowdown(usual, recent, seen, log_times, of._warm_up)
+    of._recent = deque(_unrolled(recent, seen))
+    _put_back(usual, of._usual)
+    return scores  # type: ignore[no-any-return]
 
 
 @njit(cache=True)
-def slowdown(log_times, length, warm_up):  # type: ignore[no-untyped-def]
-    """Score of each log step time: :class:`~rmetric.robust.hardware.Slowdown`."""
-    scores, usual = log_times.copy(), _window(length)
-    recent, seen = np.empty(SLOWDOWN_RECORDS), 0
+def _slowdown(usual, recent, seen, log_times, warm_up):  # type: ignore[no-untyped-def]
+    scores = log_times.copy()
     for index in range(len(log_times)):
         if not np.isfinite(log_times[index]):
             continue
@@ -250,4 +352,4 @@ def slowdown(log_times, length, warm_up):  # type: ignore[no-untyped-def]
         count = usual.place[1]
         ready = count >= warm_up
         scores[index] = _middle(np.sort(recent)) - _middle(usual.ordered[:count]) if ready else np.nan
-    return scores
+    return scores, seen
