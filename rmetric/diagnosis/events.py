@@ -6,9 +6,10 @@ between them are one event.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,8 +17,10 @@ import numpy as np
 
 from rmetric.advice import KINDS_OF_MEASUREMENTS
 from rmetric.detectors import default_detectors
+from rmetric.detectors.base import COMPILED_RECORDS
 from rmetric.episodes import REARM_STEPS, Rearm
 from rmetric.measurements import Observation
+from rmetric.records import Observations
 from rmetric.robust.loss import UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
@@ -84,6 +87,28 @@ class EventSeeker:
         self._detectors = default_detectors()
         self._rearm = Rearm()
         self._recent: dict[str, deque[float]] = {name: deque(maxlen=REARM_STEPS) for name in KINDS_OF_MEASUREMENTS}
+
+    def extend(self, observations: Observations) -> Iterator[Event]:
+        """Judge the next records; the events that begin in them."""
+        for begin in range(0, len(observations), COMPILED_RECORDS):
+            part = observations.rows(slice(begin, begin + COMPILED_RECORDS))
+            if not self._passes_by(part):
+                yield from (event for record in part if (event := self.update(record)) is not None)
+
+    def _passes_by(self, observations: Observations) -> bool:
+        """Take in records by whole columns if no detector alerts in them, and none has to say why; else nothing."""
+        if len(observations) < COMPILED_RECORDS:
+            return False
+        ahead = copy.deepcopy(self._detectors)
+        if any((detector.extend(observations) > detector.threshold).any() for detector in ahead.values()):
+            return False
+        self._detectors = ahead
+        for name, values in self._recent.items():
+            measured = observations[name]
+            values.extend(measured[np.isfinite(measured)][-REARM_STEPS:].tolist())
+        self.records += len(observations)
+        self._rearm.begins(self.records - 1, False)
+        return True
 
     def update(self, observation: Observation) -> Event | None:
         """Judge the next record; the event that begins there, if one does."""

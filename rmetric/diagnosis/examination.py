@@ -39,8 +39,7 @@ class Examination:
         self._measured |= {name for name in observations.columns if observations.has(name)}
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
-        begun = [self._seeker.update(observation) for observation in observations]
-        return [event for event in begun if event is not None]
+        return list(self._seeker.extend(observations))
 
     def diagnosis(self, run: str, *, source: str = "", format: str = "memory", notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run by now.

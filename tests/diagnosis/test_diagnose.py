@@ -12,7 +12,9 @@ import pytest
 import rmetric
 from rmetric.advice import ADVICE
 from rmetric.detectors import DEFAULT_DETECTORS, make_detector
+from rmetric.detectors.base import COMPILED_RECORDS
 from rmetric.diagnosis import Examination, diagnose, diagnose_runs
+from rmetric.diagnosis.events import EventSeeker
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.errors import UserError
 from rmetric.importers import portions_of
@@ -88,6 +90,18 @@ def test_portions_change_nothing() -> None:
     for start in range(0, len(whole), 37):
         portions.extend(whole.rows(slice(start, start + 37)))
     assert portions.diagnosis("run") == diagnose(whole)
+
+
+def test_records_that_are_taken_in_by_whole_columns_change_nothing() -> None:
+    loss, norm = losses(4 * COMPILED_RECORDS), norms(4 * COMPILED_RECORDS)
+    for at in (COMPILED_RECORDS // 2, 2 * COMPILED_RECORDS - 3, 3 * COMPILED_RECORDS + 9):
+        loss[at : at + 10] += 3.0
+        norm[at : at + 10] *= 20.0
+    one_by_one, at_once = EventSeeker(), EventSeeker()
+    begun = [event for record in run_of(loss, norm) if (event := one_by_one.update(record)) is not None]
+    assert [*at_once.extend(run_of(loss, norm))] == begun
+    assert len(begun) == 3
+    assert (at_once.events, at_once.records) == (one_by_one.events, one_by_one.records)
 
 
 def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
