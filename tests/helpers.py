@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -23,6 +25,19 @@ EXTREMES = (
 )  # fmt: skip
 
 any_float = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(0.0, 10.0))
+
+
+@contextmanager
+def hearing_ctrl_c() -> Iterator[None]:
+    """What is started within hears Ctrl-C, even if this process was started in the background and ignores it.
+
+    Not by ``preexec_fn``: Python that runs between fork and exec waits for ever where another thread held a lock.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def bits(values: ArrayLike) -> list[int | str]:

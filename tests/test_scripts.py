@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import os
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.cli import script as as_script
+from tests.helpers import hearing_ctrl_c
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {
@@ -254,10 +254,10 @@ def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
         "--repetitions",
         "20",
     ]
-    # A process started in the background may have inherited that SIGINT is ignored; one at a terminal has not.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    with hearing_ctrl_c():
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("run_*.jsonl")):
+        assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()

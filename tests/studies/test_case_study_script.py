@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 import signal
@@ -21,7 +20,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_run
 from rmetric.replay import replay_log
-from tests.helpers import lines_of, strict_json
+from tests.helpers import hearing_ctrl_c, lines_of, strict_json
 
 pytest.importorskip("torch", reason="the case study needs torch")
 pytest.importorskip("transformers", reason="the case study needs transformers")
@@ -237,11 +236,8 @@ def test_a_plugin_that_is_no_file(main: Main, capsys: pytest.CaptureFixture[str]
 def test_ctrl_c_leaves_valid_incomplete_logs(tmp_path: Path) -> None:
     command = [sys.executable, "run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length"]
     command += ["16", "--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]
-    # A process started in the background may have inherited that SIGINT is ignored; one at a terminal has not.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heed
-    )
+    with hearing_ctrl_c():
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not any(log.read_bytes().count(b"\n") > 20 for log in tmp_path.glob("run_*.jsonl")):
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)

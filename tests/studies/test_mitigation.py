@@ -43,9 +43,10 @@ def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_without_a_fault_and_without_an_intervention_is_its_twin() -> None:
+def test_a_run_without_a_fault_and_without_an_intervention_is_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     from studies.mitigation.run import train_group
 
+    monkeypatch.setitem(FAULTS, "tiny-moe", FAULTS["tiny-moe"][:1])
     rows = {(row["mitigation"], row["fault"]): row for row in train_group("tiny-moe", 1, 60)}
     twin = rows[NOTHING, HEALTHY]["held_out"]
     quiet = [name for name in MITIGATIONS if not rows[name, HEALTHY]["interventions"]]

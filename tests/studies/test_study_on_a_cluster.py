@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 import time
@@ -93,15 +91,12 @@ def test_a_folder_of_logs_is_not_resumed_as_parquet(tmp_path: Path, capsys: pyte
 
 
 def test_a_full_disk_is_one_line_and_the_rest_is_made_later(alone: Path, tmp_path: Path) -> None:
-    full = [sys.executable, "run_modern_experiments.py", *SMALL, "--jobs", "1", "--logs-format", "parquet"]
-    smallest = min(path.stat().st_size for path in alone.glob("*.parquet"))
-
-    def small_files() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (smallest + 1, smallest + 1))
-
+    full = ["run_modern_experiments.py", *SMALL, "--jobs", "1", "--logs-format", "parquet", "--out", str(tmp_path)]
+    largest = min(path.stat().st_size for path in alone.glob("*.parquet")) + 1
+    small_files = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({largest}, {largest})); "
+    small_files += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     run = subprocess.run(
-        [*full, "--out", str(tmp_path)], cwd=ROOT, preexec_fn=small_files, capture_output=True, text=True, check=False
+        [sys.executable, "-c", small_files, *full], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode != 0
     assert not list(tmp_path.glob(".*.part"))

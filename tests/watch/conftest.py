@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import hearing_ctrl_c
+
 PATIENCE_S = 60.0
 """After this a test has failed; none takes nearly as long."""
 
@@ -30,20 +32,15 @@ def eventually(condition: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited in vain for {what}")
 
 
-def _hears_ctrl_c() -> None:
-    """A test suite in the background of a shell ignores Ctrl-C, and what it starts would as well."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 class Watch:
     """``rmetric watch`` with what it prints."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "rmetric", "watch", *arguments, "--interval", "0.05"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment,
-            preexec_fn=_hears_ctrl_c,
-        )  # fmt: skip
+        with hearing_ctrl_c():
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rmetric", "watch", *arguments, "--interval", "0.05"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment,
+            )  # fmt: skip
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -121,21 +121,21 @@ def never_enters_the_collective(folder: Path, rank: int) -> None:
     _hanging(folder, rank, lambda rank: queue.Queue[int]().get() if rank == 2 else None)
 
 
-def _stop_self(folder: Path) -> None:
-    """Stop this process; a child lets it go on, and end, when the test is over."""
-    pid = os.getpid()
-    subprocess.Popen(["sh", "-c", f"sleep 14; kill -9 {pid}"])
+def _stop_self(folder: Path, alive: Sequence[int]) -> None:
+    """Stop this process; a child ends it when those that are alive have told of it and left."""
+    pid, told = os.getpid(), " -a ".join(f"-e {folder}/told_{rank}.json" for rank in alive)
+    subprocess.Popen(["sh", "-c", f"while kill -0 {pid} && ! [ {told} ]; do sleep 0.1; done; sleep 3; kill -9 {pid}"])
     os.kill(pid, signal.SIGSTOP)
 
 
 def stopped(folder: Path, rank: int) -> None:
     """The second of two ranks gets SIGSTOP."""
-    _hanging(folder, rank, lambda rank: _stop_self(folder) if rank == 1 else None)
+    _hanging(folder, rank, lambda rank: _stop_self(folder, [0]) if rank == 1 else None)
 
 
 def first_stopped(folder: Path, rank: int) -> None:
     """The rank that writes the log gets SIGSTOP."""
-    _hanging(folder, rank, lambda rank: _stop_self(folder) if rank == 0 else None)
+    _hanging(folder, rank, lambda rank: _stop_self(folder, [1, 2]) if rank == 0 else None)
 
 
 def slow_but_in_order(folder: Path, rank: int) -> None:
