@@ -22,8 +22,8 @@ class Curve:
 
     protocol: Protocol
     threshold: NDArray[np.float64]
-    tp: NDArray[np.int64]
-    fp: NDArray[np.int64]
+    tp: NDArray[np.int32]
+    fp: NDArray[np.int32]
     failed: int
     """Failed runs."""
     healthy: int
@@ -148,10 +148,11 @@ def paper_curve_of(
     )
 
 
-def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Number of the intervals [low, high) that hold each of 0 … size − 1."""
-    count = np.bincount(low, minlength=size)
-    count -= np.bincount(high, minlength=size)
+def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int32]:
+    """Number of the intervals [low, high) that hold each of 0 … size − 1; half the memory of ``np.bincount``."""
+    count = np.zeros(size, np.int32)
+    np.add.at(count, low, 1)
+    np.subtract.at(count, high, 1)
     return np.cumsum(count, out=count)
 
 
@@ -162,13 +163,13 @@ def _distinct(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _unions(
-    run: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], size: int
+    run: NDArray[np.int32], low: NDArray[np.int64], high: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Disjoint intervals with the same union a run as the given ones."""
     if not len(run):
         return low, high
     order = np.lexsort((low, run))
-    run, low, high = run[order], low[order], high[order]
+    run, low, high = run[order].astype(np.int64), low[order], high[order]
     # Runs come in order, so an offset a run keeps the running maximum from leaking into the next run.
     reach = np.maximum.accumulate(run * size + high)
     begins = np.concatenate([[True], run[1:] * size + low[1:] > reach[:-1]])

@@ -53,7 +53,7 @@ def causal(ev: Evaluator) -> list[str]:
 
 def oracle(ev: Evaluator) -> Counts:
     """One alarm in the first record from the onset on, in failed runs alone: nobody can do better."""
-    return ev.timeline.count("strict", np.where(ev.timeline.zone == WARNING, 1.0, 0.0), 0.5)
+    return ev.timeline.count("strict", ev.timeline.zone == WARNING, 0.5)
 
 
 def visibility_bound(ev: Evaluator, incidents: int = 1) -> Counts | None:

@@ -34,9 +34,13 @@ class Latest(Generic[K, V]):
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of a key."""
         if key not in self._values:
+            self._let_go(0)  # what would not stay need not be there while the next one is made
             self._values[key] = make()
             self._bytes += self._size(self._values[key])
         self._values.move_to_end(key)
-        while self._bytes > self._most and len(self._values) > 1:
-            self._bytes -= self._size(self._values.popitem(last=False)[1])
+        self._let_go(1)
         return self._values[key]
+
+    def _let_go(self, keep: int) -> None:
+        while self._bytes > self._most and len(self._values) > keep:
+            self._bytes -= self._size(self._values.popitem(last=False)[1])

@@ -49,7 +49,7 @@ BLOCK_RECORDS = 2**20
 class Column(typing.Protocol):
     """Scores of all records: an array of shape (records,), or one that lies on disk and is read in pieces."""
 
-    def __getitem__(self, rows: slice, /) -> NDArray[np.float64]: ...
+    def __getitem__(self, rows: slice, /) -> NDArray[np.float64 | np.bool_]: ...
 
 
 IGNORED, HEALTHY, WARNING, ABSORBED = range(4)
@@ -96,8 +96,8 @@ class Starts:
     answers for all thresholds at once. Arrays of shape (starts,), in the order of runs and steps.
     """
 
-    run: NDArray[np.int64]
-    step: NDArray[np.int64]
+    run: NDArray[np.int32]
+    step: NDArray[np.integer]
     zone: NDArray[np.int8]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -145,9 +145,9 @@ class Timeline:
         return len(self.truths)
 
     @property
-    def run(self) -> NDArray[np.int64]:
+    def run(self) -> NDArray[np.int32]:
         """Number of the run that a record belongs to, shape (records,)."""
-        return np.repeat(np.arange(len(self)), np.diff(self.bounds))
+        return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.bounds))
 
     def blocks(self) -> Iterator[tuple[Timeline, int, slice]]:
         """Timelines of consecutive runs, about :data:`BLOCK_RECORDS` each; the number of its first run; its records."""
@@ -225,7 +225,9 @@ class Timeline:
             low = highest_before(high, self._quiet_records[rows].astype(np.int64))
             keep = (high > low) & (block.zone != IGNORED)
             found.append((block.run[keep] + first, block.step[keep], block.zone[keep], low[keep], high[keep]))
-        return Starts(*map(np.concatenate, zip(*found, strict=True)))
+        fields = [*zip(*found, strict=True)]
+        del found
+        return Starts(*(np.concatenate(fields.pop(0)) for _ in range(len(fields))))  # one after the other is let go of
 
     def highest(self, scores: Column) -> NDArray[np.float64]:
         """Highest score of each run up to its failure, ``-inf`` if it has none; shape (runs,)."""
@@ -247,8 +249,9 @@ class Timeline:
             return self.count_strict(self.starts(scores), threshold)
         found = []
         for block, first, rows in self.blocks():
-            alerts = (scores[rows] > threshold) & ~block._after_failure()
-            found.append((block.run[alerts] + first, block.step[alerts]))
+            alerts = np.flatnonzero((scores[rows] > threshold) & ~block._after_failure())
+            begins = alerts[_first_of_each(block.run[alerts])]
+            found.append((block.run[begins] + first, block.step[begins]))
         first_step, alerted = self._first(*map(np.concatenate, zip(*found, strict=True)))
         counted = self.counted("paper")
         warned = counted & self.failed & alerted
@@ -283,11 +286,18 @@ class Timeline:
             counted=counted,
         )
 
-    def _first(self, run: NDArray[np.int64], step: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        runs, at = np.unique(run, return_index=True)
+    def _first(
+        self, run: NDArray[np.integer], step: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        at = _first_of_each(run)
         first, has = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
-        first[runs], has[runs] = step[at], True
+        first[run[at]], has[run[at]] = step[at], True
         return first, has
+
+
+def _first_of_each(run: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """True where another run begins than that of the entry before; runs come in order."""
+    return np.concatenate([np.ones(min(1, len(run)), bool), run[1:] != run[:-1]])
 
 
 def group_key(run: Run) -> tuple[str, str, str] | None:
