@@ -12,21 +12,20 @@ largest resident memory of one of its processes, ``bytes`` what it leaves on the
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
-import generate_paper_tables
-import run_modern_experiments
 from rmetric.cli import Parser, script, whole_number
+from rmetric.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[1]
 CHEAP = ("r_metric", "loss_spike", "grad_norm")
 RUNS_A_REPETITION = 90
 
@@ -44,22 +43,20 @@ def parser() -> Parser:
 
 
 def measured(kind: str, argv: Sequence[str], left: Path) -> dict[str, Any]:
-    """Cost of a script in a process of its own; ``left`` is the folder that it fills."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        cost = pool.submit(_cost, kind, list(argv)).result()
-    return {"part": kind, **cost, "bytes": sum(file.stat().st_size for file in left.rglob("*") if file.is_file())}
-
-
-def _cost(kind: str, argv: list[str]) -> dict[str, float]:
-    main = run_modern_experiments.main if kind == "simulate" else generate_paper_tables.main
-    before, sys.stdout = time.perf_counter(), sys.stderr
-    if main(argv):
-        raise RuntimeError(f"{kind} went wrong: {argv}")
-    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    """Cost of a script and its own processes; ``left`` is the folder that it fills."""
+    script = "run_modern_experiments.py" if kind == "simulate" else "generate_paper_tables.py"
+    before = time.perf_counter()
+    process = subprocess.Popen([sys.executable, str(ROOT / script), *argv], stdout=sys.stderr)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise UserError(f"{kind} went wrong; its last words are above")
     return {
+        "part": kind,
         "wall_s": round(time.perf_counter() - before, 2),
-        "cpu_s": round(sum(each.ru_utime + each.ru_stime for each in used), 2),
-        "peak_mib": round(max(each.ru_maxrss for each in used) / 1024, 1),
+        "cpu_s": round(used.ru_utime + used.ru_stime, 2),
+        "peak_mib": round(used.ru_maxrss / 1024, 1),
+        "bytes": sum(file.stat().st_size for file in left.rglob("*") if file.is_file()),
     }
 
 

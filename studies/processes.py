@@ -58,6 +58,7 @@ def in_fresh_processes(
     Fresh processes: a pool that others have used before may take torch, once imported, for a leak of memory. Ctrl-C, or
     a task that goes wrong, ends them all: logs are valid at any time.
     """
+    of_others = {*active_children()}
     with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=get_context("spawn")) as pool:
         try:
             waiting = {pool.submit(work, *task): index for index, task in enumerate(tasks)}
@@ -66,6 +67,6 @@ def in_fresh_processes(
         except BaseException:
             for future in waiting:
                 future.cancel()
-            for process in active_children():
+            for process in {*active_children()} - of_others:
                 process.terminate()
             raise
