@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -52,8 +52,10 @@ def _beside(device: torch.device) -> AbstractContextManager[Any]:
 
 def _timeout(group: dist.ProcessGroup) -> timedelta | None:
     """How long the training waits for a lost peer: torch's own default is 10 to 30 minutes, whatever it has chosen."""
-    options: Any = group._get_backend(group._device_types[0]).options
-    return getattr(options, "_timeout", None)
+    with suppress(AttributeError, RuntimeError):  # names that torch may change
+        options: Any = group._get_backend(group._device_types[0]).options
+        return options._timeout  # type: ignore[no-any-return]
+    return None
 
 
 class LossExchange:
