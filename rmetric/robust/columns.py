@@ -11,35 +11,20 @@ from collections.abc import Iterator
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence
+from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, LearningCurve
 from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, LastRecords, logarithms
 from rmetric.robust.surprise import Tail
 
-if TYPE_CHECKING:
-    from rmetric.robust.metric import Statistics
-
 Column = NDArray[np.float64]
-
-
-def statistics(of: Statistics, observations: Observations) -> Column:
-    """Statistics of the next records, shape (n, statistics), in the order of the components."""
-    hardware = np.column_stack(_hardware(of._hardware, observations))
-    training = [np.empty((0, 9))]
-    for part, anew in _alike(of._cadence, observations):
-        if anew:
-            of._start()
-        training.append(np.column_stack(_training(of, part)))
-    return np.column_stack([hardware, np.concatenate(training)])
 
 
 def surprises(tail: Tail, statistic: Column) -> Column:
@@ -56,7 +41,7 @@ def surprises(tail: Tail, statistic: Column) -> Column:
     return result
 
 
-def _alike(cadence: Cadence, observations: Observations) -> Iterator[tuple[Observations, bool]]:
+def alike(cadence: Cadence, observations: Observations) -> Iterator[tuple[Observations, bool]]:
     """Parts whose records stand for as many steps, each with whether it is of another kind than the one before."""
     changes = _changes(cadence, observations.step)
     for begin, end in pairwise(sorted({0, *changes, len(observations)})):
@@ -75,7 +60,8 @@ def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
     return []
 
 
-def _hardware(of: HardwareEvidence, observations: Observations) -> tuple[Column, ...]:
+def hardware(of: HardwareEvidence, observations: Observations) -> tuple[Column, ...]:
+    """Statistics of the next records' hardware, each of shape (n,)."""
     times = logarithms(observations["step_time_s"] + JITTER_S)
     return _incidents(of._incidents, observations), windows.slowdown(of._slowdown, times)
 
@@ -105,12 +91,14 @@ def _without_events(of: Incidents, observations: Observations) -> bool:
     )
 
 
-def _training(of: Statistics, part: Observations) -> tuple[Column, ...]:
-    """Statistics of gradients and loss."""
+def training(
+    curve: LearningCurve, gradients: GradientEvidence, loss: LossEvidence, part: Observations
+) -> tuple[Column, ...]:
+    """Statistics of the next records' gradients and losses, each of shape (n,)."""
     losses = part["training_loss"]
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
-    loss_z, loss_excess = windows.curve(of._curve, logarithms(np.maximum(part.step, 1.0)), losses)
-    return (*_gradients(of._gradients, part, loss_excess), *_loss(of._loss, part, losses, loss_z))
+    loss_z, loss_excess = windows.curve(curve, logarithms(np.maximum(part.step, 1.0)), losses)
+    return (*_gradients(gradients, part, loss_excess), *_loss(loss, part, losses, loss_z))
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:

@@ -123,7 +123,12 @@ class Statistics:
         """Statistics of the next records, shape (n, statistics); the same bits as ``n`` times :meth:`update`."""
         from rmetric.robust import columns  # compiled: half a second to import, and a monitor does not need it
 
-        return columns.statistics(self, observations)
+        training = [np.empty((0, len(STATISTICS) - len(HardwareEvidence.statistics)))]
+        for part, anew in columns.alike(self._cadence, observations):
+            if anew:
+                self._start()
+            training.append(np.column_stack(columns.training(self._curve, self._gradients, self._loss, part)))
+        return np.column_stack([*columns.hardware(self._hardware, observations), np.concatenate(training)])
 
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
