@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
 SHOWN = {
     "reproduce_headline": "0.967",
-    "watch_training": ", 'r_metric_robust')",  # at 150, unless the machine stalls before
+    "watch_training": "(150, ",
     "diagnose_log": "fault from step",
     "add_fault_and_detector": "alerts at [",
 }
