@@ -34,7 +34,8 @@ EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FINDINGS = ROOT / "docs" / "FINDINGS.md"
 PATH = re.compile(r"(?<![\w/.-])((?:rmetric|studies|benchmarks|tests|docs|data|logs_FULL_METRIC)/[\w./-]*\w)")
 NOT_IN_THE_HEADLINE = {
-    "isolation_forest", "isolation_forest_causal", "ecod", "lstm_forecaster", "half_space_trees",
+    "isolation_forest", "isolation_forest_causal", "one_class_svm", "ecod", "lstm_forecaster", "half_space_trees",
+    "mad_cusum",
 }  # fmt: skip
 """Slow detectors, none of which is the best baseline."""
 
@@ -223,8 +224,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 FEW = {
-    "run_modern_experiments.py": " --repetitions 2 --steps 1000",
-    "generate_paper_tables.py": " --detectors r_metric r_metric_robust",
+    "run_modern_experiments.py": " --repetitions 2 --steps 1000 --jobs 1",
+    "generate_paper_tables.py": " --detectors r_metric r_metric_robust --jobs 1",
     "run_case_study.py": " --batch 4 --length 16 --jobs 1",
 }
 """What a test adds to a document's command, so that it takes seconds."""
@@ -321,10 +322,11 @@ def test_the_authors_steps_work_in_order(checkout: Path) -> None:
         "replay_and_analyze_logs.py",
     ]
     small = {
-        "run_modern_experiments.py": " --smoke --steps 1500",
-        "generate_paper_tables.py": " --detectors r_metric r_metric_robust isolation_forest",
+        "run_modern_experiments.py": " --smoke --steps 1500 --jobs 1",
+        "generate_paper_tables.py": " --detectors r_metric r_metric_robust isolation_forest --jobs 1",
+        "generate_all_figures.py": " --jobs 1",
         "run_case_study.py": " --steps 60 --batch 4 --length 16 --faults LR_SPIKE NONE --jobs 1",
-        "replay_and_analyze_logs.py": " --no-plot",
+        "replay_and_analyze_logs.py": " --no-plot --jobs 1",
     }
     for command in typed:
         ended = run(command + small.get(command.split()[1], ""), checkout)

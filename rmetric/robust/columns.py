@@ -22,7 +22,7 @@ from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, HeldUp
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, LastRecords, logarithms
-from rmetric.robust.surprise import Tail
+from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
 
 Column = NDArray[np.float64]
 
@@ -39,6 +39,13 @@ def surprises(tail: Tail, statistic: Column) -> Column:
         share = (statistic[between] - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
         result[between] = heights[upper - 1] + share * (heights[upper] - heights[upper - 1])
     return result
+
+
+def evidence(tail: Tail, bar: OwnBar, statistic: Column) -> Column:
+    """Evidence of each of a statistic's next values."""
+    found = surprises(tail, statistic)
+    # In most runs nothing is ever notable, and surprises are what they are.
+    return windows.evidence(bar, found) if bar.raised or bar.peak or (found > NOTABLE).any() else found
 
 
 def alike(cadence: Cadence, observations: Observations) -> Iterator[tuple[Observations, bool]]:

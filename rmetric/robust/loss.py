@@ -15,9 +15,8 @@ START_RECORDS, STAND_RECORDS, NOISE_RECORDS = 3, 25, 50
 """Losses whose median is where a run began, and where it stands; changes, and medians, that are remembered."""
 FIRST_STAND = 10
 """Losses before the first median is taken."""
-LEARNED_SCALES = 10.0
-"""Noises that a run must have come down before it has something to lose. With 5, losses that wander (reinforcement
-learning, heavy tails) gave more false alarms than strangers' runs allow that were left out of the fit."""
+LEARNED_SCALES = 5.0
+"""Noises that a run must have come down before it has something to lose."""
 LOST_SCALES, LOST_SHARE = 6.0, 0.1
 """What counts as lost: six noises and a tenth of what was learned."""
 CHANGES_80 = 3.6248

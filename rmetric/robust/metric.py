@@ -19,7 +19,7 @@ from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
 from rmetric.robust.reference import WARM_UP, WINDOW
-from rmetric.robust.surprise import Tail
+from rmetric.robust.surprise import OwnBar, Tail
 
 VERSION = 3
 """Version of the file of settings."""
@@ -87,8 +87,7 @@ class RobustRValue(NamedTuple):
     lambda_evidence: float
     sigma_sq_evidence: float
     delta_l_evidence: float
-    """Surprise of each component: −log₁₀ of the false alarms a healthy record that its strongest statistic would give,
-    over the hundredth that surprises nobody."""
+    """Evidence of each component: the surprise of its strongest statistic, less what the run has shown before."""
     cause: str
     """Measurement of the strongest statistic; empty if there is none."""
 
@@ -137,13 +136,14 @@ class Statistics:
 
 
 class RobustRMetric:
-    """R = max(s_λ, s_σ², s_ΔL), each s the surprise of the strongest statistic of its kind.
+    """R = max(e_λ, e_σ², e_ΔL), each e the evidence of the strongest statistic of its kind.
 
     .. math::
-        R = \\max_c s_c, \\qquad s_c = \\max_{j \\in c} -\\log_{10} (f_j(x_j) / 0.01)
+        R = \\max_c \\max_{j \\in c} (s_j - b_j), \\qquad s_j = -\\log_{10} (f_j(x_j) / 0.01)
 
     with f_j(x) the false alarms a healthy record that a bar at x on statistic j alone gives in the source of healthy
-    runs that gives most of them. So all evidence is in one unit.
+    runs that gives most of them, so that all evidence is in one unit, and b_j what the run itself has shown before and
+    survived (:class:`~rmetric.robust.surprise.OwnBar`).
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class RobustRMetric:
         self._statistics = Statistics(window=window, warm_up=warm_up)
         nothing = Tail((), ())
         self._judges = [
-            [(self._settings.tails.get(name, nothing), name.partition(".")[0]) for name in part.statistics]
+            [(self._settings.tails.get(name, nothing), OwnBar(), name.partition(".")[0]) for name in part.statistics]
             for part in COMPONENTS
         ]
 
@@ -189,12 +189,12 @@ class RobustRMetric:
         evidence, r, cause = [], 0.0, ""
         for judges, values in zip(self._judges, self._statistics.update(observation), strict=True):
             strongest = 0.0
-            for (tail, name), value in zip(judges, values, strict=True):
-                surprise = tail.surprise(value)
-                if surprise > strongest:
-                    strongest = surprise
-                    if surprise > r:
-                        r, cause = surprise, name
+            for (tail, bar, name), value in zip(judges, values, strict=True):
+                found = bar.update(tail.surprise(value))
+                if found > strongest:
+                    strongest = found
+                    if found > r:
+                        r, cause = found, name
             evidence.append(strongest)
         broken = next((name for name in READS if observation[name] == math.inf), "")
         if broken:
@@ -208,8 +208,8 @@ class RobustRMetric:
         from rmetric.robust import columns
 
         found = self._statistics.extend(observations)
-        tails = [tail for judges in self._judges for tail, _ in judges]
-        evidence = [columns.surprises(tail, column) for tail, column in zip(tails, found.T, strict=True)]
+        judges = [(tail, bar) for of_part in self._judges for tail, bar, _ in of_part]
+        evidence = [columns.evidence(*judge, column) for judge, column in zip(judges, found.T, strict=True)]
         read = np.array([observations[name] for name in READS])
         r = np.where(np.isinf(read).any(axis=0), math.inf, np.max(evidence, axis=0))
         return np.where(np.isnan(read).all(axis=0), math.nan, r)

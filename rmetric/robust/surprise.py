@@ -1,4 +1,4 @@
-"""Surprise: how rarely healthy runs show as much as a statistic does."""
+"""Surprise: how rarely healthy runs show as much as a statistic does, and what a run makes of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ DECADES_PER_DOUBLING = 1.0
 """Growth of surprise beyond the largest healthy value, where nothing is measured: a power law, f ~ x^-3.3."""
 LARGEST_SURPRISE = 10.0
 """Surprise of a finite statistic: no study can tell one false alarm in 10^12 steps from fewer."""
+NOTABLE, QUIET_RECORDS = 2.0, 8
+"""Surprise that a run remembers, one false alarm in 10,000 steps, and records below it after which it has passed."""
+LARGEST_RAISE = 1.0
+"""Decades that a run adds to its bar at most. Without a bound, what follows a failure that training has absorbed is seen
+less often."""
 
 
 class Tail(NamedTuple):
@@ -47,3 +52,36 @@ class Tail(NamedTuple):
         upper = bisect_right(bars, statistic)
         share = (statistic - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
         return surprises[upper - 1] + share * (surprises[upper] - surprises[upper - 1])
+
+
+class OwnBar:
+    r"""Evidence of a run's own: a surprise less what the run has shown before and survived.
+
+    .. math:: e_t = \max(0, s_t - \min(1, \max(0, p_t - 2)))
+
+    with p the largest surprise that has passed by then: a surprise above 2 has when eight records in a row have none. A
+    lively run, whose loss jumps by design, so raises its own bar at once: what it shows again counts 2. An infinite
+    surprise stays infinite, and is not remembered.
+
+    >>> bar = OwnBar()
+    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 2.8, *[0.0] * 8, 2.8, 4.0)]
+    [2.6, 2.8, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 3.2]
+    """
+
+    def __init__(self) -> None:
+        self.raised = self.peak = 0.0
+        self.quiet = 0
+
+    def update(self, surprise: float) -> float:
+        """Evidence of the next record."""
+        if surprise <= NOTABLE and not self.peak:  # as nearly always
+            return max(surprise - self.raised, 0.0)
+        if surprise == math.inf:
+            return surprise
+        evidence = max(surprise - self.raised, 0.0)
+        self.peak = max(self.peak, surprise)
+        self.quiet = self.quiet + 1 if surprise <= NOTABLE else 0
+        if self.quiet == QUIET_RECORDS:
+            self.raised = max(self.raised, min(self.peak - NOTABLE, LARGEST_RAISE))
+            self.peak, self.quiet = 0.0, 0
+        return evidence

@@ -7,9 +7,11 @@ second).
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -37,8 +39,22 @@ from rmetric.robust.reference import (
     deviation_of,
     middle_of,
 )
+from rmetric.robust.surprise import LARGEST_RAISE, NOTABLE, QUIET_RECORDS, OwnBar
 
 Column = NDArray[np.float64]
+
+SOURCES = zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile, and keep the result for the next process.
+
+    It is kept under a name that changes with any source of this folder: Numba freezes constants and functions of other
+    modules, looks at the date of this file alone, and would go on with those of an older version.
+    """
+    function.__qualname__ = f"{function.__name__}_{SOURCES:x}"
+    return njit(cache=True)(function)  # type: ignore[no-any-return]
+
 
 TAILS = np.array(UPPER)
 NO_TAILS = np.zeros((0, 2))
@@ -83,7 +99,7 @@ def _unrolled(ring: Column, count: int) -> list[float]:
     return np.roll(ring, -count % len(ring)).tolist() if count >= len(ring) else ring[:count].tolist()
 
 
-@njit(cache=True)
+@compiled
 def _add(window, value):  # type: ignore[no-untyped-def]
     recent, ordered, place = window.recent, window.ordered, window.place
     count = place[1]
@@ -103,7 +119,7 @@ _middle = njit(cache=True)(middle_of)
 _deviation = njit(cache=True)(deviation_of)
 
 
-@njit(cache=True)
+@compiled
 def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
     """``RobustReference.update``, with the middle and the scale that a finite value was judged by."""
     if not np.isfinite(value):
@@ -130,7 +146,7 @@ def reference(of: RobustReference, values: Column) -> Column:
     return z
 
 
-@njit(cache=True)
+@compiled
 def _reference(window, values, warm_up, floor, clip):  # type: ignore[no-untyped-def]
     z = np.empty(len(values))
     for index in range(len(values)):
@@ -154,7 +170,7 @@ def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Co
     return z, excess
 
 
-@njit(cache=True)
+@compiled
 def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, growth):  # type: ignore[no-untyped-def]
     z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
     length = len(window.recent)
@@ -183,7 +199,7 @@ def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, grow
     return z, excess
 
 
-@njit(cache=True)
+@compiled
 def _sum(sums, place, value, times):  # type: ignore[no-untyped-def]
     """``_Sums.add``: ``sums`` are origin, count, x, y, xx, xy."""
     x = place - sums[0]
@@ -194,7 +210,7 @@ def _sum(sums, place, value, times):  # type: ignore[no-untyped-def]
     sums[5] += times * x * value
 
 
-@njit(cache=True)
+@compiled
 def _line(sums, place):  # type: ignore[no-untyped-def]
     x, y = sums[2] / sums[1], sums[3] / sums[1]
     variance = sums[4] / sums[1] - x * x
@@ -219,7 +235,7 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
     return z, excess
 
 
-@njit(cache=True)
+@compiled
 def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type: ignore[no-untyped-def]
     z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
     length = len(errors.recent)
@@ -256,7 +272,7 @@ def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type
     return z, excess
 
 
-@njit(cache=True)
+@compiled
 def _quantile(window, share):  # type: ignore[no-untyped-def]
     return window.ordered[int(share * (window.place[1] - 1))]
 
@@ -272,7 +288,7 @@ def lost(of: Lost, losses: Column) -> Column:
     return result
 
 
-@njit(cache=True)
+@compiled
 def _lost(last, stands, changes, ends, losses):  # type: ignore[no-untyped-def]
     result = np.full(len(losses), np.nan)
     start, before = ends
@@ -310,7 +326,7 @@ def update(of: Update, sizes: Column, growths: Column) -> Column:
     return scores  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@compiled
 def _update(window, recent, remembered, largest, sizes, growths, warm_up):  # type: ignore[no-untyped-def]
     scores = np.empty(len(sizes))
     for index in range(len(sizes)):
@@ -339,7 +355,7 @@ def slowdown(of: Slowdown, log_times: Column) -> Column:
     return scores  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@compiled
 def _slowdown(usual, recent, seen, log_times, warm_up):  # type: ignore[no-untyped-def]
     scores = log_times.copy()
     for index in range(len(log_times)):
@@ -353,3 +369,31 @@ def _slowdown(usual, recent, seen, log_times, warm_up):  # type: ignore[no-untyp
         ready = count >= warm_up
         scores[index] = _middle(np.sort(recent)) - _middle(usual.ordered[:count]) if ready else np.nan
     return scores, seen
+
+
+def evidence(of: OwnBar, surprises: Column) -> Column:
+    """Evidence of each of the next surprises."""
+    state = np.array([of.raised, of.peak, float(of.quiet)])
+    result: Column = _evidence(state, surprises)
+    of.raised, of.peak, of.quiet = float(state[0]), float(state[1]), int(state[2])
+    return result
+
+
+@compiled
+def _evidence(state, surprises):  # type: ignore[no-untyped-def]
+    result = surprises.copy()
+    raised, peak, quiet = state
+    for index in range(len(surprises)):
+        surprise = surprises[index]
+        if surprise == np.inf:
+            continue
+        result[index] = max(surprise - raised, 0.0)
+        if surprise <= NOTABLE and peak == 0.0:
+            continue
+        peak = max(peak, surprise)
+        quiet = quiet + 1 if surprise <= NOTABLE else 0
+        if quiet == QUIET_RECORDS:
+            raised = max(raised, min(peak - NOTABLE, LARGEST_RAISE))
+            peak, quiet = 0.0, 0
+    state[0], state[1], state[2] = raised, peak, quiet
+    return result

@@ -81,7 +81,7 @@ def _row(left_out: str, fitted: Fit, scored: Scored) -> dict[str, Cell]:
 
 
 def _counts(fitted: Fit, source: Source) -> Counts:
-    return source.timeline.count("strict", r_of(fitted.tails, source.statistics), fitted.threshold)
+    return source.timeline.count("strict", r_of(fitted.tails, source), fitted.threshold)
 
 
 def parser() -> Parser:

@@ -29,8 +29,9 @@ from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
 from rmetric.files import checksum, write_atomically
 from rmetric.records import Run
+from rmetric.robust.columns import evidence
 from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics
-from rmetric.robust.surprise import EVERYDAY_PER_STEP, Tail
+from rmetric.robust.surprise import EVERYDAY_PER_STEP, OwnBar, Tail
 from studies.abroad.sources import may_be_fitted_to
 from studies.abroad.sources import strangers as labelled_strangers
 
@@ -112,8 +113,7 @@ def cross_fitted(source: Source, sources: Sequence[Source]) -> Floats:
     for fold in np.unique(source.folds).tolist():
         judged_R = source.folds == fold
         tails = fit_tails([*others, source.only(~judged_R)])
-        rows = judged_R[source.timeline.run]
-        r_N[rows] = r_of(tails, source.statistics[rows])
+        r_N[judged_R[source.timeline.run]] = r_of(tails, source.only(judged_R))
     return r_N
 
 
@@ -159,20 +159,14 @@ def fit_tail(timeline: Timeline, statistic_N: Floats) -> Tail:
     return Tail(tuple(bars[places].tolist()), tuple(surprise[places].tolist()))
 
 
-def r_of(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
-    """R of records, as :class:`RobustRMetric`; shape (records,)."""
-    return surprises(tails, statistics_NJ).max(axis=0)
-
-
-def surprises(tails: dict[str, Tail], statistics_NJ: Floats) -> Floats:
-    """Surprise of each statistic, shape (statistics, records)."""
-    return np.stack([_surprise(tails.get(name), statistics_NJ[:, j]) for j, name in enumerate(STATISTICS)])
-
-
-def _surprise(tail: Tail | None, statistic_N: Floats) -> Floats:
-    tail = tail or Tail((), ())
-    values, index = np.unique(statistic_N, return_inverse=True)
-    return np.array([tail.surprise(value) for value in values.tolist()])[index]
+def r_of(tails: dict[str, Tail], source: Source) -> Floats:
+    """R of a source's records, as :class:`RobustRMetric`; shape (records,)."""
+    known = [tails.get(name, Tail((), ())) for name in STATISTICS]
+    r_N = np.empty(len(source.statistics))
+    for begin, end in itertools.pairwise(source.timeline.bounds.tolist()):
+        of_run = zip(known, source.statistics[begin:end].T, strict=True)
+        r_N[begin:end] = np.max([evidence(tail, OwnBar(), statistic) for tail, statistic in of_run], axis=0)
+    return r_N
 
 
 def statistics_of(runs: Sequence[Run], jobs: int | None = None) -> Floats:

@@ -1,12 +1,14 @@
-"""Surprise: the unit of all evidence."""
+"""Surprise, the unit of all evidence, and the bar that a run raises."""
 
 import math
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
-from rmetric.robust.surprise import LARGEST_SURPRISE, Tail
+from rmetric.robust import windows
+from rmetric.robust.surprise import LARGEST_RAISE, LARGEST_SURPRISE, NOTABLE, QUIET_RECORDS, OwnBar, Tail
 
 TAIL = Tail((1.0, 2.0, 4.0), (0.0, 1.0, 2.5))
 
@@ -34,3 +36,41 @@ def test_what_is_not_finite_is_certain_and_what_is_not_known_is_nothing(tail: Ta
 
 def test_a_statistic_that_healthy_runs_never_showed_counts_only_where_it_is_infinite() -> None:
     assert Tail((), ()).surprise(1e9) == 0.0
+
+
+QUIET = [0.0] * QUIET_RECORDS
+SURPRISES = st.lists(st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.5, 3.5, math.inf]), st.floats(0.0, 10.0)), max_size=60)
+
+
+def evidence(*surprises: float) -> list[float]:
+    bar = OwnBar()
+    return [bar.update(surprise) for surprise in surprises]
+
+
+def test_what_a_run_shows_again_is_less_evidence_and_what_is_worse_more() -> None:
+    assert evidence(2.6, *QUIET, 2.6, 3.6)[-2:] == pytest.approx([NOTABLE, 3.0])
+
+
+def test_what_still_lasts_is_full_evidence() -> None:
+    assert evidence(*[2.6] * 100, *QUIET[1:], 2.6) == [*[2.6] * 100, *QUIET[1:], 2.6]
+
+
+def test_the_bar_rises_by_a_decade_at_most_and_never_falls() -> None:
+    assert evidence(9.0, *QUIET, 2.5, *QUIET, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
+
+
+def test_what_no_healthy_step_has_is_always_an_alarm_and_not_remembered() -> None:
+    assert evidence(math.inf, *QUIET, math.inf, 2.6)[-2:] == [math.inf, 2.6]
+
+
+@given(SURPRISES)
+def test_evidence_is_never_more_than_the_surprise_nor_a_decade_less(surprises: list[float]) -> None:
+    for surprise, found in zip(surprises, evidence(*surprises), strict=True):
+        assert max(surprise - LARGEST_RAISE, 0.0) <= found <= surprise
+
+
+@given(SURPRISES, st.integers(0, 60))
+def test_by_columns_it_is_the_same_to_the_last_bit(surprises: list[float], cut: int) -> None:
+    bar = OwnBar()
+    parts = [windows.evidence(bar, np.array(part, dtype=float)) for part in (surprises[:cut], surprises[cut:])]
+    assert np.concatenate(parts).tolist() == evidence(*surprises)

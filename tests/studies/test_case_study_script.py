@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import re
 import signal
 import subprocess
@@ -48,11 +50,9 @@ def made(main: Main, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, st
     out = tmp_path_factory.mktemp("case_study")
     (out / "run_00_of_an_earlier_study.jsonl").write_text("{}\n")
     (out / "dashboard_2.png").write_text("of an earlier study")
-    with pytest.MonkeyPatch.context() as patch:
-        printed: list[str] = []
-        patch.setattr("builtins.print", lambda *parts, **_: printed.append(" ".join(map(str, parts))))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main([*SMALL, "--faults", *FAULTS, "--out", str(out), "--jobs", "1"]) == 0
-    return out, "\n".join(printed)
+    return out, printed.getvalue()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

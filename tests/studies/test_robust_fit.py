@@ -20,7 +20,6 @@ from rmetric.robust.surprise import Tail
 from studies.abroad.sources import may_be_fitted_to
 from studies.robust.fit import (
     OF_THE_ZOO,
-    Fit,
     Source,
     cross_fitted,
     fit,
@@ -92,17 +91,13 @@ def controls(*numbers: int) -> Source:
     return Source.of("controls", [run(number, healthy(seed=number)) for number in numbers], jobs=1)
 
 
-def r_of_source(fitted: Fit, source: Source) -> np.ndarray:
-    return r_of(fitted.tails, source.statistics)
-
-
 def test_the_fit_keeps_the_budget_in_each_source_and_finds_the_fault() -> None:
     ours, theirs = Source.of("ours", study().runs, jobs=1), controls(11, 13, 15, 17)
     fitted = fit([ours, theirs])
     for source in (ours, theirs):
         counts = source.timeline.count("strict", cross_fitted(source, [ours, theirs]), fitted.threshold)
         assert counts.fp.sum() <= 1e-4 * counts.healthy_steps.sum()
-    assert ours.timeline.count("strict", r_of_source(fitted, ours), fitted.threshold).tp.sum() == 4
+    assert ours.timeline.count("strict", r_of(fitted.tails, ours), fitted.threshold).tp.sum() == 4
 
 
 def test_nothing_but_healthy_records_is_looked_at() -> None:
@@ -122,15 +117,14 @@ def test_a_fold_is_judged_by_the_others_and_by_the_other_sources() -> None:
     found = cross_fitted(ours, [ours, theirs])
     alone = ours.folds == ours.folds[0]
     tails = fit_tails([theirs, ours.only(~alone)])
-    rows = alone[ours.timeline.run]
-    assert np.array_equal(found[rows], r_of(tails, ours.statistics[rows]))
+    assert np.array_equal(found[alone[ours.timeline.run]], r_of(tails, ours.only(alone)))
 
 
 def test_a_fold_that_is_louder_than_all_others_stands_out() -> None:
     loud = disturbed({"grad_norm": ([200, 201, 350, 351], 30.0)}, seed=1)  # type: ignore[dict-item]
     source = Source.of("loud", [run(1, loud), *(run(number, healthy(seed=number)) for number in (3, 5, 7))], jobs=1)
     crossed = cross_fitted(source, [source])
-    assert crossed.max() > r_of(fit_tails([source]), source.statistics).max() + 1.0
+    assert crossed.max() > r_of(fit_tails([source]), source).max() + 1.0
 
 
 @given(st.floats(-1.0, 40.0))
@@ -148,7 +142,7 @@ def test_r_of_the_fit_is_r_of_the_metric() -> None:
     source = Source.of("study", made.runs, jobs=1)
     settings = RobustSettings.of(json.dumps(settings_of([source], {"study": ""}, 1e-4)))
     theirs = [value.r for item in made.runs for value in RobustRMetric(settings).extend(item.observations)]
-    assert r_of(settings.tails, source.statistics) == pytest.approx(theirs, rel=1e-12)
+    assert r_of(settings.tails, source) == pytest.approx(theirs, rel=1e-12)
 
 
 def test_a_smaller_budget_gives_no_lower_threshold() -> None:
