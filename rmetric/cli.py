@@ -8,7 +8,6 @@ import functools
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -84,11 +83,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_evaluation(self) -> None:
-        """Options of every script that scores studies: their logs, plug-ins, the bootstrap, processes."""
+        """Options of every script that scores studies: logs, detectors, plug-ins, the bootstrap, processes."""
         self.add_argument(
             "--logs", type=Path, nargs="+", default=[DEFAULT_LOGS], metavar="STUDY",
             help="folder of .jsonl logs, or .parquet data set; several: side by side",
         )  # fmt: skip
+        self.add_argument(
+            "--detectors", nargs="+", default=[], metavar="NAME", help="detectors by name (default: all that there are)"
+        )
         self.add_argument(
             "--bootstrap", type=whole_number(20, 100_000), default=2000, metavar="N", help="bootstrap resamples"
         )
@@ -109,10 +111,7 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
         try:
-            with warnings.catch_warnings():
-                # Where psutil is installed, joblib replaces workers that have grown. Their work is not lost.
-                warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-                status = main(argv)
+            status = main(argv)
             sys.stdout.flush()
         except SystemExit as request:
             return request.code if isinstance(request.code, int) else 0

@@ -12,7 +12,7 @@ from rmetric.evaluation.studies import REAL, SIMULATED, Study, backend_of
 
 def evaluators(
     studies: Mapping[str, Study],
-    names: Sequence[str] | None = None,
+    names: Sequence[str] = (),
     *,
     cache: Path,
     jobs: int | None = None,
@@ -20,10 +20,13 @@ def evaluators(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Evaluator]:
-    """:meth:`Evaluator.of` for each study; the scores of several are kept in folders of their own."""
-    folders = caches(cache, studies)
+    """:meth:`Evaluator.of` for each study, of the detectors of these names (none: all that there are).
+
+    The scores of several studies are kept in folders of their own.
+    """
+    folders, chosen = caches(cache, studies), [*dict.fromkeys(names)]
     return {
-        name: Evaluator.of(study, names, cache=folders[name], jobs=jobs, plugins=plugins, draws=draws, seed=seed)
+        name: Evaluator.of(study, chosen, cache=folders[name], jobs=jobs, plugins=plugins, draws=draws, seed=seed)
         for name, study in studies.items()
     }
 

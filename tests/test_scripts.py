@@ -10,13 +10,11 @@ import subprocess
 import sys
 import termios
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rmetric.cli import script as as_script
 from tests.helpers import hearing_ctrl_c
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -264,15 +262,3 @@ def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert "interrupted" in errors
-
-
-def test_a_worker_that_joblib_replaces_is_no_news() -> None:
-    @as_script
-    def main(argv: Sequence[str] | None) -> None:
-        warnings.warn("A worker stopped while some jobs were given to the executor. ...", UserWarning, stacklevel=1)
-        warnings.warn("the loss is upside down", UserWarning, stacklevel=1)
-
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        assert main([]) == 0
-    assert [str(warning.message) for warning in seen] == ["the loss is upside down"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+SAID_BY_JOBLIB = ("A worker stopped while some jobs were given", ".*have been cancelled")
+"""Warnings of a worker that is replaced because it has grown, and of a pool that is closed early. No work is lost. The
+first comes in a thread of joblib's own: as an error it would end that thread, and everybody would wait for ever."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,15 @@ class LocalEngine:
 
     jobs: int
 
-    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
         """See :class:`rmetric.engines.Engine`."""
+        for said in SAID_BY_JOBLIB:
+            warnings.filterwarnings("ignore", said, UserWarning)
         try:
             yield from Parallel(n_jobs=self.jobs, return_as="generator")(delayed(work)(item) for item in items)
         except TerminatedWorkerError as error:
-            raise UserError("a process was killed; what it finished is kept: go on with --resume") from error
+            told = "a process was killed; what it finished is kept: go on with --resume, or run it again"
+            raise UserError(told) from error
 
 
 def connected(jobs: int, address: str | None) -> AbstractContextManager[LocalEngine]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,10 +73,6 @@ def _place(path: Path, run: str | None) -> Path:
     return folder / f"{plain_text(run).replace('/', '-')}.log"
 
 
-Done = tuple[Replay | Exception, list[str]]
-"""A replay, or why there is none, and the lines of its warnings."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Work:
     """One log to replay."""
@@ -118,10 +113,11 @@ def _one_by_one(work: Sequence[_Work], bar: tqdm) -> list[Replay]:
 
 
 def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
+    from rmetric.engines.local import LocalEngine  # joblib: 40 ms to import, and a single log does not need it
+
     replays = []
     try:
-        with warnings.catch_warnings(), closing(_results(work, jobs)) as results:
-            warnings.filterwarnings("ignore", ".*have been cancelled", UserWarning)  # that is what an error is to do
+        with closing(LocalEngine(jobs).map(_done, work)) as results:
             for item, (found, said) in zip(work, results, strict=True):
                 bar.set_description(item.name[-40:])
                 for line in said:
@@ -137,15 +133,11 @@ def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
     return replays
 
 
-def _results(work: Sequence[_Work], jobs: int) -> Generator[Done]:
-    """Results in the order of the work, as soon as they are there."""
-    from joblib import Parallel, delayed  # 40 ms to import, and a single log does not need it
+def _done(item: _Work) -> tuple[Replay | Exception, list[str]]:
+    """Work of another process: a replay, or why there is none, and the lines of its warnings.
 
-    return Parallel(n_jobs=jobs, return_as="generator")(delayed(_done)(item) for item in work)
-
-
-def _done(item: _Work) -> Done:
-    """Work of another process. An error is brought back as a value, so that the first log's is raised first."""
+    An error is brought back as a value, so that the first log's is raised first.
+    """
     screen = io.StringIO()
     found: Replay | Exception
     try:

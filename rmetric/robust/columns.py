@@ -21,7 +21,7 @@ from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, Learni
 from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
-from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, LastRecords, logarithms
+from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Level, logarithms
 from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
 
 Column = NDArray[np.float64]
@@ -109,13 +109,12 @@ def training(
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
-    return _last(of._recent, loss_z)[1], windows.lost(of._lost, losses), _uniform(of._uniform, part["uniform_gap"])
+    return _level(of._level, loss_z), windows.lost(of._lost, losses), _uniform(of._uniform, part["uniform_gap"])
 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
     broken, norm, size = part["non_finite_count"], part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step, logarithms(norm))
-    twice, level = _last(of._recent, z)
     rates = held(part["learning_rate"], of._rate)
     before = logarithms(np.append(of._rate, rates[:-1]))
     of._rate = float(rates[-1])
@@ -127,8 +126,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     return (
         np.where(broken > 0.0, math.inf, broken),
-        np.where(_zeros(of._zero_norms, norm), math.inf, twice),
-        level,
+        np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
         np.where(_zeros(of._zero_updates, size), math.inf, jump),
         lowest,
@@ -149,23 +147,17 @@ def _lowest(of: HeldUpdate, ratios: Column) -> Column:
     return result
 
 
-def _last(of: LastRecords, z: Column) -> tuple[Column, Column]:
-    """Smaller of the last two deviations, mean of the last eight."""
-    twice, level = np.full(len(z), math.nan), np.full(len(z), math.nan)
-    known = np.flatnonzero(~np.isnan(z))
-    if not len(known):
-        return twice, level
-    found = z[known]
-    twice[known] = np.minimum(found, np.append(of._before, found[:-1]))  # NaN before the second
-    capped = np.append(of._capped, np.clip(found, -LEVEL_CAP, LEVEL_CAP))
+def _level(of: Level, z: Column) -> Column:
+    """Mean of the last eight deviations."""
+    level, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
+    capped = np.append(of._capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
     if len(capped) >= LEVEL_RECORDS:
         count = len(capped) - LEVEL_RECORDS + 1
         sums = reduce(add, (capped[first : first + count] for first in range(LEVEL_RECORDS)))  # in the order of records
         late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
         level[late] = sums[len(sums) - len(late) :] / LEVEL_RECORDS
-    of._before = float(found[-1])
     of._capped = deque(capped[-LEVEL_RECORDS:].tolist(), LEVEL_RECORDS)
-    return twice, level
+    return level
 
 
 def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from collections import deque
 from statistics import median
 
 from rmetric.measurements import Observation
-from rmetric.robust.reference import CLIP, LEVEL_RECORDS, LastRecords, RobustReference, RobustTrend, logarithm
+from rmetric.robust.reference import CLIP, LEVEL_RECORDS, Level, RobustReference, RobustTrend, logarithm
 
 GRADIENT_FLOOR = 0.2
 """Smallest scale of the log gradient norm: where norms hardly scatter, a lasting rise by a tenth is many scales and
@@ -142,9 +142,9 @@ class GradientEvidence:
     ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update that
     has become exactly 0 is infinite too (:class:`Zeros`).
 
-    One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Two in a
-    row are, eight that are high on average, or one together with its loss: ``unexplained`` tells a broken model from a
-    bad batch in one record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy
+    One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
+    are high on average are, or one together with its loss: ``unexplained`` tells a broken model from a bad batch in one
+    record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy
     gradient that stands out leaves the loss where it was; a model that breaks raises the loss, and the gradient by
     more. It is the smaller one of both excesses: of the loss in nats, and of the log gradient norm without what the
     loss explains. For a loss that is no cross-entropy it says little, and nothing wrong.
@@ -152,7 +152,6 @@ class GradientEvidence:
 
     statistics = (
         "non_finite_count.jump",
-        "grad_norm.twice",
         "grad_norm.level",
         "grad_norm.unexplained",
         "update_rms.jump",
@@ -164,7 +163,7 @@ class GradientEvidence:
         self._norm = RobustTrend(
             window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
         )
-        self._recent = LastRecords()
+        self._level = Level()
         self._update, self._held = Update(window, warm_up), HeldUpdate(window, warm_up)
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
@@ -173,9 +172,9 @@ class GradientEvidence:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
         broken = observation["non_finite_count"]
         norm, update = observation["grad_norm"], observation["update_rms"]
-        twice, level = self._recent.update(self._norm.update(observation.step, logarithm(norm)))
+        level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
         if self._zero_norms.update(norm):
-            twice = math.inf
+            level = math.inf
         before, rate = self._rate, observation["learning_rate"]
         if rate == rate:
             self._rate = rate
@@ -184,7 +183,7 @@ class GradientEvidence:
         if self._zero_updates.update(update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        return math.inf if broken > 0.0 else broken, twice, level, unexplained, jump, held
+        return math.inf if broken > 0.0 else broken, level, unexplained, jump, held
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

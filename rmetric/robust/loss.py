@@ -6,7 +6,7 @@ import math
 
 from rmetric.measurements import Observation
 from rmetric.robust.context import LOSS_FLOOR_SHARE, bounded
-from rmetric.robust.reference import LastRecords, SortedWindow
+from rmetric.robust.reference import Level, SortedWindow
 
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 """A model that has come 0.1 nats below ln(vocabulary) does not return to it by itself; 2e-5 is the rounding of a mean
@@ -102,13 +102,13 @@ class LossEvidence:
     reads = ("training_loss", "uniform_gap")
 
     def __init__(self) -> None:
-        self._recent = LastRecords()
+        self._level = Level()
         self._lost = Lost()
         self._uniform = UniformAnswer()
 
     def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so many scales above its course."""
-        _, level = self._recent.update(loss_z)
+        level = self._level.update(loss_z)
         gap = observation["uniform_gap"]
         uniform = self._uniform.update(gap) or math.isinf(gap)
         lost = self._lost.update(bounded(observation["training_loss"]))

@@ -181,31 +181,26 @@ def logarithms(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-class LastRecords:
-    """Evidence of more than one record: the smaller of the last two deviations, and the mean of the last eight.
+class Level:
+    """Mean of the last eight deviations.
 
-    One record may be anything: a bad batch, a rare example, a stray measurement. In the mean each counts within
-    ± :data:`LEVEL_CAP`, so that it takes several to make it large.
+    One record may be anything: a bad batch, a rare example, a stray measurement. Each counts within
+    ± :data:`LEVEL_CAP`, so that it takes several to make the mean large.
 
-    >>> last = LastRecords()
-    >>> [last.update(z)[0] for z in (1.0, 4.0, 3.0)]
-    [nan, 1.0, 3.0]
-    >>> [round(last.update(z)[1], 2) for z in (0.0, 9.0, math.nan, 0.0, 0.0, 0.0, 0.0)]
-    [nan, nan, nan, nan, nan, 1.25, 1.12]
+    >>> level = Level()
+    >>> [round(level.update(z), 2) for z in (1.0, 4.0, 3.0, 0.0, 9.0, math.nan, 0.0, 0.0, 0.0, 0.0)][-3:]
+    [nan, 1.25, 1.12]
     """
 
     def __init__(self) -> None:
-        self._before = math.nan
         self._capped: deque[float] = deque(maxlen=LEVEL_RECORDS)
 
-    def update(self, z: float) -> tuple[float, float]:
-        """Both with the next deviation, NaN until there are enough; one that is NaN is left out."""
+    def update(self, z: float) -> float:
+        """The mean with the next deviation, NaN until there are eight; one that is NaN is left out."""
         if z != z:
-            return math.nan, math.nan
-        before, self._before = self._before, z
+            return math.nan
         self._capped.append(min(max(z, -LEVEL_CAP), LEVEL_CAP))
-        level = reduce(add, self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
-        return (min(z, before) if before == before else math.nan), level
+        return reduce(add, self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
 
 
 class RobustTrend:

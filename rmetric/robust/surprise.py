@@ -15,8 +15,7 @@ LARGEST_SURPRISE = 10.0
 NOTABLE, QUIET_RECORDS = 2.0, 8
 """Surprise that a run remembers, one false alarm in 10,000 steps, and records below it after which it has passed."""
 LARGEST_RAISE = 1.0
-"""Decades that a run adds to its bar at most. Without a bound, what follows a failure that training has absorbed is seen
-less often."""
+"""Decades that a run adds to its bar at most: without a bound, a run that absorbed a failure would hide the next."""
 
 
 class Tail(NamedTuple):

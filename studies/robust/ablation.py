@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -96,14 +97,17 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     study = load_study(args.data / f"{HOME}.parquet", args.jobs)
-    home, parts = Source.of(HOME, study.runs, jobs=args.jobs), halves(study.runs)
+    parts = halves(study.runs)
+    to_fit, to_score = (
+        Source.of(HOME, [*compress(study.runs, part)], jobs=args.jobs) for part in (parts.fit, parts.score)
+    )
     theirs = [strangers(args.data / f"{name}.parquet", args.jobs) for name in STRANGERS]
     abroad = {source.name: source for source in theirs}
     ours = {name: read_runs(args.data / f"{name}.parquet") for name in ABROAD}
     ours["zoo"] = [run for run in ours["zoo"] if not may_be_fitted_to(run.model_type)]
     abroad |= {name: Source.of(name, runs, jobs=args.jobs) for name, runs in ours.items()}
-    sources = [home.only(parts.fit), *theirs, zoo(args.data / "zoo.parquet", args.jobs)]
-    found = list(rows(sources, Scored(home.only(parts.score), abroad)))
+    sources = [to_fit, *theirs, zoo(args.data / "zoo.parquet", args.jobs)]
+    found = list(rows(sources, Scored(to_score, abroad)))
     print(to_screen(Table("ablation", "Ablation of the robust R-Metric", "", COLUMNS, found)))
 
 

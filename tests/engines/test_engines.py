@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import sys
+import time
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,16 @@ def square_or_die_once(marker: Path, number: int) -> int:
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return number * number
+
+
+GROWN: list[bytearray] = []
+
+
+def grow(number: int) -> int:
+    """Work after which joblib replaces the process that did it: 400 MB more, and a second for it to see that."""
+    GROWN.append(bytearray(os.urandom(1) * 400_000_000))
+    time.sleep(1.1)
+    return number
 
 
 def onto_a_full_disk(number: int) -> int:
@@ -69,6 +81,14 @@ def test_a_scheduler_that_is_not_there_is_one_line() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(UserError, match="no Dask scheduler answers"), engine("dask", 1, "tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_local_process_that_is_replaced_holds_nobody_up_where_warnings_are_errors() -> None:
+    with warnings.catch_warnings(), engine("local", jobs=2):
+        warnings.simplefilter("error")
+        assert list(parallel_map(grow, range(5), 2)) == [*range(5)]
 
 
 def test_a_killed_local_process_is_one_line(tmp_path: Path) -> None:

@@ -137,13 +137,7 @@ def raised(name: str, records: int, factor: float) -> Observations:
     return disturbed({name: (rows, columns()[name][rows] * factor)})
 
 
-def test_one_high_gradient_norm_is_no_evidence_and_two_are() -> None:
-    one, two = (highest("grad_norm.twice", raised("grad_norm", records, 20.0), LATER) for records in (1, 2))
-    assert one < 3.0
-    assert two > 10.0
-
-
-def test_eight_gradient_norms_that_are_a_little_high_are_evidence() -> None:
+def test_two_high_gradient_norms_are_no_evidence_and_eight_that_are_a_little_high_are() -> None:
     eight = highest("grad_norm.level", raised("grad_norm", 8, 2.0), LATER)
     assert eight > 2.0 > 1.0 > highest("grad_norm.level", raised("grad_norm", 2, 1e6), LATER)
 
@@ -224,13 +218,13 @@ def test_a_gradient_that_is_not_finite_is_certain() -> None:
     assert statistic("non_finite_count.jump", disturbed({"non_finite_count": (LATER, 1.0)}))[ONSET] == math.inf
 
 
-@pytest.mark.parametrize("name", ["grad_norm.twice", "update_rms.jump"])
+@pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
 def test_a_size_that_becomes_zero_is_certain_in_the_third_record(name: str) -> None:
     found = np.isposinf(statistic(name, disturbed({name.partition(".")[0]: (LATER, 0.0)})))
     assert np.flatnonzero(found)[0] == ONSET + ZEROS - 1
 
 
-@pytest.mark.parametrize("name", ["grad_norm.twice", "update_rms.jump"])
+@pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
 @pytest.mark.parametrize("places", [[*range(5)], [*range(100, 400, 50), *range(420, 425)]])
 def test_zeros_of_a_warm_up_and_of_a_run_that_has_some_are_not(name: str, places: list[int]) -> None:
     found = statistic(name, disturbed({name.partition(".")[0]: (places, 0.0)}))  # type: ignore[dict-item]
@@ -289,7 +283,6 @@ def test_a_loss_of_exactly_ln_vocabulary_is_certain_for_a_model_that_had_learned
 def test_the_first_judgements_come_with_the_end_of_the_warm_up() -> None:
     statistics = Statistics.of(healthy())
     first = {name: int(np.flatnonzero(~np.isnan(statistics[:, j]))[0]) for j, name in enumerate(STATISTICS)}
-    assert first["grad_norm.twice"] == 33
     assert first["training_loss.level"] == first["grad_norm.level"] == 39
     assert first["update_rms.jump"] == first["step_time_s.slowdown"] - 8 == 32
 

@@ -11,7 +11,7 @@ from scipy.stats import median_abs_deviation
 from rmetric.robust.reference import (
     LEVEL_CAP,
     LEVEL_RECORDS,
-    LastRecords,
+    Level,
     RobustReference,
     RobustTrend,
     SortedWindow,
@@ -148,16 +148,14 @@ def test_for_a_normal_distribution_the_upper_scale_is_the_usual_one() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=LEVEL_RECORDS, max_size=40))
-def test_both_kinds_of_evidence_against_their_definition(values: list[float]) -> None:
-    last = LastRecords()
-    found = [last.update(value) for value in values]
-    assert found[-1][0] == min(values[-2:])
+def test_the_level_against_its_definition(values: list[float]) -> None:
+    level = Level()
+    found = [level.update(value) for value in values]
     capped = np.clip(values[-LEVEL_RECORDS:], -LEVEL_CAP, LEVEL_CAP)
-    assert found[-1][1] == pytest.approx(capped.mean(), abs=1e-12)
+    assert found[-1] == pytest.approx(capped.mean(), abs=1e-12)
 
 
 def test_a_record_that_was_not_judged_is_left_out() -> None:
-    last = LastRecords()
-    last.update(4.0)
-    assert np.isnan(last.update(math.nan)).all()
-    assert last.update(3.0)[0] == 3.0
+    level = Level()
+    assert np.isnan([level.update(z) for z in (*[2.0] * (LEVEL_RECORDS - 1), math.nan)]).all()
+    assert level.update(2.0) == 2.0

@@ -39,7 +39,9 @@ def test_a_statistic_that_healthy_runs_never_showed_counts_only_where_it_is_infi
 
 
 QUIET = [0.0] * QUIET_RECORDS
-SURPRISES = st.lists(st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.5, 3.5, math.inf]), st.floats(0.0, 10.0)), max_size=60)
+SURPRISES = st.lists(
+    st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.5, 3.5, math.inf]), st.floats(0.0, 10.0)), max_size=60
+)
 
 
 def evidence(*surprises: float) -> list[float]:

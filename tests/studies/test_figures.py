@@ -225,7 +225,10 @@ def test_the_committed_sample_says_so(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--run", "run_001_nobody"], ["--logs", "nowhere"], ["--figures", "6"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--run", "run_001_nobody"], ["--logs", "nowhere"], ["--figures", "6"], ["--detectors", "r_metric", "r_metrik"]],
+)
 def test_bad_input_is_one_line(
     main: Main, logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:

@@ -451,10 +451,8 @@ def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Tabl
 @pytest.mark.slow
 def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
-    module = importlib.import_module("generate_all_figures")
-    honest = evaluators
-    monkeypatch.setattr("studies.several.evaluators", lambda studies, **options: honest(studies, DETECTORS, **options))
-    out = ["--out", str(tmp_path), "--jobs", "1", "--bootstrap", "30", "--figures", "3"]
-    assert module.main(["--logs", *map(str, sources), *out]) == 0
+    main = importlib.import_module("generate_all_figures").main
+    out = ["--out", str(tmp_path), "--jobs", "1", "--bootstrap", "30", "--figures", "3", "--detectors", *DETECTORS]
+    assert main(["--logs", *map(str, sources), *out]) == 0
     assert "2 figures from 24 logs" in capsys.readouterr().out
     assert (tmp_path / "figure_3b_curves_paper.pdf").is_file()
