@@ -3,6 +3,7 @@
     python generate_all_figures.py                                  # logs_FULL_METRIC/ into results/figures/
     python generate_all_figures.py --logs logs_FULL_METRIC data/real_runs.parquet    # both studies: minutes
     python generate_all_figures.py --logs logs_SMOKE --out results_smoke/figures --figures 2 3
+    python generate_all_figures.py --logs logs_BIG --detectors r_metric loss_spike grad_norm
 
 Takes the scores of generate_paper_tables.py (results/tables/cache/) where there are any.
 """
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
+from rmetric.detectors import DETECTORS
 from rmetric.engines import engine
 
 NUMBERS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
@@ -38,6 +40,8 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
+    for name in args.detectors:
+        DETECTORS[name]
     command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
     with engine(args.engine, args.jobs, args.address):
         make_figures(args, output_folder(args.out), command)
@@ -59,7 +63,7 @@ def make_figures(args: Namespace, out: Path, command: str) -> None:
     tables_cache = out.parent / "tables" / "cache"
     cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
     options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
-    evaluated = evaluators(studies, cache=cache, **options)
+    evaluated = evaluators(studies, args.detectors, cache=cache, **options)
     named = evaluated if len(evaluated) > 1 else {"": next(iter(evaluated.values()))}
     drawings = draw_figures(Inputs(named, live=LiveResults.read(out.parent)), args.figures, args.run or "")
     for drawing in drawings:

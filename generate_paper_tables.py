@@ -42,7 +42,6 @@ def parser() -> Parser:
     p.add_argument(
         "--tables", nargs="+", type=table_number, default=[], metavar="N", help="tables by number, or headline"
     )
-    p.add_argument("--detectors", nargs="+", default=[], help="detectors by name (default: all that are registered)")
     p.add_evaluation()
     return p
 
@@ -72,13 +71,12 @@ def make_tables(args: argparse.Namespace, out: Path) -> None:
         for warning in study.warnings():
             print(f"warning: {warning}", file=sys.stderr)
     cache = args.cache or out / "cache"
-    names = list(dict.fromkeys(args.detectors))
     options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
     tables = build_tables(
-        evaluators(studies, names, cache=cache, **options),
+        evaluators(studies, args.detectors, cache=cache, **options),
         args.protocol,
         LiveResults.read(out.parent),
-        {part: evaluators(found, names, cache=cache / part, **options) for part, found in beside.items()},
+        {part: evaluators(found, args.detectors, cache=cache / part, **options) for part, found in beside.items()},
         args.tables,
     )
     for table in tables:
