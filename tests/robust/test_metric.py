@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 from rmetric import RMetric
 from rmetric.detectors import make_detector
 from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.measurements import MEASUREMENTS, Observation
+from rmetric.robust import windows
 from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings
 from rmetric.robust.surprise import Tail
 from rmetric.state import restore, state_of
@@ -124,3 +126,12 @@ def test_the_threshold_is_the_shipped_one_and_can_be_changed() -> None:
 def test_every_statistic_belongs_to_a_measurement_that_is_read() -> None:
     assert {name.partition(".")[0] for name in STATISTICS} <= set(READS) <= set(MEASUREMENTS)
     assert len(STATISTICS) == len(set(STATISTICS)) == sum(len(part.statistics) for part in COMPONENTS)
+
+
+def test_compiled_functions_are_kept_under_a_name_that_changes_with_any_source_that_they_froze() -> None:
+    kept = {name: found.py_func for name, found in vars(windows).items() if isinstance(found, Dispatcher)}
+    own = {name: function for name, function in kept.items() if function.__module__ == windows.__name__}
+    assert {"_lost", "_judge", "_evidence"} <= own.keys()
+    assert {name: function.__qualname__ for name, function in own.items()} == {
+        name: f"{name}_{windows.SOURCES:x}" for name in own
+    }
