@@ -167,7 +167,7 @@ def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDAr
             warned = chosen & (series.counts.tp > 0)
             y = index + band * (place + 1 - middle)
             _band(ax, series.counts.lead[warned], y, series.look, band)
-            ax.text(1.015, y, f"{int(warned.sum())} of {int(chosen.sum())}", transform=ax.get_yaxis_transform(),
+            ax.text(1.015, y, f"{int(warned.sum()):,} of {int(chosen.sum()):,}", transform=ax.get_yaxis_transform(),
                     va="center", ha="left", color=series.look.color)  # fmt: skip
         if index:
             ax.axhline(index - 0.5, color="#DDDDDD", linewidth=1.2 if index == 1 else 0.5, zorder=0)

@@ -83,7 +83,7 @@ def _bars(ax: Axes, rows: Sequence[Row]) -> None:
         color = COLORS[y % len(COLORS)] if paper.defined else HELD_OUT_COLOR
         ends = [[strict.value - strict.low], [strict.high - strict.value]] if strict.has_interval else None
         ax.barh(y, strict.value, 0.62, xerr=ends, color=color, capsize=2.5, error_kw={"linewidth": 1.0}, zorder=2)
-        _value(ax, y, strict)
+        _value(ax, y, strict, paper)
     ax.set_yticks(range(len(rows)), [str(row["what"]) for row in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0.0, 1.02)
@@ -92,10 +92,12 @@ def _bars(ax: Axes, rows: Sequence[Row]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _value(ax: Axes, y: int, strict: Score) -> None:
-    """The number, in a long bar or behind a short one."""
+def _value(ax: Axes, y: int, strict: Score, paper: Score) -> None:
+    """The number, in a long bar or behind a short one; behind the diamond that it would cover."""
     inside = strict.value > 0.2
     x = 0.02 if inside else 0.03 + (strict.high if strict.has_interval else strict.value)
+    if not inside and 0.0 <= paper.value - x + 0.03 < 0.2:  # a number is at most so wide, in the narrowest panel
+        x = paper.value + 0.03
     color = "white" if inside else style.BLACK
     ax.text(x, y, f"{strict.value:.3f}", va="center", color=color, weight="bold", zorder=5)
 
