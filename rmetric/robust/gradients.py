@@ -144,10 +144,10 @@ class GradientEvidence:
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
     are high on average are, or one together with its loss: ``unexplained`` tells a broken model from a bad batch in one
-    record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy
-    gradient that stands out leaves the loss where it was; a model that breaks raises the loss, and the gradient by
-    more. It is the smaller one of both excesses: of the loss in nats, and of the log gradient norm without what the
-    loss explains. For a loss that is no cross-entropy it says little, and nothing wrong.
+    record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy gradient that stands
+    out leaves the loss where it was; a model that breaks raises the loss, and the gradient by more. It is the smaller
+    one of both excesses: of the loss in nats, and of the log gradient norm without what the loss explains. For a loss
+    that is no cross-entropy it says little, and nothing wrong.
     """
 
     statistics = (

@@ -73,14 +73,14 @@ class OwnBar:
 
     def update(self, surprise: float) -> float:
         """Evidence of the next record."""
-        if surprise <= NOTABLE and not self.peak:  # as nearly always
-            return max(surprise - self.raised, 0.0)
-        if surprise == math.inf:
-            return surprise
         evidence = max(surprise - self.raised, 0.0)
+        if (surprise > NOTABLE or self.peak) and surprise < math.inf:
+            self._remember(surprise)
+        return evidence
+
+    def _remember(self, surprise: float) -> None:
         self.peak = max(self.peak, surprise)
         self.quiet = self.quiet + 1 if surprise <= NOTABLE else 0
         if self.quiet == QUIET_RECORDS:
             self.raised = max(self.raised, min(self.peak - NOTABLE, LARGEST_RAISE))
             self.peak, self.quiet = 0.0, 0
-        return evidence

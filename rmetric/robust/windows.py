@@ -381,14 +381,12 @@ def evidence(of: OwnBar, surprises: Column) -> Column:
 
 @compiled
 def _evidence(state, surprises):  # type: ignore[no-untyped-def]
-    result = surprises.copy()
+    result = np.empty(len(surprises))
     raised, peak, quiet = state
     for index in range(len(surprises)):
         surprise = surprises[index]
-        if surprise == np.inf:
-            continue
         result[index] = max(surprise - raised, 0.0)
-        if surprise <= NOTABLE and peak == 0.0:
+        if surprise == np.inf or (surprise <= NOTABLE and peak == 0.0):
             continue
         peak = max(peak, surprise)
         quiet = quiet + 1 if surprise <= NOTABLE else 0

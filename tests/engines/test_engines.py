@@ -89,6 +89,8 @@ def test_a_local_process_that_is_replaced_holds_nobody_up_where_warnings_are_err
     with warnings.catch_warnings(), engine("local", jobs=2):
         warnings.simplefilter("error")
         assert list(parallel_map(grow, range(5), 2)) == [*range(5)]
+        with pytest.raises(UserWarning, match="upside down"):  # all others are what they were
+            warnings.warn("the loss is upside down", UserWarning, stacklevel=1)
 
 
 def test_a_killed_local_process_is_one_line(tmp_path: Path) -> None:
