@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from studies.processes import ready_for
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=20)
 """Longest wait for a peer, which may have been killed before the processes have met."""
@@ -24,8 +25,7 @@ def start_processes(
     folder.mkdir(parents=True, exist_ok=True)
     meeting = (folder / "rendezvous").resolve()
     meeting.unlink(missing_ok=True)
-    context = get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
+    context = ready_for(work)
     started: list[BaseProcess] = [
         context.Process(target=_in_group, args=(work, rank, processes, meeting.as_uri(), arguments))
         for rank in range(processes)

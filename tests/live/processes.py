@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import runpy
 import signal
-import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +18,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+import rmetric.live.models.tiny  # noqa: F401 - the process that others are forked from has imported transformers
+from studies.processes import ready_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 180.0
@@ -39,34 +44,47 @@ class Ended:
 
 
 def run_processes(module: str, scenario: str, folder: Path, processes: int = 2) -> list[Ended]:
-    """Call a function of a module in several processes, each with (folder, rank); what it returns must fit JSON."""
+    """Run a module of scenarios in several processes, each with (folder, rank); what one returns must fit JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the machine is called and however it is connected
-    with ExitStack() as stack:
-        texts = [stack.enter_context((folder / f"errors_{rank}.txt").open("w+")) for rank in range(processes)]
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", module, scenario, str(folder), str(rank), str(processes)],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=text,
-            )
-            for rank, text in enumerate(texts)
-        ]
-        try:
-            for process in started:
-                process.wait(timeout=TIMEOUT_S)
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
+    context = ready_for(_run)
+    started = [
+        context.Process(target=_run, args=(module, [scenario, str(folder), str(rank), str(processes)]))
+        for rank in range(processes)
+    ]
+    try:
+        for process in started:
+            process.start()
+        for process in started:
+            process.join(timeout=TIMEOUT_S)
+        late = [rank for rank, process in enumerate(started) if process.is_alive()]
+        assert not late, f"processes {late} still run after {TIMEOUT_S} s"
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
     return [
-        Ended(process.returncode, _read(folder / f"found_{rank}.json"), (folder / f"errors_{rank}.txt").read_text())
+        Ended(process.exitcode or 0, _read(folder / f"found_{rank}.json"), (folder / f"errors_{rank}.txt").read_text())
         for rank, process in enumerate(started)
     ]
+
+
+def _run(module: str, arguments: list[str]) -> None:
+    """Run a module as ``python -m`` would, from the first line to what is done at an interpreter's end."""
+    with open(os.devnull, "w") as nowhere, open(Path(arguments[1]) / f"errors_{arguments[2]}.txt", "w") as errors:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(errors.fileno(), sys.stderr.fileno())
+    os.chdir(ROOT)
+    if sys.platform == "linux":
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the machine is called and however it is connected
+    warnings.simplefilter("ignore")
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Exception:  # noqa: BLE001 - as an interpreter ends
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        raise SystemExit(1) from None
+    finally:
+        atexit._run_exitfuncs()  # type: ignore[attr-defined]
 
 
 def _read(path: Path) -> Any:

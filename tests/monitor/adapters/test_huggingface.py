@@ -24,7 +24,7 @@ from tests.live.processes import run_processes
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train, without_times
 
 ACCUMULATED = 3
-BACKWARD, LOG = Accelerator.backward, Trainer.log
+BACKWARD = Accelerator.backward
 
 
 class Collator:
@@ -185,6 +185,7 @@ def test_every_reporter_of_the_trainer_gets_the_numbers_and_an_alert_at_once(
     callback = RMetricCallback(hardware=False, announce=False)
     trainer = trainer_of(callback, report_to=["tensorboard"], logging_steps=4, eval_steps=4)
     poison(trainer, 5)
+    log_before = Trainer.log
     trainer.train()
     own = [entry for entry in trainer.state.log_history if "loss" in entry]
     alerts = {entry["step"]: entry["rmetric/alerts"] for entry in own}
@@ -198,7 +199,7 @@ def test_every_reporter_of_the_trainer_gets_the_numbers_and_an_alert_at_once(
     read.Reload()
     points = [(point.step, point.value) for point in read.Scalars("train/rmetric/alerts")]
     assert points == [(4, 0.0), (6, 1.0), (8, 1.0)]
-    assert Trainer.log is LOG
+    assert Trainer.log is log_before
 
 
 # -- resume -----------------------------------------------------------------------------------------------------------
