@@ -1,8 +1,8 @@
 # make reproduce    720 simulated runs beside the published real ones: all tables, all figures (3 minutes, no torch)
 # make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts, site
 # make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
-# make mechanism    attention, routers and updates under faults     make test        all tests
-# make corruption   flipped bits, and their repair                  make bench       what it costs, as JSON
+# make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in six minutes
+# make corruption   flipped bits, and their repair                  make test-all    all tests     make bench  what it costs
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
 # make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
@@ -13,13 +13,15 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
+# Processes that wait for others leave their core to one more worker.
+PYTEST := $(RUN) -m pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2) --dist loadfile
 CODE   := $(shell find rmetric studies -name "*.py")
 
 # Compiled modules are kept, whatever the environment says: some commands start a dozen processes.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-fast check bench clean FORCE
+.PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-all test-fast check bench clean FORCE
 
 help:
 	@sed -n '1,10s/^# //p' Makefile
@@ -127,12 +129,16 @@ check: $(VENV)/.dev
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
+# Leaves out what is marked long: a minute of a core or so each, end to end, over what smaller tests cover.
 test: $(VENV)/.dev
-	$(RUN) -m pytest -n auto --dist loadfile
+	$(PYTEST) -m "not long"
 
-# Covers every module in at most two minutes on two cores; leaves out what is marked slow.
+test-all: $(VENV)/.dev
+	$(PYTEST)
+
+# Covers every module in at most two minutes on two cores; leaves out what is marked slow as well.
 test-fast: $(VENV)/.dev
-	$(RUN) -m pytest -n auto --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow and not long"
 
 bench: $(VENV)/.dev
 	$(RUN) benchmarks/study.py

@@ -39,7 +39,7 @@ def test_the_importer_reads_a_log(tmp_path: Path) -> None:
     assert observations.columns["training_loss"].tolist() == [2.5, float("inf")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_kind_of_training_is_recorded(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra 'live'")
     shutil.copytree(ROOT / "studies", tmp_path / "studies", ignore=shutil.ignore_patterns("__pycache__"))
@@ -56,7 +56,7 @@ def test_the_kind_of_training_is_recorded(tmp_path: Path) -> None:
     assert {len(run.observations) for run in runs} == {28}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_train_under_torchrun_as_a_slurm_job_starts_them(tmp_path: Path) -> None:
     """The job's own script with real processes over Gloo; only the two commands of SLURM are replaced."""
     dist = pytest.importorskip("torch.distributed", reason="needs the extra 'live'")

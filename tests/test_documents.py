@@ -231,7 +231,7 @@ FEW = {
 """What a test adds to a document's command, so that it takes seconds."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "section", "number"), [(README, "Add a fault or a detector", 3), (EXTENDING, "A fault", 5)]
 )
@@ -311,7 +311,7 @@ def test_the_readme_s_replay_commands(checkout: Path) -> None:
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_authors_steps_work_in_order(checkout: Path) -> None:
     typed = [command for command in commands(README, "Reproduce") if command.startswith("python ")]
     assert [command.split()[1] for command in typed] == [
@@ -348,7 +348,7 @@ def test_the_findings_hold() -> None:
     assert failures == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_readme_s_headline_is_what_the_full_study_gives(tmp_path: Path) -> None:
     """The 720 runs, the real ones beside them as in ``make reproduce``, and the detectors that are quick to score."""
     detectors = [name for name in DETECTORS if name not in NOT_IN_THE_HEADLINE]

@@ -34,7 +34,7 @@ def test_it_is_kept_without_outputs(name: str) -> None:
     assert not any(cell.outputs or cell.execution_count for cell in code)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @notebook
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the notebook client's own libraries
 def test_it_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import rmetric
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[1]
 STRICT = """\

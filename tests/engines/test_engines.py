@@ -83,7 +83,7 @@ def test_a_scheduler_that_is_not_there_is_one_line() -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_a_local_process_that_is_replaced_holds_nobody_up_where_warnings_are_errors() -> None:
     with warnings.catch_warnings(), engine("local", jobs=2):

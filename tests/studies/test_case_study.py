@@ -67,7 +67,7 @@ def test_the_label_follows_from_the_held_out_losses_alone(study: CaseStudy) -> N
         assert outcome.reason == "NAN_LOSS" and math.isnan(spiked[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_write_the_same_bytes_but_for_times(study: CaseStudy, tmp_path: Path) -> None:
     again = run_case_study(CaseStudyPlan(faults=FAULTS, **SMALL), tmp_path, jobs=2)  # type: ignore[arg-type]
     assert json.dumps(again.held_out) == json.dumps(study.held_out)

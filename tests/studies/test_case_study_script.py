@@ -233,6 +233,7 @@ def test_a_plugin_that_is_no_file(main: Main, capsys: pytest.CaptureFixture[str]
     assert "is not a file" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_valid_incomplete_logs(tmp_path: Path) -> None:
     command = [sys.executable, "run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length"]
     command += ["16", "--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]

@@ -56,7 +56,7 @@ def test_a_compiled_model_is_watched_like_any_other() -> None:
     assert found["compiled_watched_step_ms"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_part_works_on_a_cpu(tmp_path: Path) -> None:
     """In a process of its own each, as on a GPU; the probes are those of the tests above."""
     apart = ["overhead", "case study", "real study"]

@@ -86,7 +86,7 @@ def test_as_published_from_the_command_line(tmp_path, capsys):
     assert "--backend torch" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_ladder_is_written_as_table_and_figure(tmp_path):
     data = Path(__file__).parents[2] / "data/real_runs.parquet"
     main(["--repetitions", "1", "--jobs", "1", "--data", str(data), "--out", str(tmp_path)])

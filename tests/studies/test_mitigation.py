@@ -42,7 +42,7 @@ def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
     assert (other["meant for it"], other["with it"], other["better in"]) == ("no", "not finite", "0 of 1")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_without_a_fault_and_without_an_intervention_is_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     from studies.mitigation.run import train_group
 

@@ -246,7 +246,7 @@ def test_what_was_finished_is_kept_and_the_rest_is_made(
         run_study(replace(plan, seed=2), tmp_path, backend=TORCH, resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_12_runs_end_to_end_in_two_processes(tmp_path: Path) -> None:
     cells = tuple(replace(cell, faults=(cell.faults[2], cell.faults[3], cell.faults[5])) for cell in MATRIX)
     plan = RealStudyPlan.smoke(steps=120, rows=8, length=24, device="cpu", cells=cells)

@@ -365,7 +365,7 @@ def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None
         assert figure.get_figheight() <= 9.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
     drawings = {drawing.name: drawing for drawing in draw_figures(Inputs(studies))}
     assert list(drawings) == [

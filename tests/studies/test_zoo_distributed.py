@@ -49,7 +49,7 @@ def test_a_run_of_several_processes_is_not_disturbed() -> None:
         next(record_processes(DdpMlp(), 0, PLAN, [fork], Path()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_bugged_run_is_its_twin_up_to_the_onset_and_is_judged_against_it(tmp_path: Path) -> None:
     specs = [ZooSpec(kind="ddp_mlp", seed=0), ZooSpec(kind="ddp_mlp", seed=0, fault="LARGE_LR", onset=ONSET)]
     finished = record_here(PLAN, specs, tmp_path, ())
@@ -67,7 +67,7 @@ def test_a_bugged_run_is_its_twin_up_to_the_onset_and_is_judged_against_it(tmp_p
     assert log.count('"event":"HELD_OUT"') == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_processes_end_where_the_loss_of_one_is_not_finite(tmp_path: Path) -> None:
     bugged = Branch(name="bugged", config=config, onset=2, fault=make_fault("LARGE_LR"))
     (recorded,) = record_processes(Poisoned(), 0, PLAN, [bugged], tmp_path)

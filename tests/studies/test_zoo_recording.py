@@ -162,7 +162,7 @@ def test_the_logs_are_read_as_those_of_a_study(group: dict[str, Run]) -> None:
     assert group["LARGE_LR"].onset == ONSET
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_grows_and_a_recording_with_other_settings_is_refused(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     command = ["--out", str(tmp_path), "--kinds", "cnn_sgd", "--steps", "28", "--jobs", "1", "--resume", "--seeds"]
     assert record.main([*command, "0"]) == 0

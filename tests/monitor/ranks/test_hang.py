@@ -17,7 +17,7 @@ from tests.monitor.ranks.scenarios import HANGS_AT
 SCENARIOS = "tests.monitor.ranks.scenarios"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
 ]
 
