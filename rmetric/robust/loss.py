@@ -14,7 +14,7 @@ LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 of logarithms in single precision."""
 START_RECORDS, STAND_RECORDS = 3, 25
 """Losses whose median is where a run began, and where it stands."""
-FIRST_CHANGES = 12
+FIRST_CHANGES = 16
 """Changes from loss to loss that must be known before anything is judged by their noise."""
 LOST_RECORDS = 3
 """Losses in a row that must be high: two of them are one batch, or two."""
@@ -51,7 +51,7 @@ class Lost:
 
     with x₀ the median of the first three losses, l the lowest running median of late, and σ the noise of the last
     changes from record to record. A deviation from the course forgets where the run has been, and a climb becomes its
-    course; this one remembers. It needs no course, so that it judges from the fourteenth loss on.
+    course; this one remembers. It needs no course, so that it judges from the eighteenth loss on.
 
     >>> lost = Lost(window=96)
     >>> found = [lost.update(loss) for loss in (*(4.0 - 0.1 * step for step in range(30)), 2.0, 3.0, 3.0, 3.0)]
