@@ -74,7 +74,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 6
+    version = 7
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

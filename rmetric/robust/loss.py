@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from rmetric.measurements import Observation
 from rmetric.robust.context import LOSS_FLOOR_SHARE, bounded
@@ -11,14 +12,14 @@ from rmetric.robust.reference import Level, SortedWindow
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 """A model that has come 0.1 nats below ln(vocabulary) does not return to it by itself; 2e-5 is the rounding of a mean
 of logarithms in single precision."""
-START_RECORDS, STAND_RECORDS, NOISE_RECORDS = 3, 25, 50
-"""Losses whose median is where a run began, and where it stands; changes, and medians, that are remembered."""
-FIRST_STAND = 10
-"""Losses before the first median is taken."""
-LEARNED_SCALES = 5.0
-"""Noises that a run must have come down before it has something to lose."""
+START_RECORDS, STAND_RECORDS = 3, 25
+"""Losses whose median is where a run began, and where it stands."""
+FIRST_CHANGES = 16
+"""Changes from loss to loss that must be known before anything is judged by their noise."""
+LOST_RECORDS = 3
+"""Losses in a row that must be high: two of them are one batch, or two."""
 LOST_SCALES, LOST_SHARE = 6.0, 0.1
-"""What counts as lost: six noises and a tenth of what was learned."""
+"""What counts as lost: six noises or a tenth of what was learned, whichever is more."""
 CHANGES_80 = 3.6248
 """Width of the middle 80 % of the changes of independent normal noise, in its standard deviations."""
 
@@ -44,38 +45,39 @@ class UniformAnswer:
 
 
 class Lost:
-    r"""What two losses in a row have lost of what a run has learned; 1: six noises and a tenth of it.
+    r"""What three losses in a row have lost of what a run has learned; 1: six noises, or a tenth of it if that is more.
 
-    .. math:: (\min(x_t, x_{t-1}) - l) / (0.1 \, (x_0 - l) + 6 \, \sigma)
+    .. math:: (\min(x_t, x_{t-1}, x_{t-2}) - l) / \max(0.1 \, (x_0 - l), 6 \, \sigma)
 
-    with x₀ the median of the first losses, l the lowest of the last 50 running medians, and σ the noise of the last
+    with x₀ the median of the first three losses, l the lowest running median of late, and σ the noise of the last
     changes from record to record. A deviation from the course forgets where the run has been, and a climb becomes its
-    course; this one remembers. It needs no course, so that it judges from the eleventh loss on, where a run has come
-    down far more than its noise.
+    course; this one remembers. It needs no course, so that it judges from the eighteenth loss on.
 
-    >>> lost = Lost()
-    >>> found = [lost.update(loss) for loss in (*(4.0 - 0.1 * step for step in range(30)), 2.0, 3.0, 3.0)]
+    >>> lost = Lost(window=96)
+    >>> found = [lost.update(loss) for loss in (*(4.0 - 0.1 * step for step in range(30)), 2.0, 3.0, 3.0, 3.0)]
     >>> [round(value, 2) for value in found[-3:]]
-    [-6.4, -1.02, 4.07]
+    [-6.47, -1.18, 4.71]
     """
 
-    def __init__(self) -> None:
-        self._losses, self._stands = SortedWindow(STAND_RECORDS), SortedWindow(NOISE_RECORDS)
-        self._changes = SortedWindow(NOISE_RECORDS)
-        self._start = self._before = math.nan
+    def __init__(self, *, window: int) -> None:
+        self._losses, self._stands = SortedWindow(STAND_RECORDS), SortedWindow(window)
+        self._changes = SortedWindow(window)
+        self._recent: deque[float] = deque(maxlen=LOST_RECORDS)
+        self._start = math.nan
 
     def update(self, loss: float) -> float:
-        """The value of the next loss; NaN for one that was not measured, and while little has been learned."""
+        """The value of the next loss; NaN for one that was not measured, and while little is known of the noise."""
         if not math.isfinite(loss):
             return math.nan
-        before, self._before = self._before, loss
-        lost = self._lost(min(loss, before)) if len(self._stands) else math.nan
+        before = self._recent[-1] if self._recent else math.nan
+        self._recent.append(loss)
+        lost = self._lost(min(self._recent)) if len(self._changes) >= FIRST_CHANGES else math.nan
         self._losses.add(loss)
         if before == before:
             self._changes.add(loss - before)
         if len(self._losses) == START_RECORDS:
             self._start = self._losses.middle
-        if len(self._losses) >= FIRST_STAND:
+        if len(self._losses) >= START_RECORDS:
             self._stands.add(self._losses.middle)
         return lost
 
@@ -83,14 +85,12 @@ class Lost:
         lowest = self._stands.quantile(0.0)
         spread = self._changes.quantile(0.9) - self._changes.quantile(0.1)
         noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
-        learned = self._start - lowest
-        if learned <= LEARNED_SCALES * noise:
-            return math.nan
-        return (loss - lowest) / (LOST_SHARE * learned + LOST_SCALES * noise)
+        unit = max(LOST_SHARE * (self._start - lowest), LOST_SCALES * noise)
+        return (loss - lowest) / unit if unit > 0.0 else math.nan
 
 
 class LossEvidence:
-    """Statistics of ΔL: the loss above its course for eight records; what two have lost; exactly ln(vocabulary).
+    """Statistics of ΔL: the loss above its course for eight records; what three have lost; exactly ln(vocabulary).
 
     One high loss is no evidence: a bad batch raises the loss as far as a broken model does, for one step.
 
@@ -101,9 +101,9 @@ class LossEvidence:
     statistics = ("training_loss.level", "training_loss.lost", "uniform_gap.jump")
     reads = ("training_loss", "uniform_gap")
 
-    def __init__(self) -> None:
+    def __init__(self, window: int) -> None:
         self._level = Level()
-        self._lost = Lost()
+        self._lost = Lost(window=window)
         self._uniform = UniformAnswer()
 
     def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:

@@ -105,7 +105,7 @@ class Statistics:
         """Begin with no past, but for the hardware: its events do not depend on what a record stands for."""
         self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
         self._gradients = GradientEvidence(self._window, self._warm_up)
-        self._loss = LossEvidence()
+        self._loss = LossEvidence(self._window)
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""

@@ -14,8 +14,9 @@ LARGEST_SURPRISE = 10.0
 """Surprise of a finite statistic: no study can tell one false alarm in 10^12 steps from fewer."""
 NOTABLE, QUIET_RECORDS = 2.0, 8
 """Surprise that a run remembers, one false alarm in 10,000 steps, and records below it after which it has passed."""
-LARGEST_RAISE = 1.0
-"""Decades that a run adds to its bar at most: without a bound, a run that absorbed a failure would hide the next."""
+RAISE, LARGEST_RAISE = 0.7, 1.4
+"""Decades that a run adds to its bar at once, and in all, at most: once may have been a failure that it absorbed, and a
+run that absorbed one is not to hide the next; twice is its way."""
 
 
 class Tail(NamedTuple):
@@ -54,17 +55,17 @@ class Tail(NamedTuple):
 
 
 class OwnBar:
-    r"""Evidence of a run's own: a surprise less what the run has shown before and survived.
+    r"""Evidence of a run's own: a surprise less the bar of what the run has shown before and survived.
 
-    .. math:: e_t = \max(0, s_t - \min(1, \max(0, p_t - 2)))
+    .. math:: e_t = \max(0, s_t - b), \qquad b \leftarrow \max(b, \min(p - 2, b + 0.7, 1.4))
 
-    with p the largest surprise that has passed by then: a surprise above 2 has when eight records in a row have none. A
-    lively run, whose loss jumps by design, so raises its own bar at once: what it shows again counts 2. An infinite
-    surprise stays infinite, and is not remembered.
+    with p the largest surprise of a time that has passed: one above 2 has when eight records in a row have none. A
+    lively run, whose loss jumps by design, so raises its own bar: what it shows once more counts less, and after that
+    little. An infinite surprise stays infinite, and is not remembered.
 
     >>> bar = OwnBar()
-    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 2.8, *[0.0] * 8, 2.8, 4.0)]
-    [2.6, 2.8, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 3.2]
+    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 3.0, *[0.0] * 8, 3.0, *[0.0] * 8, 3.0, 4.0)][1::9]
+    [3.0, 2.3, 2.0]
     """
 
     def __init__(self) -> None:
@@ -82,5 +83,5 @@ class OwnBar:
         self.peak = max(self.peak, surprise)
         self.quiet = self.quiet + 1 if surprise <= NOTABLE else 0
         if self.quiet == QUIET_RECORDS:
-            self.raised = max(self.raised, min(self.peak - NOTABLE, LARGEST_RAISE))
+            self.raised = max(self.raised, min(self.peak - NOTABLE, self.raised + RAISE, LARGEST_RAISE))
             self.peak, self.quiet = 0.0, 0

@@ -22,8 +22,8 @@ from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
 from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
     CHANGES_80,
-    FIRST_STAND,
-    LEARNED_SCALES,
+    FIRST_CHANGES,
+    LOST_RECORDS,
     LOST_SCALES,
     LOST_SHARE,
     START_RECORDS,
@@ -39,7 +39,7 @@ from rmetric.robust.reference import (
     deviation_of,
     middle_of,
 )
-from rmetric.robust.surprise import LARGEST_RAISE, NOTABLE, QUIET_RECORDS, OwnBar
+from rmetric.robust.surprise import LARGEST_RAISE, NOTABLE, QUIET_RECORDS, RAISE, OwnBar
 
 Column = NDArray[np.float64]
 
@@ -280,39 +280,40 @@ def _quantile(window, share):  # type: ignore[no-untyped-def]
 def lost(of: Lost, losses: Column) -> Column:
     """What is lost at each of the next losses."""
     last, stands, changes = _taken(of._losses), _taken(of._stands), _taken(of._changes)
-    ends = np.array([of._start, of._before])
-    result: Column = _lost(last, stands, changes, ends, losses)
+    recent, seen = _ring(of._recent, LOST_RECORDS)
+    result, seen, of._start = _lost(last, stands, changes, recent, seen, of._start, losses)
+    of._recent = deque(_unrolled(recent, seen), LOST_RECORDS)
     for window, values in ((last, of._losses), (stands, of._stands), (changes, of._changes)):
         _put_back(window, values)
-    of._start, of._before = ends.tolist()
-    return result
+    return result  # type: ignore[no-any-return]
 
 
 @compiled
-def _lost(last, stands, changes, ends, losses):  # type: ignore[no-untyped-def]
+def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[no-untyped-def]
     result = np.full(len(losses), np.nan)
-    start, before = ends
     for index in range(len(losses)):
         loss = losses[index]
         if not np.isfinite(loss):
             continue
-        if stands.place[1]:
+        before = recent[(seen - 1) % LOST_RECORDS] if seen else np.nan
+        recent[seen % LOST_RECORDS] = loss
+        seen += 1
+        if changes.place[1] >= FIRST_CHANGES:
             lowest = _quantile(stands, 0.0)
             spread = _quantile(changes, 0.9) - _quantile(changes, 0.1)
             noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
-            learned = start - lowest
-            if learned > LEARNED_SCALES * noise:
-                result[index] = (min(loss, before) - lowest) / (LOST_SHARE * learned + LOST_SCALES * noise)
+            unit = max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
+            if unit > 0.0:
+                result[index] = (np.min(recent) - lowest) / unit
         _add(last, loss)
         if not np.isnan(before):
             _add(changes, loss - before)
-        before, count = loss, last.place[1]
+        count = last.place[1]
         if count == START_RECORDS:
             start = _middle(last.ordered[:count])
-        if count >= FIRST_STAND:
+        if count >= START_RECORDS:
             _add(stands, _middle(last.ordered[:count]))
-    ends[0], ends[1] = start, before
-    return result
+    return result, seen, start
 
 
 def update(of: Update, sizes: Column, growths: Column) -> Column:
@@ -391,7 +392,7 @@ def _evidence(state, surprises):  # type: ignore[no-untyped-def]
         peak = max(peak, surprise)
         quiet = quiet + 1 if surprise <= NOTABLE else 0
         if quiet == QUIET_RECORDS:
-            raised = max(raised, min(peak - NOTABLE, LARGEST_RAISE))
+            raised = max(raised, min(peak - NOTABLE, raised + RAISE, LARGEST_RAISE))
             peak, quiet = 0.0, 0
     state[0], state[1], state[2] = raised, peak, quiet
     return result

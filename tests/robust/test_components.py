@@ -237,7 +237,7 @@ def test_zeros_of_a_warm_up_and_of_a_run_that_has_some_are_not(name: str, places
 def test_a_bad_batch_is_forgiven_and_a_broken_model_is_not() -> None:
     batch = disturbed({"training_loss": (slice(ONSET, ONSET + 1), 6.0)})
     model = disturbed({"training_loss": (LATER, 6.0)})
-    for name, at in (("training_loss.lost", ONSET + 1), ("training_loss.level", ONSET + 7)):
+    for name, at in (("training_loss.lost", ONSET + 2), ("training_loss.level", ONSET + 7)):
         forgiven = highest(name, batch, LATER)
         assert forgiven < 2.0
         assert statistic(name, model)[at] > forgiven + 1.0
@@ -249,7 +249,7 @@ def test_a_small_shift_of_the_loss_adds_up() -> None:
     assert level[ONSET + 10] > 1.3 > np.nanmax(level[:ONSET])
 
 
-@pytest.mark.parametrize(("name", "records"), [("training_loss.level", 8), ("training_loss.lost", 2)])
+@pytest.mark.parametrize(("name", "records"), [("training_loss.level", 8), ("training_loss.lost", 3)])
 @pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e3, 0.0), (1.0, -2.5)])
 def test_the_unit_of_a_loss_does_not_matter(name: str, records: int, scale: float, offset: float) -> None:
     jumped = columns()["training_loss"].copy()
@@ -261,16 +261,22 @@ def test_the_unit_of_a_loss_does_not_matter(name: str, records: int, scale: floa
     assert other == pytest.approx(usual, rel=0.2) and usual > 1.0
 
 
-def test_a_run_that_has_learned_little_has_nothing_to_lose() -> None:
-    flat = disturbed({"training_loss": (slice(None), np.random.default_rng(0).normal(3.0, 0.1, 500))})
-    assert np.isnan(statistic("training_loss.lost", flat)).all()
+def test_a_run_that_has_learned_nothing_loses_what_exceeds_its_noise() -> None:
+    losses = np.random.default_rng(0).normal(3.0, 0.1, 500)
+    assert highest("training_loss.lost", disturbed({"training_loss": (slice(None), losses)})) < 0.5
+    losses[LATER] += 1.5
+    assert statistic("training_loss.lost", disturbed({"training_loss": (slice(None), losses)}))[ONSET + 2] > 1.5
+
+
+def test_a_loss_that_never_was_anything_but_0_has_no_unit() -> None:
+    assert np.isnan(statistic("training_loss.lost", disturbed({"training_loss": (slice(None), 0.0)}))).all()
 
 
 def test_what_is_lost_is_seen_before_the_course_is_known() -> None:
     losses = 1.0 + 3.0 * np.exp(-np.arange(500) / 5.0)
     losses[20:] = 3.0
     early = statistic("training_loss.lost", disturbed({"training_loss": (slice(None), losses)}))
-    assert early[21] > 1.0 > np.nanmax(early[:21])
+    assert early[22] > 1.0 > np.nanmax(early[:22])
 
 
 def test_a_loss_of_exactly_ln_vocabulary_is_certain_for_a_model_that_had_learned() -> None:
