@@ -341,7 +341,7 @@ def test_the_authors_steps_work_in_order(checkout: Path) -> None:
 # --- numbers
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_findings_hold() -> None:
     failures, tried = doctest.testfile(str(FINDINGS), module_relative=False)
     assert tried >= 7

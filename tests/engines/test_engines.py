@@ -58,7 +58,7 @@ def test_local_results_come_in_order() -> None:
         assert list(parallel_map(square, range(20), 2)) == [number**2 for number in range(20)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
 def test_a_killed_worker_costs_nothing_and_a_full_disk_is_said(cluster: str, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_captions_say_what_is_shown(drawn: Path) -> None:
     assert "nan" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_logs_give_the_same_bytes(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
     arguments = ["--logs", str(logs), "--out", str(tmp_path), "--cache", str(drawn / "cache"), "--bootstrap", "50"]
     assert main([*arguments, "--figures", "2", "3", "4", "5", "--jobs", "2"]) == 0
@@ -450,7 +450,7 @@ def test_a_control_run_among_the_logs_is_the_twin(tmp_path: Path) -> None:
     assert twin.name == "real_0"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_any_run_can_be_shown(evaluator: Evaluator) -> None:
     for run, truth in zip(evaluator.study.runs, evaluator.study.truths, strict=True):
         if run.fault in ("NONE", "NETWORK_DEGRADATION"):

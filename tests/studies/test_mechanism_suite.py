@@ -69,7 +69,7 @@ def test_bad_input_is_one_line(
     assert line.startswith("error: ") and said in line
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_tiny_study_from_training_to_figures(
     main: Callable[[list[str]], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -45,7 +45,7 @@ def test_a_broken_or_missing_line_is_seen(tmp_path: Path) -> None:
 
 
 @gloo
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_and_resumed_runs_are_those_that_nobody_killed(tmp_path: Path) -> None:
     outcome = campaign(tmp_path, kills=2, steps=30, seed=0)
     assert outcome.counts["kills"] >= 2 and outcome.counts["runs compared"] >= 1

@@ -119,7 +119,7 @@ def test_bits_are_named_by_what_they_are(dtype: str, bit: int, name: str) -> Non
     assert bit_name(dtype, bit) == name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_suite_writes_everything_and_replays_its_campaign(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

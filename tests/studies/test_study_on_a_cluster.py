@@ -112,7 +112,7 @@ def wait_for(condition: object, seconds: float = 300.0) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["worker", "scheduler"])
 def test_a_study_on_dask_survives_kill_9(victim: str, tmp_path: Path) -> None:
     pytest.importorskip("distributed")

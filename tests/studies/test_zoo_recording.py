@@ -60,7 +60,7 @@ def test_a_bug_is_left_out_where_a_kind_cannot_have_it() -> None:
     assert not ZooPlan(kinds=("cnn_sgd",), bugs=("ROUTER_IMBALANCE",)).specs()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_bug_is_on_eight_kinds_at_least_if_it_needs_no_part_that_few_have() -> None:
     plan = ZooPlan.with_bugs()
     taken = Counter(spec.fault for spec in plan.specs() if spec.fault != "NONE")

@@ -168,7 +168,7 @@ print(found.total_gib, resident("VmHWM") - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak is read and reset through /proc")
 def test_the_estimate_is_within_a_factor_of_2_of_a_process_s_peak() -> None:
     # The allocator hands memory back at once, so that the peak is what is held and not what is fragmented.

@@ -161,7 +161,7 @@ def test_evaluations_are_handed_on(tmp_path: Path, trainer_of: Callable[..., Tra
     trainer.evaluate()  # after the end: nobody is there to be told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> None:
     first, second = run_processes("tests.monitor.adapters.two_processes", "trainer", tmp_path)
     assert (first.code, second.code) == (0, 0), first.errors + second.errors

@@ -14,7 +14,7 @@ from tests.live.processes import run_processes
 SCENARIOS = "tests.monitor.ranks.scenarios"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
 ]
 

@@ -80,7 +80,7 @@ def test_too_little_is_told_in_one_line(runs: list, message: str) -> None:
         fitting.fit(Study(Path("made"), runs), make_detector("robust_z"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_writes_the_same_bytes_as_the_call(
     logs: Path, model: RiskModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
