@@ -269,6 +269,7 @@ def endless(event: Event) -> Iterator[NumberedEvent]:
     return ((number, {**event, "step": number}) for number in itertools.count())
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_length_of_a_log() -> None:
     metrics = {"event": "METRICS", "training_loss": 2.0, "validation_loss": 2.0, "sigma_sq": 1.0}
     peak_bytes(itertools.islice(endless(metrics), 100))

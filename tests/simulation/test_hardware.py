@@ -65,7 +65,7 @@ def test_fatal_events_are_rare(events: list[list[HardwareEvent]]) -> None:
     assert stats.poisson(expected).sf(fatal - 1) > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fatal_events_come_at_their_rate_on_a_large_cluster() -> None:
     workers = 16_384
     runs = healthy_events(RunStreams(tuple(range(20)), 20_000), workers, STEP_TIME_S)

@@ -27,7 +27,7 @@ from tests.helpers import hearing_ctrl_c, lines_of, strict_json
 pytest.importorskip("torch", reason="the case study needs torch")
 pytest.importorskip("transformers", reason="the case study needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[list[str]], int]
@@ -233,7 +233,6 @@ def test_a_plugin_that_is_no_file(main: Main, capsys: pytest.CaptureFixture[str]
     assert "is not a file" in capsys.readouterr().err
 
 
-@pytest.mark.long
 def test_ctrl_c_leaves_valid_incomplete_logs(tmp_path: Path) -> None:
     command = [sys.executable, "run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length"]
     command += ["16", "--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]

@@ -19,7 +19,7 @@ from tests.evaluation.builders import build_run
 from tests.helpers import healthy_observations
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_score_half_is_not_looked_at(study: Study, model: RiskModel) -> None:
     seen = halves(study.runs).fit.tolist()
     spoilt = [
