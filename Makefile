@@ -134,7 +134,7 @@ test: $(VENV)/.dev
 	$(PYTEST) -m "not long"
 
 test-all: $(VENV)/.dev
-	$(PYTEST)
+	$(PYTEST) --hypothesis-profile thorough
 
 # Covers every module in at most two minutes on two cores; leaves out what is marked slow as well.
 test-fast: $(VENV)/.dev

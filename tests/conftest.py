@@ -14,9 +14,9 @@ from rmetric.detectors import DETECTORS
 from rmetric.faults import FAULTS
 
 # No test may depend on luck or on the speed of the machine.
-settings.register_profile(
-    "rmetric", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+thorough = settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", thorough)  # of make test-all: --hypothesis-profile thorough
+settings.register_profile("rmetric", thorough, max_examples=40)
 settings.load_profile("rmetric")
 
 HERE = Path(__file__).resolve().parent
