@@ -1,7 +1,7 @@
 # make reproduce    720 simulated runs beside the published real ones: all tables, all figures (3 minutes, no torch)
 # make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts, site
 # make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
-# make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in six minutes
+# make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in seven minutes
 # make corruption   flipped bits, and their repair                  make test-all    all tests     make bench  what it costs
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
