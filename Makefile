@@ -129,7 +129,7 @@ check: $(VENV)/.dev
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# Leaves out what is marked long: a minute of a core or so each, end to end, over what smaller tests cover.
+# Leaves out what is marked long: ten seconds of a core or so each, end to end, over what smaller tests cover.
 test: $(VENV)/.dev
 	$(PYTEST) -m "not long"
 

@@ -51,9 +51,9 @@ def run_processes(module: str, scenario: str, folder: Path, processes: int = 2) 
         context.Process(target=_run, args=(module, [scenario, str(folder), str(rank), str(processes)]))
         for rank in range(processes)
     ]
+    for process in started:
+        process.start()
     try:
-        for process in started:
-            process.start()
         for process in started:
             process.join(timeout=TIMEOUT_S)
         late = [rank for rank, process in enumerate(started) if process.is_alive()]
