@@ -50,6 +50,11 @@ ADVICE: Mapping[str, Advice] = {
         ("a jump of the learning rate", "an optimizer that lost its state", "a corrupted optimizer state"),
         "Compare the learning rate and the optimizer's state with those of the last checkpoint.",
     ),
+    "UPDATE_FALL": Advice(
+        ("a part of the model that no longer learns (frozen, detached, or left out of the optimizer)", "the same batch "
+         "again and again", "a loss scale that was lowered", "a run that has converged"),
+        "Count the parameters whose values still change, and compare the batches of these steps.",
+    ),
     "HARDWARE_EVENTS": Advice(
         ("a failing device or link", "a worker that is about to be lost"),
         "Read the machine's error log for the worker named; save a checkpoint and take the machine out.",

@@ -74,7 +74,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 7
+    version = 8
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)
@@ -86,7 +86,7 @@ class RobustRMetricDetector(CompiledDetector):
     warm_up: int = WARM_UP
     """Records before the first judgement of a signal against its own past."""
     _metric: RobustRMetric = field(init=False, repr=False)
-    _cause: str = field(init=False, repr=False, default="")
+    _latest: RobustRValue | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self._metric = RobustRMetric(window=self.window, warm_up=self.warm_up)
@@ -96,13 +96,16 @@ class RobustRMetricDetector(CompiledDetector):
 
     def update_explained(self, observation: Observation) -> RobustRValue:
         """R, the evidence of each component and the cause of the next record."""
-        value = self._metric.update(observation)
-        self._cause = value.cause
-        return value
+        self._latest = self._metric.update(observation)
+        return self._latest
 
     def columns(self, observations: Observations) -> NDArray[np.float64]:
         return self._metric.r_of(observations)
 
     @property
     def cause(self) -> str:
-        return self._cause
+        return self._latest.cause if self._latest else ""
+
+    @property
+    def statistic(self) -> str:
+        return self._latest.statistic if self._latest else ""

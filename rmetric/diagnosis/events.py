@@ -25,6 +25,8 @@ from rmetric.robust.loss import UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
+SUNK = "update_rms.sunk"
+"""Statistic of the robust R-Metric that looks for a fall; all others look for a rise."""
 RARITY = "r_metric_robust"
 """Detector whose score is the rarity of what it saw, in decades."""
 
@@ -131,8 +133,8 @@ class EventSeeker:
         return begun
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
-        cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
-        kind, measurement = kind_of(observation, cause)
+        statistic = next((said for name in raised if (said := self._detectors[name].statistic)), "")
+        kind, measurement = kind_of(observation, statistic)
         recent, worker = self._recent[measurement], observation["event_worker"]
         return Event(
             kind=kind, measurement=measurement,
@@ -144,14 +146,15 @@ class EventSeeker:
         )  # fmt: skip
 
 
-def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
+def kind_of(observation: Observation, statistic: str) -> tuple[str, str]:
     """Kind of what stands out in a record that raised an alert, and the measurement.
 
-    Broken numbers name it, whichever statistic was the strongest; else the measurement of that statistic does.
+    Broken numbers name it, whichever statistic was the strongest; else that statistic or its measurement does.
 
     >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
     """
+    cause = statistic.partition(".")[0]
     broken = next((name for name in KINDS_OF_MEASUREMENTS if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
@@ -161,4 +164,6 @@ def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
         return "ZERO_UPDATE", "update_rms"
     if cause == "uniform_gap" or abs(observation["uniform_gap"]) <= UNIFORM_NATS:
         return "UNIFORM_ANSWER", "uniform_gap"
+    if statistic == SUNK:
+        return "UPDATE_FALL", "update_rms"
     return KINDS_OF_MEASUREMENTS.get(cause, "LOSS_RISE"), cause if cause in KINDS_OF_MEASUREMENTS else "training_loss"

@@ -17,12 +17,12 @@ from rmetric.episodes import REARM_STEPS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
 
-RISES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE"})
+CHANGES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "UPDATE_FALL"})
 EXPLAINS: dict[str, frozenset[str]] = {
-    "DEAD": RISES | {*GRAVE, "WORSE_LEVEL", "GRADIENT_GROWS"},
-    "WORSE_LEVEL": RISES | {*GRAVE},
+    "DEAD": CHANGES | {*GRAVE, "WORSE_LEVEL", "GRADIENT_GROWS"},
+    "WORSE_LEVEL": CHANGES | {*GRAVE},
     "GRADIENT_GROWS": frozenset({"GRADIENT_RISE"}),
-    "NEVER_LEARNS": RISES,
+    "NEVER_LEARNS": CHANGES,
 }
 """State → events and states that are part of it."""
 BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})

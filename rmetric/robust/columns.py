@@ -121,7 +121,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
     log_size = logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
         jump = windows.update(of._update, log_size, logarithms(part["learning_rate"]) - before)
-        lowest = _lowest(of._held, log_size - before)
+        held_up, held_down = _held(of._held, log_size - before)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * loss_excess
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     return (
@@ -129,22 +129,23 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
         np.where(_zeros(of._zero_updates, size), math.inf, jump),
-        lowest,
+        held_up,
+        held_down,
     )
 
 
-def _lowest(of: HeldUpdate, ratios: Column) -> Column:
-    """Smallest of the last eight deviations."""
+def _held(of: HeldUpdate, ratios: Column) -> tuple[Column, Column]:
+    """Smallest of the last eight deviations, upward and downward."""
     z = windows.reference(of._ratio, ratios)
-    result, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
+    (above, below), known = np.full((2, len(z)), math.nan), np.flatnonzero(~np.isnan(z))
     remembered = len(of._recent)
     found = np.append(of._recent, z[known])
     if len(found) >= LEVEL_RECORDS:
-        lowest = np.lib.stride_tricks.sliding_window_view(found, LEVEL_RECORDS).min(axis=1)
+        last = np.lib.stride_tricks.sliding_window_view(found, LEVEL_RECORDS)
         late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
-        result[late] = lowest[len(lowest) - len(late) :]
+        above[late], below[late] = last.min(axis=1)[-len(late) :], -last.max(axis=1)[-len(late) :]
     of._recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
-    return result
+    return above, below
 
 
 def _level(of: Level, z: Column) -> Column:

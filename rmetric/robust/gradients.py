@@ -108,32 +108,37 @@ class Update:
 
 
 class HeldUpdate:
-    """How far updates stay above what their learning rate explains: the smallest of the last eight deviations.
+    """How far updates stay above what their learning rate explains, and how far below it.
 
-    A missing ``zero_grad``, weights that rot or a decay that is too large changes the size of updates for good, mostly
-    before the loss moves by more than its noise. It takes eight in a row, because an optimizer averages gradients: a
-    bad batch stays in several updates.
+    It is the smallest of the last eight deviations in either direction. A missing ``zero_grad``, weights that rot or a
+    decay that is too large makes updates larger for good, mostly before the loss moves by more than its noise; a part
+    of the model that is frozen or detached, or a batch that is the same for ever, makes them smaller. It takes eight in
+    a row, because an optimizer averages gradients: a bad batch stays in several updates.
 
-    >>> held = HeldUpdate(window=32, warm_up=16)
+    Nothing is judged before the window is full: updates settle for long after a start, downward above all.
+
+    >>> held = HeldUpdate(window=32)
     >>> scores = [held.update(1e-3 if step < 40 else 2e-3, before=0.1) for step in range(48)]
-    >>> [round(score, 1) for score in scores[45:]]
-    [0.0, 0.0, 6.9]
+    >>> [(round(above, 1), round(below, 1)) for above, below in scores[45:]]
+    [(0.0, -6.9), (0.0, -6.9), (6.9, -6.9)]
     """
 
-    def __init__(self, window: int, warm_up: int) -> None:
-        self._ratio = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
+    def __init__(self, window: int) -> None:
+        self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
         self._recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
 
-    def update(self, rms: float, before: float) -> float:
-        """The smallest deviation; NaN until there are enough, and for an update that was not measured.
+    def update(self, rms: float, before: float) -> tuple[float, float]:
+        """Smallest deviation upward and downward; NaN until there are enough, and for an update not measured.
 
         ``before`` is the learning rate that the update was made with.
         """
         z = self._ratio.update(logarithm(rms) - logarithm(before))
         if z != z:
-            return z
+            return z, z
         self._recent.append(z)
-        return min(self._recent) if len(self._recent) == LEVEL_RECORDS else math.nan
+        if len(self._recent) < LEVEL_RECORDS:
+            return math.nan, math.nan
+        return min(self._recent), -max(self._recent)
 
 
 class GradientEvidence:
@@ -156,6 +161,7 @@ class GradientEvidence:
         "grad_norm.unexplained",
         "update_rms.jump",
         "update_rms.held",
+        "update_rms.sunk",
     )
     reads = ("non_finite_count", "grad_norm", "training_loss", "update_rms", "learning_rate")
 
@@ -164,7 +170,7 @@ class GradientEvidence:
             window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
         )
         self._level = Level()
-        self._update, self._held = Update(window, warm_up), HeldUpdate(window, warm_up)
+        self._update, self._held = Update(window, warm_up), HeldUpdate(window)
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
 
@@ -179,11 +185,11 @@ class GradientEvidence:
         if rate == rate:
             self._rate = rate
         jump = self._update.update(update, before, rate)
-        held = self._held.update(update, before)
+        held, sunk = self._held.update(update, before)
         if self._zero_updates.update(update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        return math.inf if broken > 0.0 else broken, level, unexplained, jump, held
+        return math.inf if broken > 0.0 else broken, level, unexplained, jump, held, sunk
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

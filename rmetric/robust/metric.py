@@ -88,8 +88,13 @@ class RobustRValue(NamedTuple):
     sigma_sq_evidence: float
     delta_l_evidence: float
     """Evidence of each component: the surprise of its strongest statistic, less what the run has shown before."""
-    cause: str
-    """Measurement of the strongest statistic; empty if there is none."""
+    statistic: str
+    """The strongest statistic, or the measurement that is not finite; empty if there is none."""
+
+    @property
+    def cause(self) -> str:
+        """Measurement of the strongest statistic; empty if there is none."""
+        return self.statistic.partition(".")[0]
 
 
 class Statistics:
@@ -161,8 +166,8 @@ class RobustRMetric:
     >>> metric = RobustRMetric()
     >>> metric.update(Observation(1, training_loss=2.0, grad_norm=1.0)).r
     0.0
-    >>> metric.update(Observation(2, training_loss=2.0, grad_norm=math.inf))[0::4]
-    (inf, 'grad_norm')
+    >>> metric.update(Observation(2, training_loss=2.0, grad_norm=math.inf)).cause
+    'grad_norm'
     """
 
     def __init__(self, settings: RobustSettings | None = None, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
@@ -171,7 +176,7 @@ class RobustRMetric:
         self._statistics = Statistics(window=window, warm_up=warm_up)
         nothing = Tail((), ())
         self._judges = [
-            [(self._settings.tails.get(name, nothing), OwnBar(), name.partition(".")[0]) for name in part.statistics]
+            [(self._settings.tails.get(name, nothing), OwnBar(), name) for name in part.statistics]
             for part in COMPONENTS
         ]
 
@@ -186,7 +191,7 @@ class RobustRMetric:
 
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
-        evidence, r, cause = [], 0.0, ""
+        evidence, r, statistic = [], 0.0, ""
         for judges, values in zip(self._judges, self._statistics.update(observation), strict=True):
             strongest = 0.0
             for (tail, bar, name), value in zip(judges, values, strict=True):
@@ -194,14 +199,14 @@ class RobustRMetric:
                 if found > strongest:
                     strongest = found
                     if found > r:
-                        r, cause = found, name
+                        r, statistic = found, name
             evidence.append(strongest)
         broken = next((name for name in READS if observation[name] == math.inf), "")
         if broken:
-            r, cause = math.inf, cause if r == math.inf else broken
+            r, statistic = math.inf, statistic if r == math.inf else broken
         elif not any(observation[name] == observation[name] for name in READS):
             r = math.nan
-        return RobustRValue(r, evidence[0], evidence[1], evidence[2], cause)
+        return RobustRValue(r, evidence[0], evidence[1], evidence[2], statistic)
 
     def r_of(self, observations: Observations) -> NDArray[np.float64]:
         """R of each of the next ``n`` records; the same bits as ``n`` times :meth:`update`."""

@@ -20,6 +20,7 @@ from rmetric.errors import UserError
 from rmetric.importers import portions_of
 from rmetric.log_reader import observations_of
 from rmetric.measurements import MEASUREMENTS
+from rmetric.records import Observations
 from rmetric.states import RECOGNISERS
 from tests.diagnosis.runs import losses, norms, run_of
 
@@ -55,6 +56,15 @@ def test_a_spike_that_passes_is_a_note() -> None:
     assert 200 <= finding.step <= 203
     assert finding.numbers["value"] == pytest.approx(loss[finding.step])
     assert finding.numbers["before"] == pytest.approx(np.median(loss[150:200]), abs=0.02)
+
+
+def test_updates_that_shrink_for_good_are_called_a_fall() -> None:
+    update = 1e-3 * norms(seed=2)
+    update[250:] *= 0.2
+    run = Observations(np.arange(400), {"training_loss": losses(), "update_rms": update, "learning_rate": np.ones(400)})
+    (finding,) = diagnose(run).findings
+    assert (finding.name, finding.step) == ("UPDATE_FALL", 257)
+    assert finding.numbers["value"] < finding.numbers["before"]
 
 
 def test_spikes_of_one_kind_are_one_finding() -> None:

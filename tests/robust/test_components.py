@@ -200,18 +200,25 @@ def test_a_learning_rate_that_falls_is_no_evidence() -> None:
     assert highest("update_rms.jump", lowered, LATER) < 1.0
 
 
-def test_updates_that_stay_larger_than_their_rate_explains_are_evidence() -> None:
-    name = "update_rms.held"
-    seven, eight = (highest(name, raised("update_rms", records, 3.0), LATER) for records in (7, 8))
+@pytest.mark.parametrize(("name", "factor"), [("update_rms.held", 3.0), ("update_rms.sunk", 1 / 3)])
+def test_updates_that_stay_off_what_their_rate_explains_are_evidence(name: str, factor: float) -> None:
+    seven, eight = (highest(name, raised("update_rms", records, factor), LATER) for records in (7, 8))
     assert eight > 4.0 > 1.0 > seven
 
 
-def test_an_update_that_follows_its_rate_stays_explained() -> None:
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+def test_an_update_that_follows_its_rate_stays_explained(factor: float) -> None:
     made = columns()
-    rate = np.where(np.arange(500) < ONSET, 1e-3, 3e-3)
+    rate = np.where(np.arange(500) < ONSET, 1e-3, factor * 1e-3)
     update = 0.01 * made["update_rms"] * np.concatenate([rate[:1], rate[:-1]])
     followed = Observations(np.arange(1, 501), {**made, "update_rms": update, "learning_rate": rate})
     assert highest("update_rms.held", followed) < 1.0
+    assert highest("update_rms.sunk", followed) < 1.0
+
+
+def test_updates_that_settle_after_a_start_are_not_judged() -> None:
+    settled = columns()["update_rms"] * (1.0 + 20.0 * np.exp(-np.arange(500) / 12.0))
+    assert highest("update_rms.sunk", disturbed({"update_rms": (slice(None), settled)})) < 1.0
 
 
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
