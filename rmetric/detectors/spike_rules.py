@@ -20,7 +20,7 @@ from rmetric.detectors.base import (
 )
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.reference import RobustReference, logarithm, logarithms
+from rmetric.robust.reference import RobustReference, logarithm
 
 OLMO_STANDS_STILL = 1e-10
 """Below this standard deviation OLMo's rule says nothing."""
@@ -200,8 +200,8 @@ class RobustZ(CompiledDetector):
 
         z = (
             windows.reference(self._loss, observations["training_loss"]),
-            windows.reference(self._gradient, logarithms(observations["grad_norm"])),
-            windows.reference(self._update, logarithms(observations["update_rms"])),
+            windows.reference(self._gradient, windows.logarithms(observations["grad_norm"])),
+            windows.reference(self._update, windows.logarithms(observations["update_rms"])),
         )
         return np.fmax.reduce(z)
 

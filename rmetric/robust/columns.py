@@ -21,7 +21,7 @@ from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, Learni
 from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
-from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Level, logarithms
+from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Level
 from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
 
 Column = NDArray[np.float64]
@@ -69,7 +69,7 @@ def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
 
 def hardware(of: HardwareEvidence, observations: Observations) -> tuple[Column, ...]:
     """Statistics of the next records' hardware, each of shape (n,)."""
-    times = logarithms(observations["step_time_s"] + JITTER_S)
+    times = windows.logarithms(observations["step_time_s"] + JITTER_S)
     return _incidents(of._incidents, observations), windows.slowdown(of._slowdown, times)
 
 
@@ -104,7 +104,7 @@ def training(
     """Statistics of the next records' gradients and losses, each of shape (n,)."""
     losses = part["training_loss"]
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
-    loss_z, loss_excess = windows.curve(curve, logarithms(np.maximum(part.step, 1.0)), losses)
+    loss_z, loss_excess = windows.curve(curve, windows.logarithms(np.maximum(part.step, 1.0)), losses)
     return (*_gradients(gradients, part, loss_excess), *_loss(loss, part, losses, loss_z))
 
 
@@ -114,13 +114,13 @@ def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
     broken, norm, size = part["non_finite_count"], part["grad_norm"], part["update_rms"]
-    z, excess = windows.trend(of._norm, part.step, logarithms(norm))
+    z, excess = windows.trend(of._norm, part.step, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)
-    before = logarithms(np.append(of._rate, rates[:-1]))
+    before = windows.logarithms(np.append(of._rate, rates[:-1]))
     of._rate = float(rates[-1])
-    log_size = logarithms(size)
+    log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
-        jump = windows.update(of._update, log_size, logarithms(part["learning_rate"]) - before)
+        jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
         held_up, held_down = _held(of._held, log_size - before)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * loss_excess
     known = np.isfinite(loss_excess) & np.isfinite(excess)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import median
 
 from rmetric.measurements import Observation
-from rmetric.robust.reference import CLIP, LEVEL_RECORDS, Level, RobustReference, RobustTrend, logarithm
+from rmetric.robust.reference import CLIP, LEVEL_RECORDS, Level, RobustReference, RobustTrend, SortedWindow, logarithm
 
 GRADIENT_FLOOR = 0.2
 """Smallest scale of the log gradient norm: where norms hardly scatter, a lasting rise by a tenth is many scales and
@@ -81,7 +80,7 @@ class Update:
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._sizes = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
-        self._recent: deque[float] = deque(maxlen=PLATEAU_RECORDS)
+        self._recent = SortedWindow(PLATEAU_RECORDS)
         self._largest = -math.inf
 
     def update(self, rms: float, before: float, rate: float) -> float:
@@ -102,9 +101,9 @@ class Update:
         return announced / scale
 
     def _remember(self, size: float) -> None:
-        self._recent.append(size)
+        self._recent.add(size)
         if len(self._recent) == PLATEAU_RECORDS:
-            self._largest = max(self._largest, median(self._recent))
+            self._largest = max(self._largest, self._recent.middle)
 
 
 class HeldUpdate:

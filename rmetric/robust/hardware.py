@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from statistics import median
 
 from rmetric.measurements import Observation
 from rmetric.robust.reference import SortedWindow, logarithm
@@ -121,16 +119,16 @@ class Slowdown:
     def __init__(self, *, window: int, warm_up: int) -> None:
         self._warm_up = warm_up
         self._usual = SortedWindow(window)
-        self._recent: deque[float] = deque()
+        self._recent = SortedWindow(SLOWDOWN_RECORDS)
 
     def update(self, log_time: float) -> float:
         """The factor's logarithm with the next value; NaN for one that was not measured and during the warm-up."""
         if not math.isfinite(log_time):
             return log_time
-        self._recent.append(log_time)
-        if len(self._recent) > SLOWDOWN_RECORDS:
-            self._usual.add(self._recent.popleft())
-        return median(self._recent) - self._usual.middle if len(self._usual) >= self._warm_up else math.nan
+        if len(self._recent) == SLOWDOWN_RECORDS:
+            self._usual.add(self._recent.oldest)
+        self._recent.add(log_time)
+        return self._recent.middle - self._usual.middle if len(self._usual) >= self._warm_up else math.nan
 
 
 class Incidents:

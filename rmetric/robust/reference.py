@@ -81,6 +81,11 @@ class SortedWindow:
         insort(self._sorted, value)
 
     @property
+    def oldest(self) -> float:
+        """The value that is forgotten first."""
+        return self._recent[0]
+
+    @property
     def contents(self) -> tuple[list[float], list[float]]:
         """The values, the oldest first, and in their order."""
         return list(self._recent), self._sorted
@@ -172,13 +177,6 @@ def logarithm(value: float) -> float:
     [0.0, inf, nan]
     """
     return math.log(value) if value > 0.0 else math.nan
-
-
-def logarithms(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """:func:`logarithm` of each value: NumPy's own differs in the last bit."""
-    result, positive = np.full(len(values), math.nan), values > 0.0
-    result[positive] = list(map(math.log, values[positive].tolist()))
-    return result
 
 
 class Level:

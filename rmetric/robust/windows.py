@@ -7,6 +7,7 @@ second).
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -102,21 +103,35 @@ def _unrolled(ring: Column, count: int) -> list[float]:
 @compiled
 def _add(window, value):  # type: ignore[no-untyped-def]
     recent, ordered, place = window.recent, window.ordered, window.place
-    count = place[1]
+    head, count = place[0], place[1]
+    gap = count
     if count == len(recent):
-        gone = np.searchsorted(ordered, recent[place[0]])
-        count -= 1
-        for index in range(gone, count):
-            ordered[index] = ordered[index + 1]
-    at = np.searchsorted(ordered[:count], value, side="right")
-    for index in range(count, at, -1):
-        ordered[index] = ordered[index - 1]
-    ordered[at] = recent[place[0]] = value
-    place[0], place[1] = (place[0] + 1) % len(recent), count + 1
+        gap = np.searchsorted(ordered, recent[head])
+    else:
+        place[1] = count + 1
+    # Slide what lies between the gap and the place of the value, which is not far as a rule.
+    while gap > 0 and ordered[gap - 1] > value:
+        ordered[gap] = ordered[gap - 1]
+        gap -= 1
+    while gap + 1 < count and ordered[gap + 1] <= value:
+        ordered[gap] = ordered[gap + 1]
+        gap += 1
+    ordered[gap] = recent[head] = value
+    place[0] = head + 1 if head + 1 < len(recent) else 0
 
 
 _middle = njit(cache=True)(middle_of)
 _deviation = njit(cache=True)(deviation_of)
+
+
+@compiled
+def logarithms(values):  # type: ignore[no-untyped-def]
+    """:func:`~rmetric.robust.reference.logarithm` of each value. NumPy's own differs in the last bit."""
+    result = np.full(len(values), np.nan)
+    for index in range(len(values)):
+        if values[index] > 0.0:
+            result[index] = math.log(values[index])
+    return result
 
 
 @compiled
@@ -318,17 +333,15 @@ def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[n
 
 def update(of: Update, sizes: Column, growths: Column) -> Column:
     """Score of each of the next log sizes, with the log growth of the rate."""
-    window, (recent, remembered) = _taken(of._sizes._values), _ring(of._recent, PLATEAU_RECORDS)
-    scores, remembered, of._largest = _update(
-        window, recent, remembered, of._largest, sizes, growths, of._sizes.warm_up
-    )
-    of._recent = deque(_unrolled(recent, remembered), PLATEAU_RECORDS)
+    window, recent = _taken(of._sizes._values), _taken(of._recent)
+    scores, of._largest = _update(window, recent, of._largest, sizes, growths, of._sizes.warm_up)
     _put_back(window, of._sizes._values)
+    _put_back(recent, of._recent)
     return scores  # type: ignore[no-any-return]
 
 
 @compiled
-def _update(window, recent, remembered, largest, sizes, growths, warm_up):  # type: ignore[no-untyped-def]
+def _update(window, recent, largest, sizes, growths, warm_up):  # type: ignore[no-untyped-def]
     scores = np.empty(len(sizes))
     for index in range(len(sizes)):
         size, growth = sizes[index], growths[index]
@@ -340,36 +353,34 @@ def _update(window, recent, remembered, largest, sizes, growths, warm_up):  # ty
             scores[index] = announced / scale
             entering = min(max(size, middle - CLIP * scale), middle + CLIP * scale)
         if np.isfinite(size):
-            recent[remembered % PLATEAU_RECORDS] = entering
-            remembered += 1
-            if remembered >= PLATEAU_RECORDS:
-                largest = max(largest, np.sort(recent)[PLATEAU_RECORDS // 2])
-    return scores, remembered, largest
+            _add(recent, entering)
+            if recent.place[1] == PLATEAU_RECORDS:
+                largest = max(largest, _middle(recent.ordered))
+    return scores, largest
 
 
 def slowdown(of: Slowdown, log_times: Column) -> Column:
     """Score of each of the next log step times."""
-    usual, (recent, seen) = _taken(of._usual), _ring(of._recent, SLOWDOWN_RECORDS)
-    scores, seen = _slowdown(usual, recent, seen, log_times, of._warm_up)
-    of._recent = deque(_unrolled(recent, seen))
+    usual, recent = _taken(of._usual), _taken(of._recent)
+    scores: Column = _slowdown(usual, recent, log_times, of._warm_up)
     _put_back(usual, of._usual)
-    return scores  # type: ignore[no-any-return]
+    _put_back(recent, of._recent)
+    return scores
 
 
 @compiled
-def _slowdown(usual, recent, seen, log_times, warm_up):  # type: ignore[no-untyped-def]
+def _slowdown(usual, recent, log_times, warm_up):  # type: ignore[no-untyped-def]
     scores = log_times.copy()
     for index in range(len(log_times)):
         if not np.isfinite(log_times[index]):
             continue
-        if seen >= SLOWDOWN_RECORDS:
-            _add(usual, recent[seen % SLOWDOWN_RECORDS])
-        recent[seen % SLOWDOWN_RECORDS] = log_times[index]
-        seen += 1
+        if recent.place[1] == SLOWDOWN_RECORDS:
+            _add(usual, recent.recent[recent.place[0]])
+        _add(recent, log_times[index])
         count = usual.place[1]
         ready = count >= warm_up
-        scores[index] = _middle(np.sort(recent)) - _middle(usual.ordered[:count]) if ready else np.nan
-    return scores, seen
+        scores[index] = _middle(recent.ordered) - _middle(usual.ordered[:count]) if ready else np.nan
+    return scores
 
 
 def evidence(of: OwnBar, surprises: Column) -> Column:
