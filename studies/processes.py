@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import active_children, get_all_start_methods, get_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import as_completed
+from typing import Any, TypeVar
 
 import torch
 
+from rmetric.engines.processes import pool_for
 from rmetric.errors import UserError
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext, SpawnContext
 
 R = TypeVar("R")
 
@@ -53,36 +50,14 @@ def default_jobs(device: str) -> int:
     return (os.cpu_count() or 1) if on_cpu else 1
 
 
-def ready_for(work: Callable[..., Any]) -> ForkServerContext | SpawnContext:
-    """A context whose processes are forked from one that has imported the module of ``work``.
-
-    They start in milliseconds instead of the seconds that torch and transformers take. What is forked from has trained
-    nothing, so that each of its children is as good as new; where a system cannot fork, they are started one by one.
-    """
-    if "forkserver" not in get_all_start_methods():
-        return get_context("spawn")
-    context = get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
-    return context
-
-
 def in_fresh_processes(
     work: Callable[..., R], tasks: Sequence[tuple[Any, ...]], processes: int
 ) -> Iterator[tuple[int, R]]:
     """Call ``work`` with the arguments of each task; yields (index of the task, result) as they are done.
 
-    Fresh processes: a pool that others have used before may take torch, once imported, for a leak of memory. Ctrl-C, or
-    a task that goes wrong, ends them all: logs are valid at any time.
+    Ctrl-C, or a task that goes wrong, ends them all: logs are valid at any time.
     """
-    of_others = {*active_children()}
-    with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=ready_for(work)) as pool:
-        try:
-            waiting = {pool.submit(work, *task): index for index, task in enumerate(tasks)}
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        except BaseException:
-            for future in waiting:
-                future.cancel()
-            for process in {*active_children()} - of_others:
-                process.terminate()
-            raise
+    with pool_for(work, min(processes, len(tasks))) as pool:
+        waiting = {pool.submit(work, *task): index for index, task in enumerate(tasks)}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()

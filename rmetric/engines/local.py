@@ -1,16 +1,17 @@
-"""Processes of this machine, by joblib."""
+"""Processes of this machine."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Generator, Iterable
-from contextlib import nullcontext
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from joblib import Parallel, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
-
+from rmetric.engines.processes import pool_for
+from rmetric.engines.window import in_order
 from rmetric.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-SAID_BY_JOBLIB = ("A worker stopped while some jobs were given", ".*have been cancelled")
-"""Warnings of a worker that is replaced because it has grown, and of a pool that is closed early. No work is lost. The
-first comes in a thread of joblib's own: as an error it would end that thread, and everybody would wait for ever."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+"""Variables that say in how many threads a library computes."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,32 @@ class LocalEngine:
 
     def map(self, work: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
         """See :class:`rmetric.engines.Engine`."""
-        for said in SAID_BY_JOBLIB:
-            warnings.filterwarnings("ignore", said, UserWarning)
+        if self.jobs == 1:
+            yield from map(work, items)
+            return
+
+        def submit(item: T) -> Future[R]:
+            with _single_threaded():  # processes are started when there is work for them
+                return pool.submit(work, item)
+
         try:
-            yield from Parallel(n_jobs=self.jobs, return_as="generator")(delayed(work)(item) for item in items)
-        except TerminatedWorkerError as error:
+            with pool_for(work, self.jobs) as pool:
+                yield from in_order(submit, Future.result, items, self.jobs)
+        except BrokenProcessPool as error:
             told = "a process was killed; what it finished is kept: go on with --resume, or run it again"
             raise UserError(told) from error
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Let processes that are started in here compute in one thread each, where the user says nothing of it."""
+    ours = {name: "1" for name in THREADS if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
 
 
 def connected(jobs: int, address: str | None) -> AbstractContextManager[LocalEngine]:

@@ -113,7 +113,7 @@ def _one_by_one(work: Sequence[_Work], bar: tqdm) -> list[Replay]:
 
 
 def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
-    from rmetric.engines.local import LocalEngine  # joblib: 40 ms to import, and a single log does not need it
+    from rmetric.engines.local import LocalEngine  # 20 ms to import, and a single log does not need it
 
     replays = []
     try:

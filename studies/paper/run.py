@@ -35,7 +35,7 @@ SIMULATION = Backend(
     execute=simulate_all,
     version=SIMULATION_VERSION,
     fitted_files=(PARAMETERS,),
-    libraries=("numpy", "scipy", "pandas", "river", "orjson", "joblib"),
+    libraries=("numpy", "scipy", "pandas", "river", "orjson"),
 )
 """The simulator, for :func:`run_study`; a log of JSON lines a run."""
 IN_PARTS = replace(SIMULATION, name="simulation in Parquet", execute=simulate_parts, form=PARTS)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from studies.processes import ready_for
+from rmetric.engines.processes import ready_for
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=20)
 """Longest wait for a peer, which may have been killed before the processes have met."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rmetric.engines import engine, parallel_map
@@ -30,20 +31,29 @@ def square_or_die_once(marker: Path, number: int) -> int:
     return number * number
 
 
-GROWN: list[bytearray] = []
+def threads_of(number: int) -> str:
+    return os.environ["OMP_NUM_THREADS"]
 
 
-def grow(number: int) -> int:
-    """Work after which joblib replaces the process that did it: 400 MB more, and a second for it to see that."""
-    GROWN.append(bytearray(os.urandom(1) * 400_000_000))
-    time.sleep(1.1)
-    return number
+def own_number(folder: Path, number: int) -> int:
+    """Leave the number of the process that is at work, then work for ever."""
+    (folder / f"{os.getpid()}").touch()
+    while True:
+        time.sleep(0.1)
 
 
 def onto_a_full_disk(number: int) -> int:
     with open("/dev/full", "wb", buffering=0) as file:
         file.write(bytes([number]))
     return number
+
+
+def await_that(holds: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if holds():
+            return
+        time.sleep(0.1)
+    pytest.fail("waited for 20 s in vain")
 
 
 @pytest.fixture(params=["dask", "ray"])
@@ -83,14 +93,31 @@ def test_a_scheduler_that_is_not_there_is_one_line() -> None:
         pass
 
 
-@pytest.mark.long
-@pytest.mark.timeout(60)
-def test_a_local_process_that_is_replaced_holds_nobody_up_where_warnings_are_errors() -> None:
-    with warnings.catch_warnings(), engine("local", jobs=2):
-        warnings.simplefilter("error")
-        assert list(parallel_map(grow, range(5), 2)) == [*range(5)]
-        with pytest.raises(UserWarning, match="upside down"):  # all others are what they were
-            warnings.warn("the loss is upside down", UserWarning, stacklevel=1)
+def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert {*parallel_map(threads_of, range(4), 2)} == {"1"}
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+ASKING = """
+from functools import partial
+from pathlib import Path
+from rmetric.engines import parallel_map
+from tests.engines.test_engines import own_number
+list(parallel_map(partial(own_number, Path({folder!r})), range(2), 2))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_local_processes_end_with_the_one_that_asked(tmp_path: Path, sent: signal.Signals) -> None:
+    asking = subprocess.Popen([sys.executable, "-c", ASKING.format(folder=str(tmp_path))], stderr=subprocess.DEVNULL)
+    await_that(lambda: len([*tmp_path.iterdir()]) == 2)
+    asking.send_signal(sent)
+    assert asking.wait(timeout=20)
+    await_that(lambda: not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir()))
 
 
 def test_a_killed_local_process_is_one_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 import rmetric.live.models.tiny  # noqa: F401 - the process that others are forked from has imported transformers
-from studies.processes import ready_for
+from rmetric.engines.processes import ready_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 180.0
