@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from rmetric.engines.processes import pool_for
@@ -36,7 +38,7 @@ class LocalEngine:
             return
 
         def submit(item: T) -> Future[R]:
-            with _single_threaded():  # processes are started when there is work for them
+            with _single_threaded(), _script_left_alone():  # processes are started when there is work for them
                 return pool.submit(work, item)
 
         try:
@@ -57,6 +59,22 @@ def _single_threaded() -> Iterator[None]:
     finally:
         for name in ours:
             del os.environ[name]
+
+
+@contextmanager
+def _script_left_alone() -> Iterator[None]:
+    """Let processes that are started in here not run the user's script again: what they work on stands in modules.
+
+    Python would, and a script whose commands do not hang on ``if __name__ == "__main__"`` would start processes without
+    end. A module that was run by ``python -m`` may hold the work itself, and is imported as ever.
+    """
+    script = sys.modules["__main__"]
+    if script.__spec__ is None:
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def connected(jobs: int, address: str | None) -> AbstractContextManager[LocalEngine]:

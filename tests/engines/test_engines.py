@@ -68,6 +68,20 @@ def test_local_results_come_in_order() -> None:
         assert list(parallel_map(square, range(20), 2)) == [number**2 for number in range(20)]
 
 
+def test_a_script_of_a_few_lines_needs_no_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from tests.engines.test_engines import square\n"
+        "from rmetric.engines import engine, parallel_map\n"
+        'with engine("local", jobs=2):\n'
+        "    print(*parallel_map(square, range(5), 2))\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 4 9 16\n", "")
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
