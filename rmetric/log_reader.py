@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,20 +17,24 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from rmetric.batches import COLUMNS, Batch, NumberedEvent, batched
 from rmetric.errors import UserError
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
 from rmetric.records import MAX_STEP, Event, Observations, Run, fresh_evaluations, held, whole_step
 
 CHUNK_RECORDS = 65_536
 MAX_LINE_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 16
+"""Bytes that are parsed at a time: what becomes of them stays in the processor's cache."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merge == "latest"}
 """Measurements whose gaps a reader fills with the latest known value."""
 
-NumberedEvent = tuple[int, Event]
 OnDamage = Callable[[int, str], None]
 CUT_OFF = "cut off; skipped"
 """Damage of a last line: its writer was killed, or has not ended it yet."""
+_BETWEEN = int.from_bytes(os.urandom(7))
+"""Number that no log holds, for no log can know it."""
 
 
 def strict(path: str | Path) -> OnDamage:
@@ -54,10 +60,74 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
     A line that is no JSON object is reported to ``on_damage(line, message)`` and skipped. Bare NaN and Infinity, which
     Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
     """
-    loads = orjson.loads
-    for number, line in numbered_lines(path, on_damage):
+    return _read(path, on_damage, enumerate)
+
+
+def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """The same; a :class:`~rmetric.batches.Batch` stands for records that can be read together."""
+    return _read(path, on_damage, batched)
+
+
+def _read(
+    path: str | Path, on_damage: OnDamage, numbered: Callable[[list[Event], int], Iterable[NumberedEvent]]
+) -> Iterator[NumberedEvent]:
+    for first, block in _blocks(path, on_damage):
+        events = _parsed_together(block)
+        yield from _parsed_singly(block, first, on_damage) if events is None else numbered(events, first)
+
+
+def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, with their numbers from 1 and their ends, in bounded memory.
+
+    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` is reported and skipped.
+    """
+    for first, block in _blocks(path, on_damage):
+        yield from _numbered(block, first)
+
+
+def _numbered(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
+    return ((number, line) for number, line in enumerate(io.BytesIO(block), first) if line.strip())
+
+
+def _blocks(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a file, about :data:`BLOCK_BYTES` at a time, each time with the number of the first."""
+    with open(path, "rb") as file:
+        number = 1
+        while block := file.read(BLOCK_BYTES):
+            begun = len(block) - (block.rfind(b"\n") + 1)
+            rest = file.readline(MAX_LINE_BYTES - begun) if begun else b""
+            is_endless = begun + len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n")
+            block = block[: len(block) - begun] if is_endless else block + rest
+            yield number, block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block
+            number += block.count(b"\n")
+            if is_endless:
+                on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
+                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                number += 1
+
+
+def _parsed_together(block: bytes) -> list[Event] | None:
+    """The events of consecutive lines, if each of them is an object of strict JSON.
+
+    To parse an array of all is faster than line after line. The number between them shows that no two lines have become
+    one value, and none has become two.
+    """
+    lines = block.removesuffix(b"\n")
+    try:
+        values = orjson.loads(b"[%b]" % lines.replace(b"\n", b",%d," % _BETWEEN))
+    except orjson.JSONDecodeError:
+        return None
+    events, between = values[::2], values[1::2]
+    is_sound = between.count(_BETWEEN) == len(between) == lines.count(b"\n") and set(map(type, events)) == {dict}
+    return events if is_sound else None
+
+
+def _parsed_singly(block: bytes, first: int, on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """The events of consecutive lines, one line after another."""
+    for number, line in _numbered(block, first):
         try:
-            event = loads(line)
+            event = orjson.loads(line)
         except orjson.JSONDecodeError:
             event = _parse_leniently(line, number, on_damage)
             if event is _UNUSABLE:
@@ -66,26 +136,6 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
             yield number, event
         else:
             on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
-
-
-def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, with their numbers from 1 and their ends, in bounded memory.
-
-    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` is reported and skipped.
-    """
-    with open(path, "rb") as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES):
-            number += 1
-            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
-                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-                    pass
-                continue
-            if number == 1:
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            if line.strip():
-                yield number, line
 
 
 _UNUSABLE = object()
@@ -136,25 +186,40 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
     whatever else a line holds.
     """
     gathered, last_step = _Gathered(), -1
-    for line, event in events:
-        if event.get("event", "METRICS") != "METRICS":
-            gathered.events.append((len(gathered.steps), event))
-            if len(gathered.events) == size:
+    for numbered in events:
+        for line, event in _in_one_piece(numbered, last_step):
+            if isinstance(event, Batch):
+                last_step = int(event.step[-1])
+                for piece in event.pieces(size - len(gathered.steps), size):
+                    gathered.add_batch(piece)
+                    if len(gathered.steps) == size:
+                        yield gathered.chunk()
+                        gathered = _Gathered()
+                continue
+            if event.get("event", "METRICS") != "METRICS":
+                gathered.events.append((len(gathered.steps), event))
+                if len(gathered.events) == size:
+                    yield gathered.chunk()
+                    gathered = _Gathered()
+                continue
+            step = event.get("step")
+            if type(step) is not int or not last_step < step < MAX_STEP:
+                step = _usable_step(step, last_step, line, on_damage)
+                if step is None:
+                    continue
+            last_step = step
+            gathered.add(line, step, event, on_damage)
+            if len(gathered.steps) == size:
                 yield gathered.chunk()
                 gathered = _Gathered()
-            continue
-        step = event.get("step")
-        if type(step) is not int or not last_step < step < MAX_STEP:
-            step = _usable_step(step, last_step, line, on_damage)
-            if step is None:
-                continue
-        last_step = step
-        gathered.add(line, step, event, on_damage)
-        if len(gathered.steps) == size:
-            yield gathered.chunk()
-            gathered = _Gathered()
     if gathered.steps or gathered.events:
         yield gathered.chunk()
+
+
+def _in_one_piece(numbered: NumberedEvent, last_step: int) -> Iterable[NumberedEvent]:
+    """An event as it is; a batch that does not begin after ``last_step`` record by record."""
+    line, event = numbered
+    return enumerate(event.rows, line) if isinstance(event, Batch) and event.step[0] <= last_step else (numbered,)
 
 
 def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> int | None:
@@ -169,8 +234,7 @@ def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> i
     return whole
 
 
-_COLUMNS = (*MEASUREMENTS, *VERDICTS)
-_NOT_MEASURED = (math.nan,) * len(_COLUMNS)
+_NOT_MEASURED = (math.nan,) * len(COLUMNS)
 _FLOAT = frozenset({float})
 
 
@@ -178,7 +242,7 @@ class _Gathered:
     """Numbers of the records of a chunk, row after row, and the events between them."""
 
     def __init__(self) -> None:
-        self.steps: list[int] = []
+        self.steps = array("q")
         self.events: list[tuple[int, Event]] = []
         self._values = array("d")
         self._non_finite: list[tuple[int, list[str]]] = []
@@ -187,21 +251,26 @@ class _Gathered:
 
     def add(self, line: int, step: int, record: Event, on_damage: OnDamage) -> None:
         get = record.get
-        row: Sequence[Any] = tuple(map(get, _COLUMNS, _NOT_MEASURED))
+        row: Sequence[Any] = tuple(map(get, COLUMNS, _NOT_MEASURED))
         if not _FLOAT.issuperset(map(type, row)):
-            row = [_as_float(value, name, line, on_damage) for name, value in zip(_COLUMNS, row, strict=True)]
+            row = [_as_float(value, name, line, on_damage) for name, value in zip(COLUMNS, row, strict=True)]
         self._values.extend(row)
         if "non_finite" in record:
             named = _named_non_finite(record)
-            self._non_finite.append((len(self.steps), [name for name in _COLUMNS if name in named]))
+            self._non_finite.append((len(self.steps), [name for name in COLUMNS if name in named]))
         if "mechanism" in record:
             self._mechanism.append((len(self.steps), _mechanism_of(record, line, on_damage)))
         self._alerts = get("alerts")
         self.steps.append(step)
 
+    def add_batch(self, batch: Batch) -> None:
+        self._values.frombytes(batch.numbers.tobytes())
+        self.steps.frombytes(batch.step.tobytes())
+        self._alerts = batch.rows[-1].get("alerts")
+
     def chunk(self) -> Chunk:
-        values_CN = np.array(self._values, dtype=np.float64).reshape(-1, len(_COLUMNS)).T.copy()
-        columns = {name: values for name, values in zip(_COLUMNS, values_CN, strict=True) if not np.isnan(values).all()}
+        values_CN = np.array(self._values, dtype=np.float64).reshape(-1, len(COLUMNS)).T.copy()
+        columns = {name: values for name, values in zip(COLUMNS, values_CN, strict=True) if not np.isnan(values).all()}
         for index, names in self._non_finite:
             for name in names:
                 columns.setdefault(name, np.full(len(self.steps), np.nan))[index] = np.inf
@@ -267,7 +336,7 @@ def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
     """
     file = Path(path)
     report = on_damage or strict(file)
-    return assemble(file.stem, chunks(read_events(file, report), report, size=2**62))
+    return assemble(file.stem, chunks(read_batches(file, report), report, size=2**62))
 
 
 def assemble(name: str, pieces: Iterable[Chunk]) -> Run:

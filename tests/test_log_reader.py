@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
@@ -10,8 +13,18 @@ import pytest
 from hypothesis import given
 
 import rmetric
+from rmetric.batches import Batch, NumberedEvent
 from rmetric.errors import UserError
-from rmetric.log_reader import MAX_LINE_BYTES, assemble, chunks, observations_of, read_events, read_run
+from rmetric.log_reader import (
+    MAX_LINE_BYTES,
+    OnDamage,
+    assemble,
+    chunks,
+    observations_of,
+    read_batches,
+    read_events,
+    read_run,
+)
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Observations, held
@@ -202,6 +215,68 @@ def test_a_log_read_in_chunks_holds_the_same_records(
     for name in observations.columns:
         raw = np.concatenate([piece.columns.get(name, np.full(len(piece.step), NAN)) for piece in pieces])
         assert bits(raw) == bits(to_log_precision(observations[name]))
+
+
+RECORD = b'{"event": "METRICS", "step": %d, "training_loss": 2.5, "grad_norm": 1, "alerts": {"loss_spike": 3}}'
+ODD_LINES = [
+    *(b"", b" \t", b"7", b"null", b"[1, 2]", b"{", b"1,2", b"{},{}", b"{},{},{}", b"\0", b"\x0b"),
+    *(b'{"a": [{}', b"{}]}", b'{"a": [[{}', b"{}]]}"),
+    *(b"\xef\xbb\xbf{}", b'{"note": "\xc3("}', b'{"note": "gr\xc3\xbc\xc3\x9fe"}', b'{"x": "\\ud800"}'),
+    *(
+        RECORD.replace(b"2.5", loss) % 9
+        for loss in (b"NaN", b"-Infinity", b"1e400", b'"2.5"', b"true", b"null", b"[1]")
+    ),
+    *(RECORD.replace(b"%d", step) for step in (b"1", b"9e3", b"10.5", b"true", b"-1", b"9007199254740993", b"1" * 40)),
+    *(RECORD.replace(b"METRICS", kind) % 9 for kind in (b"VALIDATION", b'", "event": "METRICS')),
+    RECORD.replace(b"}}", b'}, "non_finite": ["r_metric"]}') % 9,
+    RECORD.replace(b"}}", b'}, "mechanism": {"key_norm": 1}}') % 9,
+    *((RECORD % 9)[:50], RECORD % 9 + RECORD % 10, b'{"event": null, "step": 5}'),
+]
+
+
+@st.composite
+def damaged_logs(draw: st.DrawFn) -> bytes:
+    """Stretches of records, and lines of all kinds between them."""
+    lines, step = [], 0
+    for length, odd in draw(st.lists(st.tuples(st.sampled_from([0, 1, 7, 8, 20]), st.sampled_from(ODD_LINES)))):
+        lines += [RECORD % (step + number) for number in range(length)]
+        lines.append(odd)
+        step += length
+    return draw(st.sampled_from([b"\n", b"\r\n"])).join(lines) + draw(st.sampled_from([b"", b"\n"]))
+
+
+@given(damaged_logs(), st.integers(1, 30))
+def test_what_is_read_together_is_what_is_read_line_by_line(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
+) -> None:
+    path = _write(tmp_path_factory.mktemp("blocks"), content)
+
+    def heard(read: Callable[[Path, OnDamage], Iterator[NumberedEvent]]) -> str:
+        """All chunks and reports of damage, in the order in which they come."""
+        said: list[Any] = []
+        for chunk in chunks(read(path, lambda *damage: said.append(damage)), lambda *damage: said.append(damage), size):
+            columns = {name: bits(column) for name, column in sorted(chunk.columns.items())}
+            said.append((chunk.step.tolist(), columns, chunk.events, chunk.alerts))
+        return repr(said)
+
+    together = heard(read_events), heard(read_batches)
+    with patch("rmetric.log_reader.BLOCK_BYTES", 1):  # each line is a block of its own
+        assert together == (heard(read_events), heard(read_events))
+
+
+def test_no_line_passes_as_a_part_of_another_one(tmp_path: Path) -> None:
+    """Where lines are parsed together, an object over two lines must not make up for two objects in one."""
+    observations, damage = _read(tmp_path, START, b'{"a": [{}\n', b"{}]}\n", b"{},{}\n", RECORD % 10 + b"\n", END)
+    assert [line for line, _ in damage] == [2, 3, 4]
+    assert observations.step.tolist() == [10]
+
+
+def test_a_log_of_many_records_is_read_in_batches(tmp_path: Path) -> None:
+    lines = [RECORD % step + b"\n" for step in range(1, 2000)]
+    events = [event for _, event in read_batches(_write(tmp_path, START, *lines, END), _undamaged)]
+    batches = [event for event in events if isinstance(event, Batch)]
+    assert sum(len(batch.rows) for batch in batches) == 1999
+    assert len(events) == len(batches) + 2 < 10
 
 
 def test_the_authors_logs_are_read_without_damage(authors_logs: list[Path]) -> None:

@@ -136,12 +136,18 @@ COMPILED_RECORDS = 2048
 class CompiledDetector(StreamingDetector):
     """A streaming detector that also scores whole columns by compiled code, for long logs and for many runs."""
 
+    _is_imported: ClassVar[bool] = False
+    """Whether this process has paid for the compiled code, so that the last records of a long log have it as well."""
+
     @abstractmethod
     def columns(self, observations: Observations) -> NDArray[np.float64]:
         """Scores of the next ``n`` records, shape (n,); the same bits as ``n`` times :meth:`update`."""
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return self.columns(observations) if len(observations) >= COMPILED_RECORDS else super().extend(observations)
+        if not self._is_imported and len(observations) < COMPILED_RECORDS:
+            return super().extend(observations)
+        type(self)._is_imported = True
+        return self.columns(observations)
 
     def score_run(self, observations: Observations) -> NDArray[np.float64]:
         return self.fresh().columns(observations)

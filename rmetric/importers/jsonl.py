@@ -10,7 +10,7 @@ from typing import Any
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, read_events
+from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events
 
 
 @register_importer("rmetric")
@@ -19,8 +19,7 @@ def read_event_log(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) 
 
     Only an explicit ``mapping`` renames a field, and only in METRICS records; there are no aliases.
     """
-    events = read_events(path, on_damage)
-    return _renamed(events, mapping) if mapping else events
+    return _renamed(read_events(path, on_damage), mapping) if mapping else read_batches(path, on_damage)
 
 
 def _renamed(events: Iterator[NumberedEvent], mapping: Mapping[str, str]) -> Iterator[NumberedEvent]:

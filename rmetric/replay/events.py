@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.batches import Batch, NumberedEvent
+from rmetric.log_reader import OnDamage
 from rmetric.records import MAX_STEP, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
 from rmetric.verdict import RunSummary, is_news
 
@@ -167,7 +168,11 @@ class EventFilter:
         """The records as they are, evaluations, hardware events with a usable ``time_s``; each with its line number."""
         for line, event in events:
             kind = event.get("event")
-            if kind == "METRICS":
+            if isinstance(event, Batch):
+                self.metadata.is_event_log = True
+                self._note_batch(event)
+                yield line, event
+            elif kind == "METRICS":
                 self.metadata.is_event_log = True
                 self._note_record(event)
                 yield line, event
@@ -207,6 +212,13 @@ class EventFilter:
             self._latest_step = step
         if type(alerts) is dict:
             self.metadata.stated_alerts = alerts
+
+    def _note_batch(self, batch: Batch) -> None:
+        """The same for all records of a batch: what the latest of them says holds."""
+        self._note_record(batch.rows[-1])
+        if type(batch.rows[-1].get("alerts")) is not dict:
+            stated = (record["alerts"] for record in reversed(batch.rows) if type(record.get("alerts")) is dict)
+            self.metadata.stated_alerts = next(stated, self.metadata.stated_alerts)
 
     def _start(self, line: int, event: Event, on_damage: OnDamage) -> None:
         if self.metadata.started:
