@@ -185,7 +185,7 @@ def test_validation_loss_is_the_latest_known_and_evaluations_are_marked(tmp_path
         b', "validation_loss": 2.5',
     )
     lines = [b'{"event": "METRICS", "step": %d%s}\n' % (10 * (i + 1), value) for i, value in enumerate(values)]
-    observations, _ = _read(tmp_path, START, lines, END)
+    observations, _ = _read(tmp_path, START, *lines, END)
     assert bits(observations["validation_loss"]) == bits([NAN, 3.0, 3.0, 3.0, 2.5, 2.5])
     assert observations.evaluated.tolist() == [False, True, False, True, True, False]  # type: ignore[union-attr]
 
@@ -195,12 +195,7 @@ def test_a_log_read_in_chunks_holds_the_same_records(
     tmp_path_factory: pytest.TempPathFactory, observations: Observations, size: int
 ) -> None:
     floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
-    path = _write(
-        tmp_path_factory.mktemp("chunks"),
-        START,
-        encode_metrics(observations.step, floats, {}),
-        END,
-    )
+    path = _write(tmp_path_factory.mktemp("chunks"), START, encode_metrics(observations.step, floats, {}), END)
     pieces = list(chunks(read_events(path, _undamaged), _undamaged, size=size))
     assert all(len(piece.step) <= size for piece in pieces)
     assert np.concatenate([piece.step for piece in pieces]).tolist() == observations.step.tolist()
