@@ -64,7 +64,7 @@ def write_log(path: Path, records: int) -> None:
             floats = {name: to_log_precision(values) for name, values in {**raw, "r_metric": np.asarray(r.r)}.items()}
             states: dict[str, Sequence[Any]] = {"alerts": [{"r_metric": 300}] * n, "is_nan": [False] * n}
             states["active_workers"] = [list(range(8))] * n
-            file.writelines(encode_metrics(step, floats, states))
+            file.write(encode_metrics(step, floats, states))
             time_s = float(step[-1]) * 5.0
             rate.update(time_s)
             file.write(encode_event({"event": "HARDWARE_EVENT", "step": int(step[-1]), "time_s": time_s}))

@@ -20,7 +20,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.files import naming
 from rmetric.importers import LoggedPortions
 from rmetric.log_reader import Chunk, assemble
-from rmetric.log_writer import encode_event, encode_metrics, with_events
+from rmetric.log_writer import alerts_so_far, encode_event, encode_metrics
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.records import Event, Run, step_of
 
@@ -104,7 +104,7 @@ def _write_log(portions: Iterable[Chunk], file: Path) -> bool:
         for number, portion in enumerate(portions):
             if number == 0 and not _begins(portion):
                 log.write(encode_event({"event": "EXPERIMENT_START", "config": {}}))
-            log.writelines(log_lines(portion))
+            log.write(log_lines(portion))
             records += len(portion.step)
     return records > 0
 
@@ -114,7 +114,7 @@ def _begins(first: Chunk) -> bool:
     return any(event.get("event") == "EXPERIMENT_START" for _, event in first.events)
 
 
-def log_lines(portion: Chunk) -> list[bytes]:
+def log_lines(portion: Chunk) -> bytes:
     """Lines of a log from which :func:`rmetric.read_run` makes the same records and events.
 
     Numbers of records keep all their digits.
@@ -125,8 +125,8 @@ def log_lines(portion: Chunk) -> list[bytes]:
     if mechanism:
         states["mechanism"] = [_at(mechanism, row) for row in range(len(portion.step))]
     if portion.alerts:
-        states["alerts"] = [_raised(portion.alerts, step) for step in portion.step.tolist()]
-    return with_events(encode_metrics(portion.step, floats, states), portion.events)
+        states["alerts"] = alerts_so_far(portion.step, portion.alerts)
+    return encode_metrics(portion.step, floats, states, portion.events)
 
 
 def _at(columns: Mapping[str, NDArray[np.float64]], row: int) -> dict[str, Any]:
@@ -135,10 +135,6 @@ def _at(columns: Mapping[str, NDArray[np.float64]], row: int) -> dict[str, Any]:
     return finite | (
         {"non_finite": [name for name in values if name not in finite]} if len(finite) < len(values) else {}
     )
-
-
-def _raised(alerts: Mapping[str, int], step: int) -> dict[str, int]:
-    return {name: first for name, first in alerts.items() if first <= step}
 
 
 def chunk_of(run: Run) -> Chunk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, pairwise
 from types import NoneType
 from typing import Any
 
@@ -96,8 +97,9 @@ def encode_metrics(
     step: NDArray[np.int64],
     floats: Mapping[str, NDArray[np.float64]],
     states: Mapping[str, Sequence[Any] | NDArray[Any]],
-) -> list[bytes]:
-    """METRICS lines, one a record.
+    events: Iterable[tuple[int, Mapping[str, Any]]] = (),
+) -> bytes:
+    """METRICS lines, one a record, and lines of events between them.
 
     Parameters
     ----------
@@ -107,12 +109,15 @@ def encode_metrics(
         Log name → values of shape (n,), already at log precision; NaN (not measured) is left out, an infinity is left
         out and named in ``non_finite``.
     states
-        Log name → n JSON values, or an array of n: the fault-state fields and ``alerts``.
+        Log name → n JSON values, or an array of n: the fault-state fields and ``alerts``. Fast where it is the same
+        object in many consecutive records.
+    events
+        Other events in their order, each with the index (0 to n) of the record that it precedes.
 
     Returns
     -------
-    list of bytes
-        One line a record, such as (here wrapped)::
+    bytes
+        Lines of records such as (here wrapped)::
 
             {"event":"METRICS","step":2510,"training_loss":3.412345,"validation_loss":3.401234,
              "learning_rate":0.0001812345,"grad_norm":1.312345,"update_rms":3.912345e-05,"step_time_s":5.012345,
@@ -122,27 +127,41 @@ def encode_metrics(
              "failed_experts":[],"force_gqa_mismatch":false,"force_rms_norm_error":false,"is_nan":false,
              "is_crashed":false}
     """
-    keys, columns = [b'{"event":"METRICS","step":%b'], [_numbers(step)]
-    infinities: dict[int, list[str]] = defaultdict(list)
-    for name, values in floats.items():
-        key, texts = _key(name), _numbers(values)
-        if np.isfinite(values).all():
-            key += b"%b"
-        else:  # each text has its own key, or is empty
-            key, texts = b"%b", [b"" if text == b"null" else key + text for text in texts]
-            for record in np.flatnonzero(np.isinf(values)).tolist():
-                infinities[record].append(name)
-        keys.append(key)
-        columns.append(texts)
-    for name, state in states.items():
-        keys.append(_key(name) + b"%b")
-        columns.append(_numbers(state) if isinstance(state, np.ndarray) else _texts(state))
-    if infinities:
-        keys.append(b"%b")
-        named = {record: _key("non_finite") + orjson.dumps(names) for record, names in infinities.items()}
-        columns.append([named.get(record, b"") for record in range(len(step))])
-    line = b"".join(keys) + b"}\n"
-    return [line % record for record in zip(*columns, strict=True)]
+    told: dict[int, bytes] = defaultdict(bytes)
+    for index, event in events:
+        told[index] += encode_event(event)
+    values_NK = np.column_stack([step, *floats.values()])[:, 1:]
+    finite_NK, infinite_NK = np.isfinite(values_NK), np.isinf(values_NK)
+    steps, numbers, taken = _numbers(step), _numbers(values_NK[finite_NK]), 0
+    changes = np.logical_or.reduce([*map(_changes, (finite_NK, infinite_NK, *states.values()))])
+    content = []
+    # Records that are alike but for their numbers are written by one template.
+    for start, end in pairwise(sorted({0, len(step), *(np.flatnonzero(changes) + 1).tolist(), *told})):
+        known = [*compress(floats, finite_NK[start])]
+        fields = b"".join(_key(name) + b"%b" for name in known)
+        line_end = fields + _line_end(states, start, [*compress(floats, infinite_NK[start])])
+        template = _LINE_BEGIN + (line_end + _LINE_BEGIN).join(steps[start:end]) + line_end
+        needed = len(known) * (end - start)
+        content += [told[start], template % tuple(numbers[taken : taken + needed])]
+        taken += needed
+    return b"".join([*content, told[len(step)]])
+
+
+_LINE_BEGIN = b'{"event":"METRICS","step":'
+
+
+def _changes(values: NDArray[Any] | Sequence[Any]) -> NDArray[np.bool_]:
+    """Whether a record has other values, or another object, than the one before it, shape (n - 1,)."""
+    told = values if isinstance(values, np.ndarray) else np.fromiter(map(id, values), np.int64, len(values))
+    changed = told[1:] != told[:-1]
+    return np.asarray(changed if changed.ndim == 1 else changed.any(axis=1))
+
+
+def _line_end(states: Mapping[str, Sequence[Any] | NDArray[Any]], record: int, infinite: Sequence[str]) -> bytes:
+    """What stands in a record's line after its numbers, as part of a template."""
+    rest = {name: values[record] for name, values in states.items()} | ({"non_finite": infinite} if infinite else {})
+    text = orjson.dumps(rest, option=orjson.OPT_SERIALIZE_NUMPY).replace(b"%", b"%%")
+    return (b"," + text[1:] if rest else b"}") + b"\n"
 
 
 def _key(name: str) -> bytes:
@@ -150,24 +169,13 @@ def _key(name: str) -> bytes:
 
 
 def _numbers(values: NDArray[Any]) -> list[bytes]:
-    """JSON of each number or truth value; ``null`` for one that is not finite."""
+    """JSON of each finite number."""
     written = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].split(b",") if len(values) else []
 
 
-def _texts(values: Sequence[Any]) -> list[bytes]:
-    """JSON of each value; an object that stands there many times is encoded once."""
-    ids = list(map(id, values))
-    encoded = {key: orjson.dumps(value) for key, value in dict(zip(ids, values, strict=True)).items()}
-    return [encoded[key] for key in ids]
-
-
-def with_events(records: Sequence[bytes], events: Iterable[tuple[int, Mapping[str, Any]]]) -> list[bytes]:
-    """Lines of records with those of the events between them, each with the index of the record that it precedes."""
-    lines: list[bytes] = []
-    written = 0
-    for index, event in events:
-        lines += records[written:index]
-        lines.append(encode_event(event))
-        written = index
-    return [*lines, *records[written:]]
+def alerts_so_far(step: NDArray[np.int64], alerts: Mapping[str, int]) -> list[dict[str, int]]:
+    """``alerts`` of each record: the detectors that have raised one by then, with its step, the earliest first."""
+    ordered = sorted(alerts.items(), key=lambda item: item[1])
+    states = [dict(ordered[:count]) for count in range(len(ordered) + 1)]
+    return [states[count] for count in np.searchsorted([at for _, at in ordered], step, side="right").tolist()]

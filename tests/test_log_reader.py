@@ -79,7 +79,7 @@ def test_damage_in_what_the_mechanism_monitors_measured_is_reported(tmp_path: Pa
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, observations: Observations) -> None:
     floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
     lines = encode_metrics(observations.step, floats, {"alerts": [{"loss_spike": 3}] * len(observations)})
-    path = _write(tmp_path_factory.mktemp("round-trip"), START, *lines, END)
+    path = _write(tmp_path_factory.mktemp("round-trip"), START, lines, END)
     run = read_run(path)
     assert run.observations.step.tolist() == observations.step.tolist()
     for name in MEASUREMENTS:
@@ -208,7 +208,7 @@ def test_a_log_read_in_chunks_holds_the_same_records(
     tmp_path_factory: pytest.TempPathFactory, observations: Observations, size: int
 ) -> None:
     floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
-    path = _write(tmp_path_factory.mktemp("chunks"), START, *encode_metrics(observations.step, floats, {}), END)
+    path = _write(tmp_path_factory.mktemp("chunks"), START, encode_metrics(observations.step, floats, {}), END)
     pieces = list(chunks(read_events(path, _undamaged), _undamaged, size=size))
     assert all(len(piece.step) <= size for piece in pieces)
     assert np.concatenate([piece.step for piece in pieces]).tolist() == observations.step.tolist()
@@ -323,7 +323,7 @@ def test_a_run_is_assembled_from_its_chunks(
     floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
     floats["r_metric"] = to_log_precision(np.linspace(0.0, 1.0, len(observations)))
     lines = encode_metrics(observations.step, floats, {"alerts": [{"a": n} for n in range(len(observations))]})
-    path = _write(tmp_path_factory.mktemp("assembled"), START, *lines, END)
+    path = _write(tmp_path_factory.mktemp("assembled"), START, lines, END)
     whole, run = read_run(path), assemble("run", chunks(read_events(path, _undamaged), _undamaged, size=size))
     assert bits(run.verdicts.get("r_metric", [])) == bits(floats["r_metric"])
     assert run.observations.evaluated.tolist() == whole.observations.evaluated.tolist()  # type: ignore[union-attr]

@@ -128,9 +128,8 @@ def test_what_json_cannot_hold_is_refused_by_name(value: object) -> None:
 
 def test_a_record_leaves_out_what_was_not_measured_and_names_what_was_not_finite() -> None:
     floats = {"training_loss": np.array([1.5, INF, 2.0]), "grad_norm": np.array([NAN, INF, 3.0])}
-    written = [
-        strict_json(line) for line in encode_metrics(np.array([10, 20, 30]), floats, {"is_nan": [False, True, False]})
-    ]
+    lines = encode_metrics(np.array([10, 20, 30]), floats, {"is_nan": [False, True, False]})
+    written = [strict_json(line) for line in lines.splitlines()]
     assert written == [
         {"event": "METRICS", "step": 10, "training_loss": 1.5, "is_nan": False},
         {"event": "METRICS", "step": 20, "is_nan": True, "non_finite": ["training_loss", "grad_norm"]},

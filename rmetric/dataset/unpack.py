@@ -16,7 +16,7 @@ from rmetric.cli import Parser, output_folder, script
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
-from rmetric.log_writer import encode_metrics, with_events
+from rmetric.log_writer import encode_metrics
 from rmetric.measurements import MEASUREMENTS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def log_of(stored: StoredRun) -> bytes:
     """The log of a run, without what its own detectors had said in its records."""
     chunk = stored.chunk
     floats = {name: chunk.columns[name] for name in MEASUREMENTS if name in chunk.columns}
-    return b"".join(with_events(encode_metrics(chunk.step, floats, {}), chunk.events))
+    return encode_metrics(chunk.step, floats, {}, chunk.events)
 
 
 def parser() -> Parser:

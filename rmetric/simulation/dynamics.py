@@ -14,6 +14,8 @@ FloatsRT = NDArray[np.float64]
 OVERFLOW_NATS = 1e3
 """An excess beyond this overflows: the loss is NaN from here on."""
 _CEILING = 1e9
+_ONE, _THIRD = np.array(1.0), np.array(1.0 / 3.0)
+"""As arrays, for a ufunc takes as long over a Python number as over a hundred runs; an output by name costs as much."""
 
 
 @dataclass(frozen=True)
@@ -66,35 +68,37 @@ def integrate(
 def _displacement(kick: FloatsRT, growth: FloatsRT, healing: NDArray[np.float64]) -> FloatsRT:
     displacement_TR = np.empty(kick.T.shape)
     x, thrown, scratch = np.zeros(len(kick)), np.empty(len(kick)), np.empty(len(kick))
-    for h, k, g, after in zip(healing.tolist(), _by_step(kick), _by_step(growth), displacement_TR, strict=True):
-        np.add(x, k, out=thrown)
-        np.multiply(thrown, 1.0 / 3.0, out=scratch)
-        np.multiply(scratch, scratch, out=scratch)
-        np.multiply(scratch, scratch, out=scratch)
-        np.add(scratch, thrown, out=scratch)
-        np.add(scratch, 1.0, out=scratch)
-        np.divide(h, scratch, out=scratch)
-        np.subtract(g, scratch, out=scratch)
-        np.exp(scratch, out=scratch)
-        np.multiply(thrown, scratch, out=after)
-        x = np.minimum(after, _CEILING, out=after)
-    return np.ascontiguousarray(displacement_TR.T)
+    with np.errstate(over="ignore"):  # far beyond where a loss is NaN
+        for h, k, g, after in zip(np.nditer(healing), _by_step(kick), _by_step(growth), displacement_TR, strict=True):
+            np.add(x, k, thrown)
+            np.multiply(thrown, _THIRD, scratch)
+            np.square(scratch, scratch)
+            np.square(scratch, scratch)
+            np.add(scratch, thrown, scratch)
+            np.add(scratch, _ONE, scratch)
+            np.divide(h, scratch, scratch)
+            np.subtract(g, scratch, scratch)
+            np.exp(scratch, scratch)
+            x = np.multiply(thrown, scratch, after)
+    return np.minimum(displacement_TR.T, _CEILING, order="C")
 
 
 def _floor(jump: FloatsRT, floor: FloatsRT, floor_rate: FloatsRT) -> FloatsRT:
     floors = np.zeros(floor.shape)
-    moved = np.flatnonzero((jump != 0.0).any(axis=1) | (floor != 0.0).any(axis=1))
+    disturbed = (jump != 0.0) | (floor != 0.0)
+    moved = np.flatnonzero(disturbed.any(axis=1))
     if not len(moved):
         return floors
+    first = int(disturbed.any(axis=0).argmax())
     f, way = np.zeros(len(moved)), np.empty(len(moved))
-    floor_TR = np.empty((floor.shape[1], len(moved)))
-    by_step = (_by_step(array[moved]) for array in (jump, floor, floor_rate))
+    floor_TR = np.empty((floor.shape[1] - first, len(moved)))
+    by_step = (_by_step(array[moved, first:]) for array in (jump, floor, floor_rate))
     for j, target, rate, after in zip(*by_step, floor_TR, strict=True):
-        np.subtract(target, f, out=way)
-        np.multiply(way, rate, out=way)
-        np.add(f, j, out=after)
-        f = np.add(after, way, out=after)
-    floors[moved] = floor_TR.T
+        np.subtract(target, f, way)
+        np.multiply(way, rate, way)
+        np.add(f, j, after)
+        f = np.add(after, way, after)
+    floors[moved, first:] = floor_TR.T
     return floors
 
 
@@ -115,11 +119,11 @@ def correlated(normal: FloatsRT, correlation_steps: float) -> FloatsRT:
 
     with c the steps after which 37 % of a deviation are left.
     """
-    remaining = math.exp(-1.0 / correlation_steps)
+    remaining = np.array(math.exp(-1.0 / correlation_steps))
     noise_TR = np.array(normal.T, order="C")
-    noise_TR[1:] *= math.sqrt(1.0 - remaining**2)
+    noise_TR[1:] *= math.sqrt(1.0 - float(remaining) ** 2)
     scratch = np.empty(len(normal))
     for before, now in pairwise(noise_TR):
-        np.multiply(before, remaining, out=scratch)
-        now += scratch
+        np.multiply(before, remaining, scratch)
+        np.add(now, scratch, now)
     return np.ascontiguousarray(noise_TR.T)

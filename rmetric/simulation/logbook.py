@@ -15,11 +15,11 @@ from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.faults import NO_FAULT
 from rmetric.log_writer import (
     SCHEMA_VERSION,
+    alerts_so_far,
     encode_event,
     encode_metrics,
     terminal_event,
     to_log_precision,
-    with_events,
 )
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Event, Observations
@@ -68,10 +68,11 @@ def _log(
         observations.step,
         {name: observations[name] for name in MEASUREMENTS if observations.has(name)} | verdicts,
         _states(traces, row, outcome, records, first_alerts),
+        _placed(observations.step, events),
     )
     content = [
         encode_event({"event": "EXPERIMENT_START", "config": _config(spec, onset, detectors)}),
-        *with_events(metrics, _placed(observations.step, events)),
+        metrics,
         encode_event(terminal_event(outcome.kind, outcome.failure_step, outcome.reason, spec.steps)),
     ]
     return RunLog(spec.experiment_id, b"".join(content), outcome, onset, first_alerts, len(observations))
@@ -137,7 +138,7 @@ def _states(
     }
     stopped = outcome.reason in ("NAN_LOSS", "WORKER_LOST")
     return {
-        "alerts": _alerts_so_far(step, alerts),
+        "alerts": alerts_so_far(step, alerts),
         "active_workers": [workers if at < lost_at else remaining for at in step.tolist()],
         **(experts if spec.profile.experts else {}),
         "force_gqa_mismatch": reported["force_gqa_mismatch"] > 0,
@@ -145,12 +146,6 @@ def _states(
         "is_nan": np.isinf(records.observations["training_loss"]),
         "is_crashed": stopped & (step == outcome.failure_step),
     }
-
-
-def _alerts_so_far(step: NDArray[np.int64], alerts: Mapping[str, int]) -> list[dict[str, int]]:
-    ordered = sorted(alerts.items(), key=lambda item: item[1])
-    states = [dict(ordered[:count]) for count in range(len(ordered) + 1)]
-    return [states[count] for count in np.searchsorted([at for _, at in ordered], step, side="right")]
 
 
 def _config(spec: RunSpec, onset: int | None, detectors: Mapping[str, StreamingDetector]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def test_a_csv_keeps_its_digits_its_gaps_and_its_evaluations(tmp_path: Path) -> 
 def test_measurements_of_the_mechanism_come_back(tmp_path: Path) -> None:
     entropy = np.array([np.nan, 0.25, np.inf])
     run = Run("run", {}, Observations(np.arange(3), {"training_loss": np.ones(3), "qk_entropy": entropy}))
-    (tmp_path / "run.jsonl").write_bytes(b"".join(log_lines(chunk_of(run))))
+    (tmp_path / "run.jsonl").write_bytes(log_lines(chunk_of(run)))
     assert_same(run, read_run(tmp_path / "run.jsonl"))
 
 

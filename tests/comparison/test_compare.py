@@ -115,7 +115,7 @@ def test_the_study_writes_its_table(tmp_path: Path) -> None:
     for path in (TWIN, *FORKS[:4]):
         run = read_run(path)
         run.config["twin"] = TWIN.stem
-        (tmp_path / path.name).write_bytes(b"".join(log_lines(chunk_of(run))))
+        (tmp_path / path.name).write_bytes(log_lines(chunk_of(run)))
     assert study(["--data", str(tmp_path), "--half", "all", "--out", str(tmp_path), "--jobs", "1"]) == 0
     with open(tmp_path / "compare.csv", encoding="utf-8", newline="") as table:
         exact = {float(row["exact"]) for row in csv.DictReader(table) if row["pairs"].startswith("same seed, model")}

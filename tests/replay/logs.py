@@ -73,7 +73,7 @@ def written_run(
         )
     lines.append((onset, 0, encode_event({"event": "FAULT_INJECTED", "step": onset, "fault": "LR_SPIKE"})))
     metrics = encode_metrics(step, floats, {"alerts": so_far, "active_workers": [[0, 1]] * records})
-    lines += [(at, 1, line) for at, line in zip(step.tolist(), metrics, strict=True)]
+    lines += [(at, 1, line) for at, line in zip(step.tolist(), metrics.splitlines(keepends=True), strict=True)]
     lines.sort(key=lambda line: line[:2])
     config = {
         "schema_version": 1,
