@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -33,14 +33,22 @@ class Batch(dict[str, Any]):
     event it is empty, so that who looks for an event of another kind passes it by.
     """
 
-    def __init__(self, rows: Sequence[Event], step: NDArray[np.int64], numbers: NDArray[np.float64]) -> None:
+    def __init__(
+        self,
+        rows: Callable[[], Sequence[Event]],
+        step: NDArray[np.int64],
+        numbers: NDArray[np.float64],
+        alerts: Sequence[Any],
+    ) -> None:
         super().__init__()
         self.rows = rows
-        """The records as the log has them."""
+        """Makes the records as the log has them."""
         self.step = step
         """Shape (n,), strictly increasing."""
         self.numbers = numbers
         """Shape (n, columns), in the order of :data:`COLUMNS`; NaN: not measured."""
+        self.alerts = alerts
+        """``alerts`` of each record, whatever that is; ``None``: it has none."""
 
     @classmethod
     def of(cls, rows: Sequence[Event]) -> Batch | None:
@@ -61,15 +69,11 @@ class Batch(dict[str, Any]):
             return None
         values = np.full((len(rows), len(COLUMNS)), math.nan)
         values[:, [_PLACES[name] for name in names]] = given.T
-        return cls(rows, step, values)
+        return cls(lambda: rows, step, values, [record.get("alerts") for record in rows])
 
-    def pieces(self, first: int, others: int) -> Iterator[Batch]:
-        """The same records in pieces: at most ``first`` in the first one, at most so many in the others."""
-        begin, end = 0, first
-        while begin < len(self.rows):
-            rows = slice(begin, end)
-            yield Batch(self.rows[rows], self.step[rows], self.numbers[rows])
-            begin, end = end, end + others
+    def latest(self, name: str) -> float:
+        """A number of the last record; NaN: not measured."""
+        return float(self.numbers[-1, _PLACES[name]])
 
 
 def batched(events: Sequence[Event], line: int) -> Iterator[NumberedEvent]:

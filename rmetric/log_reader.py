@@ -6,12 +6,13 @@ import io
 import json
 import math
 import os
+import sys
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -21,6 +22,9 @@ from rmetric.batches import COLUMNS, Batch, NumberedEvent, batched
 from rmetric.errors import UserError
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
 from rmetric.records import MAX_STEP, Event, Observations, Run, fresh_evaluations, held, whole_step
+
+if TYPE_CHECKING:
+    from rmetric.line_pattern import LinePattern
 
 CHUNK_RECORDS = 65_536
 MAX_LINE_BYTES = 1 << 20
@@ -60,20 +64,33 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
     A line that is no JSON object is reported to ``on_damage(line, message)`` and skipped. Bare NaN and Infinity, which
     Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
     """
-    return _read(path, on_damage, enumerate)
+    for first, block in _blocks(path, on_damage):
+        events = _parsed_together(block)
+        yield from _parsed_singly(block, first, on_damage) if events is None else enumerate(events, first)
 
 
 def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
     """The same; a :class:`~rmetric.batches.Batch` stands for records that can be read together."""
-    return _read(path, on_damage, batched)
-
-
-def _read(
-    path: str | Path, on_damage: OnDamage, numbered: Callable[[list[Event], int], Iterable[NumberedEvent]]
-) -> Iterator[NumberedEvent]:
+    pattern: LinePattern | None = None
     for first, block in _blocks(path, on_damage):
-        events = _parsed_together(block)
-        yield from _parsed_singly(block, first, on_damage) if events is None else numbered(events, first)
+        if pattern is not None and (batch := pattern.batch(block)) is not None:
+            yield first, batch
+        elif (events := _parsed_together(block)) is None:
+            yield from _parsed_singly(block, first, on_damage)
+        else:
+            found = list(batched(events, first))
+            if len(found) == 1 and isinstance(found[0][1], Batch):
+                pattern = _pattern_of(block)
+            yield from found
+
+
+def _pattern_of(block: bytes) -> LinePattern | None:
+    """The pattern of the last one of some lines; none as long as nobody has paid for the import of Numba."""
+    if "numba" not in sys.modules:
+        return None
+    from rmetric.line_pattern import LinePattern
+
+    return LinePattern.of(block[block.rfind(b"\n", 0, -1) + 1 :])
 
 
 def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
@@ -190,8 +207,10 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
         for line, event in _in_one_piece(numbered, last_step):
             if isinstance(event, Batch):
                 last_step = int(event.step[-1])
-                for piece in event.pieces(size - len(gathered.steps), size):
-                    gathered.add_batch(piece)
+                begin = 0
+                while begin < len(event.step):
+                    begin, rows = begin + size - len(gathered.steps), slice(begin, begin + size - len(gathered.steps))
+                    gathered.add_batch(event, rows)
                     if len(gathered.steps) == size:
                         yield gathered.chunk()
                         gathered = _Gathered()
@@ -219,7 +238,7 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
 def _in_one_piece(numbered: NumberedEvent, last_step: int) -> Iterable[NumberedEvent]:
     """An event as it is; a batch that does not begin after ``last_step`` record by record."""
     line, event = numbered
-    return enumerate(event.rows, line) if isinstance(event, Batch) and event.step[0] <= last_step else (numbered,)
+    return enumerate(event.rows(), line) if isinstance(event, Batch) and event.step[0] <= last_step else (numbered,)
 
 
 def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> int | None:
@@ -263,10 +282,10 @@ class _Gathered:
         self._alerts = get("alerts")
         self.steps.append(step)
 
-    def add_batch(self, batch: Batch) -> None:
-        self._values.frombytes(batch.numbers.tobytes())
-        self.steps.frombytes(batch.step.tobytes())
-        self._alerts = batch.rows[-1].get("alerts")
+    def add_batch(self, batch: Batch, rows: slice) -> None:
+        self._values.frombytes(batch.numbers[rows].tobytes())
+        self.steps.frombytes(batch.step[rows].tobytes())
+        self._alerts = batch.alerts[rows][-1]
 
     def chunk(self) -> Chunk:
         values_CN = np.array(self._values, dtype=np.float64).reshape(-1, len(COLUMNS)).T.copy()

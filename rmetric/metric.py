@@ -63,8 +63,8 @@ class SlidingRange:
     def extend(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The normalised values of the next ``n`` records, shape (n,)."""
         finite = np.where(np.isfinite(values), values, np.nan)
-        minimum = 0.5 * self._rolling(finite, self._low, "min")
-        span = 0.5 * self._rolling(finite, self._high, "max") - minimum
+        minimum = 0.5 * self._rolling(finite, self._low, np.fmin)
+        span = 0.5 * self._rolling(finite, self._high, np.fmax) - minimum
         usable = span > 0  # False for NaN, that is for an empty window
         normalised = np.zeros(len(values))
         np.divide(0.5 * finite - minimum, span, out=normalised, where=usable & ~np.isnan(finite))
@@ -76,7 +76,7 @@ class SlidingRange:
         return normalised
 
     def _rolling(
-        self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: str
+        self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: np.ufunc
     ) -> NDArray[np.float64]:
         carried = np.full(min(self._count, self.window - 1), np.nan)
         for index, value in queue:
@@ -85,12 +85,9 @@ class SlidingRange:
                 carried[position] = value
         series = np.concatenate([carried, finite])
         if len(series) <= self.window:
-            accumulate = np.fmin if extreme == "min" else np.fmax
-            return accumulate.accumulate(series)[len(carried) :]
-        import pandas as pd  # a quarter of a second to import, and runs shorter than the window do not need it
-
-        rolling = pd.Series(series).rolling(self.window, min_periods=1)
-        return getattr(rolling, extreme)().to_numpy()[len(carried) :]
+            return extreme.accumulate(series)[len(carried) :]
+        before = np.full(self.window - 1 - len(carried), np.nan)
+        return _of_windows(np.concatenate([before, series]), self.window, extreme)
 
     def _queue(
         self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: np.ufunc
@@ -110,6 +107,21 @@ class SlidingRange:
         survives = np.append(values[:-1] != following[1:], True)
         survives[:-1] &= values[:-1] == following[:-1]
         return deque(zip(indices[survives].tolist(), values[survives].tolist(), strict=True))
+
+
+def _of_windows(values: NDArray[np.float64], window: int, extreme: np.ufunc) -> NDArray[np.float64]:
+    """Extreme of each ``window`` values in a row; NaN counts for nothing.
+
+    In blocks as long as a window, each window is the end of one block and the beginning of the next.
+
+    **Source:** van Herk, "A fast algorithm for local minimum and maximum filters", Pattern Recognition Letters 13
+    (1992).
+    """
+    count = len(values) - window + 1
+    blocks = np.pad(values, (0, -len(values) % window), constant_values=np.nan).reshape(-1, window)
+    ends = extreme.accumulate(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
+    beginnings = extreme.accumulate(blocks, axis=1).ravel()
+    return extreme(ends[:count], beginnings[window - 1 :][:count])
 
 
 class RValue(NamedTuple):

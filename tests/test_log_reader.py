@@ -15,7 +15,9 @@ from hypothesis import given
 import rmetric
 from rmetric.batches import Batch, NumberedEvent
 from rmetric.errors import UserError
+from rmetric.line_pattern import LinePattern  # imports Numba: from then on patterns are used
 from rmetric.log_reader import (
+    BLOCK_BYTES,
     MAX_LINE_BYTES,
     OnDamage,
     assemble,
@@ -245,23 +247,24 @@ def damaged_logs(draw: st.DrawFn) -> bytes:
     return draw(st.sampled_from([b"\n", b"\r\n"])).join(lines) + draw(st.sampled_from([b"", b"\n"]))
 
 
-@given(damaged_logs(), st.integers(1, 30))
+def _heard(read: Callable[[Path, OnDamage], Iterator[NumberedEvent]], path: Path, size: int) -> str:
+    """All chunks and reports of damage, in the order in which they come."""
+    said: list[Any] = []
+    for chunk in chunks(read(path, lambda *damage: said.append(damage)), lambda *damage: said.append(damage), size):
+        columns = {name: bits(column) for name, column in sorted(chunk.columns.items())}
+        said.append((chunk.step.tolist(), columns, chunk.events, chunk.alerts))
+    return repr(said)
+
+
+@given(damaged_logs(), st.integers(1, 30), st.sampled_from([1500, BLOCK_BYTES]))
 def test_what_is_read_together_is_what_is_read_line_by_line(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int, block_bytes: int
 ) -> None:
     path = _write(tmp_path_factory.mktemp("blocks"), content)
-
-    def heard(read: Callable[[Path, OnDamage], Iterator[NumberedEvent]]) -> str:
-        """All chunks and reports of damage, in the order in which they come."""
-        said: list[Any] = []
-        for chunk in chunks(read(path, lambda *damage: said.append(damage)), lambda *damage: said.append(damage), size):
-            columns = {name: bits(column) for name, column in sorted(chunk.columns.items())}
-            said.append((chunk.step.tolist(), columns, chunk.events, chunk.alerts))
-        return repr(said)
-
-    together = heard(read_events), heard(read_batches)
+    with patch("rmetric.log_reader.BLOCK_BYTES", block_bytes):
+        together = _heard(read_events, path, size), _heard(read_batches, path, size)
     with patch("rmetric.log_reader.BLOCK_BYTES", 1):  # each line is a block of its own
-        assert together == (heard(read_events), heard(read_events))
+        assert together == (_heard(read_events, path, size), _heard(read_events, path, size))
 
 
 def test_no_line_passes_as_a_part_of_another_one(tmp_path: Path) -> None:
@@ -275,8 +278,21 @@ def test_a_log_of_many_records_is_read_in_batches(tmp_path: Path) -> None:
     lines = [RECORD % step + b"\n" for step in range(1, 2000)]
     events = [event for _, event in read_batches(_write(tmp_path, START, *lines, END), _undamaged)]
     batches = [event for event in events if isinstance(event, Batch)]
-    assert sum(len(batch.rows) for batch in batches) == 1999
+    assert sum(len(batch.step) for batch in batches) == 1999
     assert len(events) == len(batches) + 2 < 10
+
+
+def test_lines_that_are_alike_are_read_by_their_pattern(tmp_path: Path) -> None:
+    lines = [RECORD % step + b"\n" for step in range(1, 500)]
+    with (
+        patch("rmetric.log_reader.BLOCK_BYTES", 1500),
+        patch.object(LinePattern, "batch", autospec=True, side_effect=LinePattern.batch) as read,
+    ):
+        run = read_run(_write(tmp_path, START, *lines, END))
+    assert read.call_count > 30
+    assert run.observations.step.tolist() == list(range(1, 500))
+    assert set(run.observations["training_loss"].tolist()) == {2.5}
+    assert run.alerts == {"loss_spike": 3}
 
 
 def test_the_authors_logs_are_read_without_damage(authors_logs: list[Path]) -> None:

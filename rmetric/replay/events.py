@@ -215,10 +215,10 @@ class EventFilter:
 
     def _note_batch(self, batch: Batch) -> None:
         """The same for all records of a batch: what the latest of them says holds."""
-        self._note_record(batch.rows[-1])
-        if type(batch.rows[-1].get("alerts")) is not dict:
-            stated = (record["alerts"] for record in reversed(batch.rows) if type(record.get("alerts")) is dict)
-            self.metadata.stated_alerts = next(stated, self.metadata.stated_alerts)
+        stated = (alerts for alerts in reversed(batch.alerts) if type(alerts) is dict)
+        latest = {"step": int(batch.step[-1]), "alerts": next(stated, None)}
+        step_time_s = batch.latest("step_time_s")
+        self._note_record(latest if math.isnan(step_time_s) else {**latest, "step_time_s": step_time_s})
 
     def _start(self, line: int, event: Event, on_damage: OnDamage) -> None:
         if self.metadata.started:

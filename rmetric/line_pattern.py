@@ -1,0 +1,151 @@
+"""Lines of a log that differ from the one before in their numbers alone, read by compiled code.
+
+Most lines of a long log are of this kind, and to make dictionaries of them takes longer than to judge them. What is not
+plainly so is left to a JSON parser. Importing this module imports Numba (half a second).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import orjson
+from numba import njit
+
+from rmetric.batches import COLUMNS, Batch
+from rmetric.records import MAX_STEP, Event
+
+_PLACES = {name: place for place, name in enumerate((*COLUMNS, "step"))}
+_NUMBER = "\0a number\0"
+"""Stands for a number in the text of a record."""
+_POWERS = np.array([float(f"1e{exponent}") for exponent in range(23)])
+"""Powers of ten that a double holds exactly."""
+MOST_DIGITS = 18
+"""Digits whose number fits 64 bits. One below 2^53 is exact as a double; its product with an exact power of ten, or its
+quotient, is then the double that is nearest to what is written."""
+
+
+class LinePattern:
+    """The text of a METRICS record around its numbers.
+
+    >>> line = b'{"event":"METRICS","step":%d,"training_loss":%s,"alerts":{}}\\n'
+    >>> pattern = LinePattern.of(line % (1, b"2.5"))
+    >>> batch = pattern.batch(line % (2, b"2.25") + line % (3, b"1e-3"))
+    >>> batch.step.tolist(), batch.numbers[:, 0].tolist()
+    ([2, 3], [2.25, 0.001])
+    """
+
+    def __init__(self, record: Event, write: Callable[[Event], bytes]) -> None:
+        self._alerts = record.get("alerts")
+        names = [name for name in record if name in _PLACES]
+        texts = write({**record, **dict.fromkeys(names, _NUMBER)}).split(orjson.dumps(_NUMBER))
+        self._places = np.array([_PLACES[name] for name in names])
+        self._text = np.frombuffer(b"".join(texts) + b"\n", dtype=np.uint8)
+        self._ends = np.cumsum([len(text) for text in texts])
+        self._ends[-1] += 1
+
+    @classmethod
+    def of(cls, line: bytes) -> LinePattern | None:
+        """The pattern of a line; ``None`` if there is more to it than numbers, or another writer has written it."""
+        record = orjson.loads(line)
+        if Batch.of([record]) is None:
+            return None
+        for write in (orjson.dumps, _written_by_python):
+            try:
+                pattern = cls(record, write)
+            except (orjson.JSONEncodeError, RecursionError):  # too deep a nest
+                continue
+            if len(pattern._ends) == len(pattern._places) + 1 and pattern.batch(line) is not None:
+                return pattern
+        return None
+
+    def batch(self, lines: bytes) -> Batch | None:
+        """The records of some lines; ``None`` if one of them does not follow the pattern."""
+        if not lines.endswith(b"\n"):
+            return None
+        table = np.full((lines.count(b"\n"), len(_PLACES)), np.nan)
+        text = np.frombuffer(lines, dtype=np.uint8)
+        if not _read(text, self._text, self._ends, self._places, _POWERS, table):
+            return None
+        step = table[:, _PLACES["step"]].astype(np.int64)
+        if not (step[:-1] < step[1:]).all():
+            return None
+        alerts = [self._alerts] * len(step)
+        return Batch(
+            lambda: [orjson.loads(line) for line in lines.split(b"\n")[:-1]], step, table[:, : len(COLUMNS)], alerts
+        )
+
+
+def _written_by_python(record: Event) -> bytes:
+    return json.dumps(record).encode()
+
+
+@njit(cache=True)
+def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyped-def]
+    """Fill the table, a row a line; False if a line does not follow the pattern, or has a number that is not exact.
+
+    The lines end in a line feed, as the pattern does, so that no place lies beyond them.
+    """
+    at = 0
+    for row in range(len(table)):
+        begin = 0
+        for slot in range(len(ends)):
+            for index in range(begin, ends[slot]):
+                if lines[at] != pattern[index]:
+                    return False
+                at += 1
+            begin = ends[slot]
+            if slot < len(places):
+                at, number, is_whole = _number(lines, at, powers)
+                if at < 0 or (places[slot] == table.shape[1] - 1 and not (is_whole and number >= 0)):
+                    return False
+                table[row, places[slot]] = number
+    return at == len(lines)
+
+
+@njit(cache=True)
+def _number(lines, at, powers):  # type: ignore[no-untyped-def]
+    """Read a number of JSON: the place behind it, its value, and whether it is written as a whole one.
+
+    The place is -1 if there is no number, or none that is sure to be the nearest double.
+    """
+    nothing = -1, 0.0, False
+    is_negative = lines[at] == ord("-")
+    if is_negative:
+        at += 1
+    begin, mantissa, exponent = at, 0, 0
+    while ord("0") <= lines[at] <= ord("9"):
+        mantissa = 10 * mantissa + (lines[at] - ord("0"))
+        at += 1
+    digits = at - begin
+    if digits == 0 or (digits > 1 and lines[begin] == ord("0")):
+        return nothing
+    is_whole = True
+    if lines[at] == ord("."):
+        at, is_whole = at + 1, False
+        begin = at
+        while ord("0") <= lines[at] <= ord("9"):
+            mantissa = 10 * mantissa + (lines[at] - ord("0"))
+            at += 1
+        exponent = begin - at
+        digits -= exponent
+        if exponent == 0:
+            return nothing
+    if lines[at] == ord("e") or lines[at] == ord("E"):
+        at, is_whole = at + 1, False
+        sign = -1 if lines[at] == ord("-") else 1
+        if lines[at] == ord("-") or lines[at] == ord("+"):
+            at += 1
+        begin, power = at, 0
+        while ord("0") <= lines[at] <= ord("9"):
+            power = min(10 * power + (lines[at] - ord("0")), 1000)
+            at += 1
+        exponent += sign * power
+        if at == begin:
+            return nothing
+    is_exact = digits <= MOST_DIGITS and mantissa < MAX_STEP and -len(powers) < exponent < len(powers)
+    if not is_exact or (is_negative and is_whole and mantissa == 0):  # the integer -0 is 0
+        return nothing
+    number = mantissa * powers[exponent] if exponent >= 0 else mantissa / powers[-exponent]
+    return at, -number if is_negative else number, is_whole
