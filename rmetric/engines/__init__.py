@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rmetric.engines.local import LocalEngine
@@ -82,4 +83,7 @@ def engine(name: str, jobs: int, address: str | None = None) -> Iterator[Engine]
 
 def parallel_map(work: Callable[[T], R], items: Iterable[T], jobs: int) -> Iterator[R]:
     """:meth:`Engine.map` of the engine in use, or of ``jobs`` processes of this machine if none is."""
-    return (_chosen.get() or LocalEngine(jobs)).map(work, items)
+    return (_chosen.get() or _of_this_machine(jobs)).map(work, items)
+
+
+_of_this_machine = cache(LocalEngine)

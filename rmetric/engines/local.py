@@ -7,17 +7,16 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rmetric.engines.processes import pool_for
 from rmetric.engines.window import in_order
 from rmetric.errors import UserError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from concurrent.futures import ProcessPoolExecutor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,28 +24,40 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB
 """Variables that say in how many threads a library computes."""
 
 
-@dataclass(frozen=True)
 class LocalEngine:
-    """A pool of processes; with one job, the process that asks."""
+    """Processes of this machine, kept for the next work with what they have imported; of one job, the one that asks."""
 
-    jobs: int
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pools = ExitStack()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._pool = None
+        self._pools.__exit__(*error)
 
     def map(self, work: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
-        """See :class:`rmetric.engines.Engine`."""
-        if self.jobs == 1:
+        """See :class:`rmetric.engines.Engine`. An error, or a caller that stops early, ends the processes at once."""
+        if self._jobs == 1:
             yield from map(work, items)
             return
+        pool = self._pool = self._pool or self._pools.enter_context(pool_for(work, self._jobs))
 
         def submit(item: T) -> Future[R]:
             with _single_threaded(), _script_left_alone():  # processes are started when there is work for them
                 return pool.submit(work, item)
 
         try:
-            with pool_for(work, self.jobs) as pool:
-                yield from in_order(submit, Future.result, items, self.jobs)
-        except BrokenProcessPool as error:
-            told = "a process was killed; what it finished is kept: go on with --resume, or run it again"
-            raise UserError(told) from error
+            yield from in_order(submit, Future.result, items, self._jobs)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            if isinstance(error, BrokenProcessPool):
+                told = "a process was killed; what it finished is kept: go on with --resume, or run it again"
+                raise UserError(told) from error
+            raise
 
 
 @contextmanager
@@ -77,8 +88,8 @@ def _script_left_alone() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
-def connected(jobs: int, address: str | None) -> AbstractContextManager[LocalEngine]:
+def connected(jobs: int, address: str | None) -> LocalEngine:
     """An engine of ``jobs`` processes; :class:`UserError` if there is an address."""
     if address is not None:
         raise UserError("--address is that of a scheduler; add --engine dask or --engine ray")
-    return nullcontext(LocalEngine(jobs))
+    return LocalEngine(jobs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,8 +116,8 @@ def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
 
     replays = []
     try:
-        with closing(LocalEngine(jobs).map(_done, work)) as results:
-            for item, (found, said) in zip(work, results, strict=True):
+        with LocalEngine(jobs) as engine:
+            for item, (found, said) in zip(work, engine.map(_done, work), strict=True):
                 bar.set_description(item.name[-40:])
                 for line in said:
                     tqdm.write(line, file=sys.stderr)

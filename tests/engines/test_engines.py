@@ -31,6 +31,10 @@ def square_or_die_once(marker: Path, number: int) -> int:
     return number * number
 
 
+def worker(number: int) -> int:
+    return os.getpid()
+
+
 def threads_of(number: int) -> str:
     return os.environ["OMP_NUM_THREADS"]
 
@@ -66,6 +70,17 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_local_results_come_in_order() -> None:
     with engine("local", jobs=2):
         assert list(parallel_map(square, range(20), 2)) == [number**2 for number in range(20)]
+
+
+def test_local_processes_are_kept_for_the_next_work_and_end_where_one_stops_early() -> None:
+    with engine("local", jobs=2):
+        kept = {number for _ in range(2) for number in parallel_map(worker, range(8), 2)}
+        assert len(kept) <= 2
+        stopped = iter(parallel_map(worker, range(8), 2))
+        kept.add(next(stopped))
+        del stopped
+        await_that(lambda: not any(map(psutil.pid_exists, kept)))
+        assert not {*parallel_map(worker, range(8), 2)} & kept
 
 
 def test_a_script_of_a_few_lines_needs_no_guard(tmp_path: Path) -> None:
