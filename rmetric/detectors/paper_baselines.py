@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, clipped, register_detector
+from rmetric.detectors.base import (
+    LARGEST,
+    CompiledDetector,
+    OneMeasurementDetector,
+    StreamingDetector,
+    register_detector,
+)
 from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
@@ -37,7 +45,7 @@ class GradientNorm(StreamingDetector):
 
 @register_detector("loss_spike")
 @dataclass(kw_only=True)
-class LossSpike(OneMeasurementDetector):
+class LossSpike(CompiledDetector, OneMeasurementDetector):
     r"""z-score of the training loss against its exponentially weighted mean and variance.
 
     .. math::
@@ -65,25 +73,52 @@ class LossSpike(OneMeasurementDetector):
     _seen: int = field(init=False, repr=False, default=0)
 
     def _next(self, loss: float) -> float:
+        scores = [loss]
+        self._judge(_judge_losses, scores)
+        return scores[0]
+
+    def columns(self, observations: Observations) -> NDArray[np.float64]:
+        scores = observations["training_loss"].copy()
+        self._judge(_compiled_judge(), scores)
+        return scores
+
+    def _judge(
+        self, judge: Callable[..., tuple[float, float, int]], losses: Sequence[float] | NDArray[np.float64]
+    ) -> None:
+        """Put the scores of the next losses in their place."""
+        past = self._mean, self._square, self._seen
+        self._mean, self._square, self._seen = judge(losses, *past, self.threshold, self.memory, self.warm_up, LARGEST)
+
+
+def _judge_losses(losses, mean, square, seen, threshold, memory, warm_up, largest):  # type: ignore[no-untyped-def]
+    """Put the scores of losses in their place: Python for a few, compiled for many. Returns mean, square and seen."""
+    for index in range(len(losses)):
+        loss, score = losses[index], math.nan
         if not math.isfinite(loss):
-            return loss
-        score = math.nan
-        if self._seen >= self.warm_up:
-            mean = self._mean
-            variance = self._square - mean * mean
+            continue
+        if seen >= warm_up:
+            variance = square - mean * mean
             if variance > 0:
                 deviation = math.sqrt(variance)
                 score = (loss - mean) / deviation
-                if score > self.threshold:
-                    loss = mean + self.threshold * deviation
+                if score > threshold:
+                    loss = mean + threshold * deviation
             else:
                 score = 0.0 if loss <= mean else math.inf
-        loss = clipped(loss)
-        weight = 2.0 / (self.memory + 1) if self._seen else 1.0
-        self._mean = weight * loss + (1.0 - weight) * self._mean
-        self._square = weight * (loss * loss) + (1.0 - weight) * self._square
-        self._seen += 1
-        return score
+        loss = min(max(loss, -largest), largest)
+        weight = 2.0 / (memory + 1) if seen else 1.0
+        mean = weight * loss + (1.0 - weight) * mean
+        square = weight * (loss * loss) + (1.0 - weight) * square
+        seen += 1
+        losses[index] = score
+    return mean, square, seen
+
+
+@cache
+def _compiled_judge() -> Callable[..., tuple[float, float, int]]:
+    from numba import njit  # half a second to import, and a monitor does not need it
+
+    return njit(cache=True)(_judge_losses)  # type: ignore[no-any-return]
 
 
 @dataclass(kw_only=True)
