@@ -31,7 +31,7 @@ from rmetric.states import History, states_of
 
 Columns = dict[str, NDArray[Any]]
 
-CHUNK_RECORDS = 2048
+CHUNK_RECORDS = 4096
 """Few enough to stay in the processor's cache."""
 
 

@@ -6,7 +6,9 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -75,19 +77,19 @@ class CsvWriter:
         if not self._has_header:
             self._file.write(",".join(columns).encode() + b"\n")
             self._has_header = True
-        lists = []
-        all_finite = True
-        for values in columns.values():
-            if values.dtype == np.bool_:
-                values = values.astype(np.int8)
-            elif not np.isfinite(values).all():
-                values, all_finite = np.where(np.isinf(values), self._INFINITY, values), False
-            lists.append(values.tolist())
-        rows = orjson.dumps(list(zip(*lists, strict=True)))[2:-2].replace(b"],[", b"\n")
-        if not all_finite:
-            rows = rows.replace(b"null", b"").replace(orjson.dumps(self._INFINITY), b"inf")
-        self._file.write(rows)
+        rows = b"\n".join(map(b",".join, zip(*self._texts(columns), strict=True)))
+        self._file.write(rows.replace(b"null", b"").replace(orjson.dumps(self._INFINITY), b"inf"))
         self._file.write(b"\n")
+
+    def _texts(self, columns: Columns) -> Iterator[list[bytes]]:
+        """The rows of each group of neighbouring columns of one type."""
+        for dtype, alike in groupby(columns.values(), key=attrgetter("dtype")):
+            values = np.column_stack([*alike])
+            if dtype == np.bool_:
+                values = values.view(np.int8)
+            elif dtype == np.float64:
+                values[np.isinf(values)] = self._INFINITY
+            yield orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
 
 
 def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:

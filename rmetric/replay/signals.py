@@ -141,19 +141,19 @@ class _Lambda(_Signal):
     def extend(self, events: list[tuple[int, Event]], logged: Logged) -> Recovered:
         """``events`` as in :attr:`rmetric.log_reader.Chunk.events`; there may be no record (n = 0)."""
         n = len(logged["lambda"])
-        rate, happened, filled = np.empty(n), np.zeros(n, dtype=bool), 0
+        begins, rates = [0], [self._failure_rate.value]
         for index, event in events:
-            rate[filled:index] = self._failure_rate.value
-            filled = index
             self._failure_rate.update(event["time_s"])
-            happened[index:] = True
-        rate[filled:] = self._failure_rate.value
+            begins.append(index)
+            rates.append(self._failure_rate.value)
+        rate = np.repeat(to_log_precision(rates), np.diff([*begins, n]))
+        happened = np.arange(n) >= begins[1] if events else np.zeros(n, dtype=bool)
         recomputed = self._ever_recomputed.extend(happened)
         self._ever_recomputed.so_far |= bool(events)  # those after the last record count from the next on
         as_logged = held(logged["lambda"], self._latest_logged)
         self._latest_logged = float(as_logged[-1]) if n else self._latest_logged
         known = self._known(logged, recomputed)
-        values = np.where(recomputed, to_log_precision(rate), np.where(known, as_logged, 0.0))
+        values = np.where(recomputed, rate, np.where(known, as_logged, 0.0))
         return Recovered(values=values, known=known, recomputed=recomputed, logged_norm=self._norm(logged, known))
 
     @property
