@@ -58,8 +58,11 @@ def test_the_curves_are_arranged_in_charts(tmp_path: Path) -> None:
         assert tag.removeprefix("rmetric/").removesuffix("$") in {*OBSERVABLE, *VERDICTS}
 
 
-def test_a_resumed_run_replaces_what_it_does_anew(tmp_path: Path) -> None:
+def test_a_resumed_run_replaces_what_it_does_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    files = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
+    # Files of one second and one process are read in the order of their names, where a tenth comes before a ninth.
+    monkeypatch.setattr(files, "_global_uid", files.AtomicCounter(0))
     for resume_step, steps, loss in ((None, range(1, 6), 2.0), (3, range(4, 7), 1.0)):
         sink = TensorBoardSink(tmp_path)
         sink.start(CONFIG, resume_step=resume_step)
