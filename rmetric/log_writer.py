@@ -35,15 +35,15 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     [3.141593, 0.0001234568, 123456800.0]
     """
     x = np.asarray(values, dtype=np.float64)
-    magnitude = np.abs(x)
-    rounded = np.add(x, 0.0, out=np.empty_like(x))  # also turns -0.0 into 0.0
-    ordinary = (magnitude >= 1e-15) & (magnitude < 1e15)
+    magnitude, usual, rounded = np.abs(x), x.copy(), np.empty_like(x)
+    odd = ~((magnitude >= 1e-15) & (magnitude < 1e15))
+    usual[odd] = 1.0
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
-    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude, where=ordinary, out=np.zeros_like(x))).astype(int)
-    usual = np.where(ordinary, x, 0.0)  # a huge one would overflow
+    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(np.abs(usual))).astype(int)
     up, down = _UP[decimals - _LEAST_DECIMALS], _DOWN[decimals - _LEAST_DECIMALS]
-    np.divide(np.rint(usual / down * up) * down, up, out=rounded, where=ordinary)
-    extreme = np.isfinite(x) & ~ordinary & (x != 0)
+    np.divide(np.rint(usual / down * up) * down, up, out=rounded)
+    rounded[odd] = x[odd] + 0.0  # also turns -0.0 into 0.0
+    extreme = odd & np.isfinite(x) & (x != 0.0)
     if extreme.any():
         rounded[extreme] = [at_log_precision(value) for value in x[extreme].tolist()]
     return rounded
@@ -134,12 +134,13 @@ def encode_metrics(
     finite_NK, infinite_NK = np.isfinite(values_NK), np.isinf(values_NK)
     steps, numbers, taken = _numbers(step), _numbers(values_NK[finite_NK]), 0
     changes = np.logical_or.reduce([*map(_changes, (finite_NK, infinite_NK, *states.values()))])
+    fields = [b',"%b":%%b' % name.encode() for name in floats]
     content = []
     # Records that are alike but for their numbers are written by one template.
     for start, end in pairwise(sorted({0, len(step), *(np.flatnonzero(changes) + 1).tolist(), *told})):
-        known = [*compress(floats, finite_NK[start])]
-        fields = b"".join(_key(name) + b"%b" for name in known)
-        line_end = fields + _line_end(states, start, [*compress(floats, infinite_NK[start])])
+        known = [*compress(fields, finite_NK[start].tolist())]
+        infinite = [*compress(floats, infinite_NK[start].tolist())]
+        line_end = b"".join(known) + _line_end(states, start, infinite)
         template = _LINE_BEGIN + (line_end + _LINE_BEGIN).join(steps[start:end]) + line_end
         needed = len(known) * (end - start)
         content += [told[start], template % tuple(numbers[taken : taken + needed])]
@@ -162,10 +163,6 @@ def _line_end(states: Mapping[str, Sequence[Any] | NDArray[Any]], record: int, i
     rest = {name: values[record] for name, values in states.items()} | ({"non_finite": infinite} if infinite else {})
     text = orjson.dumps(rest, option=orjson.OPT_SERIALIZE_NUMPY).replace(b"%", b"%%")
     return (b"," + text[1:] if rest else b"}") + b"\n"
-
-
-def _key(name: str) -> bytes:
-    return b',"%b":' % name.encode()
 
 
 def _numbers(values: NDArray[Any]) -> list[bytes]:

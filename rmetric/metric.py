@@ -103,9 +103,8 @@ class SlidingRange:
         if not len(values):
             return deque()
         # A value survives if nothing after it is at least as extreme.
-        following = extreme.accumulate(values[::-1])[::-1]
-        survives = np.append(values[:-1] != following[1:], True)
-        survives[:-1] &= values[:-1] == following[:-1]
+        reached = extreme.accumulate(values[::-1])
+        survives = np.append(True, reached[1:] != reached[:-1])[::-1]
         return deque(zip(indices[survives].tolist(), values[survives].tolist(), strict=True))
 
 

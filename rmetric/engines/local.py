@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-"""Variables that say in how many threads a library computes."""
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
+"""Otherwise glibc hands memory of large arrays back to the system, again and again, and each page costs anew."""
+ENVIRONMENT = {**dict.fromkeys(ONE_THREAD, "1"), **KEPT_MEMORY}
+"""Variables of the processes: each computes in one thread, and keeps the memory that it has once had."""
 
 
 class LocalEngine:
@@ -47,7 +50,7 @@ class LocalEngine:
         pool = self._pool = self._pool or self._pools.enter_context(pool_for(work, self._jobs))
 
         def submit(item: T) -> Future[R]:
-            with _single_threaded(), _script_left_alone():  # processes are started when there is work for them
+            with _environment(), _script_left_alone():  # processes are started when there is work for them
                 return pool.submit(work, item)
 
         try:
@@ -61,9 +64,9 @@ class LocalEngine:
 
 
 @contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Let processes that are started in here compute in one thread each, where the user says nothing of it."""
-    ours = {name: "1" for name in THREADS if name not in os.environ}
+def _environment() -> Iterator[None]:
+    """Give processes that are started in here :data:`ENVIRONMENT`, but for what the user has set."""
+    ours = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(ours)
     try:
         yield

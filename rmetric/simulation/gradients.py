@@ -43,11 +43,11 @@ def worker_norms(
         norms += np.float32(1.0)
         norms *= z
         norms *= spread[row]
-        at = apart[row]
-        logarithm = norms[:, at] * wider[row, at].astype(np.float32)
-        logarithm += z[:, at] * (spread[row, at] * further[row, at].astype(np.float32))
+        at = np.flatnonzero(apart[row])
+        logarithm = norms.take(at, axis=1) * wider[row, at].astype(np.float32)
+        logarithm += z.take(at, axis=1) * (spread[row, at] * further[row, at].astype(np.float32))
         np.exp(norms, out=norms)
-        norms[:, at] = _with_mean_of(norms[:, at], np.exp(logarithm))
+        norms[:, at] = _with_mean_of(norms.take(at, axis=1), np.exp(logarithm))
         norms *= size[row].astype(np.float32)
         yield norms
 

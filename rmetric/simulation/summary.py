@@ -130,7 +130,7 @@ def _hardware(step: StepsN, hardware: Sequence[tuple[HardwareEvent, float]]) -> 
     for index, who in workers.items():
         reporting[index] = event_worker(who)
     return {
-        "lambda": to_log_precision(np.array(rates)[np.searchsorted(at, step, side="right")]),
+        "lambda": to_log_precision(rates)[np.searchsorted(at, step, side="right")],
         "hardware_events": _none_for_zero(np.bincount(record, minlength=len(step)).astype(np.float64)),
         "event_worker": reporting,
     }
