@@ -1,4 +1,7 @@
-"""Read a log back: lines, events, columns of up to 65,536 records at a time, or the whole run."""
+"""Read a log back: lines, events, columns of up to 65,536 records at a time, or the whole run.
+
+What is sound is read by the block; what is damaged line by line, with the same results and reports of damage.
+"""
 
 from __future__ import annotations
 
@@ -209,8 +212,9 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
                 last_step = int(event.step[-1])
                 begin = 0
                 while begin < len(event.step):
-                    begin, rows = begin + size - len(gathered.steps), slice(begin, begin + size - len(gathered.steps))
-                    gathered.add_batch(event, rows)
+                    room = size - len(gathered.steps)
+                    gathered.add_batch(event, slice(begin, begin + room))
+                    begin += room
                     if len(gathered.steps) == size:
                         yield gathered.chunk()
                         gathered = _Gathered()
