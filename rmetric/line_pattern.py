@@ -64,12 +64,12 @@ class LinePattern:
         """The records of some lines; ``None`` if one of them does not follow the pattern."""
         if not lines.endswith(b"\n"):
             return None
-        table = np.full((lines.count(b"\n"), len(_PLACES)), np.nan)
         text = np.frombuffer(lines, dtype=np.uint8)
-        if not _read(text, self._text, self._ends, self._places, _POWERS, table):
-            return None
+        most = len(text) // len(self._text) + 1  # no line is shorter than its pattern; one may be half a line
+        table = np.full((most, len(_PLACES)), np.nan)
+        table = table[: _read(text, self._text, self._ends, self._places, _POWERS, table)]
         step = table[:, _PLACES["step"]].astype(np.int64)
-        if not (step[:-1] < step[1:]).all():
+        if not len(step) or not (step[:-1] < step[1:]).all():
             return None
         alerts = [self._alerts] * len(step)
         return Batch(
@@ -83,25 +83,26 @@ def _written_by_python(record: Event) -> bytes:
 
 @njit(cache=True)
 def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyped-def]
-    """Fill the table, a row a line; False if a line does not follow the pattern, or has a number that is not exact.
+    """Fill the table, a row a line, and count them: none if one does not follow the pattern, or has an inexact number.
 
     The lines end in a line feed, as the pattern does, so that no place lies beyond them.
     """
-    at = 0
-    for row in range(len(table)):
+    at = row = 0
+    while at < len(lines):
         begin = 0
         for slot in range(len(ends)):
             for index in range(begin, ends[slot]):
                 if lines[at] != pattern[index]:
-                    return False
+                    return 0
                 at += 1
             begin = ends[slot]
             if slot < len(places):
                 at, number, is_whole = _number(lines, at, powers)
                 if at < 0 or (places[slot] == table.shape[1] - 1 and not (is_whole and number >= 0)):
-                    return False
+                    return 0
                 table[row, places[slot]] = number
-    return at == len(lines)
+        row += 1
+    return row
 
 
 @njit(cache=True)
