@@ -76,15 +76,23 @@ def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEven
     """The same; a :class:`~rmetric.batches.Batch` stands for records that can be read together."""
     pattern: LinePattern | None = None
     for first, block in _blocks(path, on_damage):
-        if pattern is not None and (batch := pattern.batch(block)) is not None:
+        begin = 0
+        while pattern is not None and begin < len(block):
+            batch, begin = pattern.batch(block, begin)
+            if batch is None:
+                break
             yield first, batch
-        elif (events := _parsed_together(block)) is None:
+            end = block.find(b"\n", begin) + 1 or len(block)
+            yield from _parsed_singly(block[begin:end], first + len(batch.step), on_damage)  # mostly a single event
+            first, begin = first + len(batch.step) + 1, end
+        block = block[begin:]
+        if (events := _parsed_together(block)) is None:
             yield from _parsed_singly(block, first, on_damage)
-        else:
-            found = list(batched(events, first))
-            if len(found) == 1 and isinstance(found[0][1], Batch):
-                pattern = _pattern_of(block)
-            yield from found
+            continue
+        found = list(batched(events, first))
+        if isinstance(found[-1][1], Batch):
+            pattern = _pattern_of(block)
+        yield from found
 
 
 def _pattern_of(block: bytes) -> LinePattern | None:
