@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import orjson
@@ -31,7 +32,7 @@ class LinePattern:
 
     >>> line = b'{"event":"METRICS","step":%d,"training_loss":%s,"alerts":{}}\\n'
     >>> pattern = LinePattern.of(line % (1, b"2.5"))
-    >>> batch = pattern.batch(line % (2, b"2.25") + line % (3, b"1e-3"))
+    >>> batch, _ = pattern.batch(line % (2, b"2.25") + line % (3, b"1e-3"))
     >>> batch.step.tolist(), batch.numbers[:, 0].tolist()
     ([2, 3], [2.25, 0.001])
     """
@@ -56,25 +57,28 @@ class LinePattern:
                 pattern = cls(record, write)
             except (orjson.JSONEncodeError, RecursionError):  # too deep a nest
                 continue
-            if len(pattern._ends) == len(pattern._places) + 1 and pattern.batch(line) is not None:
+            if len(pattern._ends) == len(pattern._places) + 1 and pattern.batch(line)[1] == len(line):
                 return pattern
         return None
 
-    def batch(self, lines: bytes) -> Batch | None:
-        """The records of some lines; ``None`` if one of them does not follow the pattern."""
-        if not lines.endswith(b"\n"):
-            return None
-        table = np.full((lines.count(b"\n"), len(_PLACES)), np.nan)
-        text = np.frombuffer(lines, dtype=np.uint8)
-        if not _read(text, self._text, self._ends, self._places, _POWERS, table):
-            return None
-        step = table[:, _PLACES["step"]].astype(np.int64)
-        if not (step[:-1] < step[1:]).all():
-            return None
-        alerts = [self._alerts] * len(step)
-        return Batch(
-            lambda: [orjson.loads(line) for line in lines.split(b"\n")[:-1]], step, table[:, : len(COLUMNS)], alerts
-        )
+    def batch(self, lines: bytes, begin: int = 0) -> tuple[Batch | None, int]:
+        """The records of the lines from a place on that follow the pattern, and the place of the next line.
+
+        ``None`` if there is no such line, or their steps do not increase; what follows the last line feed is no line.
+        """
+        text = np.frombuffer(lines, dtype=np.uint8)[begin : lines.rfind(b"\n") + 1]
+        most = len(text) // len(self._text) + 1  # no line is shorter than its pattern; one may be half a line
+        table = np.full((most, len(_PLACES)), np.nan)
+        rows, length = _read(text, self._text, self._ends, self._places, _POWERS, table)
+        step, end = table[:rows, _PLACES["step"]].astype(np.int64), begin + length
+        if not rows or not (step[:-1] < step[1:]).all():
+            return None, begin
+        made = partial(_parsed, lines[begin:end])
+        return Batch(made, step, table[:rows, : len(COLUMNS)], [self._alerts] * rows), end
+
+
+def _parsed(lines: bytes) -> list[Event]:
+    return [orjson.loads(line) for line in lines.split(b"\n")[:-1]]
 
 
 def _written_by_python(record: Event) -> bytes:
@@ -83,25 +87,28 @@ def _written_by_python(record: Event) -> bytes:
 
 @njit(cache=True)
 def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyped-def]
-    """Fill the table, a row a line; False if a line does not follow the pattern, or has a number that is not exact.
+    """Fill the table, a row a line, up to one that does not follow the pattern or has an inexact number.
 
-    The lines end in a line feed, as the pattern does, so that no place lies beyond them.
+    Returns the rows and the place behind their lines. The lines end in a line feed, as the pattern does, so that no
+    place lies beyond them.
     """
-    at = 0
-    for row in range(len(table)):
-        begin = 0
+    end = row = 0
+    while end < len(lines):
+        at, begin = end, 0
         for slot in range(len(ends)):
             for index in range(begin, ends[slot]):
                 if lines[at] != pattern[index]:
-                    return False
+                    return row, end
                 at += 1
             begin = ends[slot]
             if slot < len(places):
                 at, number, is_whole = _number(lines, at, powers)
                 if at < 0 or (places[slot] == table.shape[1] - 1 and not (is_whole and number >= 0)):
-                    return False
+                    return row, end
                 table[row, places[slot]] = number
-    return at == len(lines)
+        end = at
+        row += 1
+    return row, end
 
 
 @njit(cache=True)

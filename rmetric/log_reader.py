@@ -1,4 +1,7 @@
-"""Read a log back: lines, events, columns of up to 65,536 records at a time, or the whole run."""
+"""Read a log back: lines, events, columns of up to 65,536 records at a time, or the whole run.
+
+What is sound is read by the block; what is damaged line by line, with the same results and reports of damage.
+"""
 
 from __future__ import annotations
 
@@ -73,15 +76,23 @@ def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEven
     """The same; a :class:`~rmetric.batches.Batch` stands for records that can be read together."""
     pattern: LinePattern | None = None
     for first, block in _blocks(path, on_damage):
-        if pattern is not None and (batch := pattern.batch(block)) is not None:
+        begin = 0
+        while pattern is not None and begin < len(block):
+            batch, begin = pattern.batch(block, begin)
+            if batch is None:
+                break
             yield first, batch
-        elif (events := _parsed_together(block)) is None:
+            end = block.find(b"\n", begin) + 1 or len(block)
+            yield from _parsed_singly(block[begin:end], first + len(batch.step), on_damage)  # mostly a single event
+            first, begin = first + len(batch.step) + 1, end
+        block = block[begin:]
+        if (events := _parsed_together(block)) is None:
             yield from _parsed_singly(block, first, on_damage)
-        else:
-            found = list(batched(events, first))
-            if len(found) == 1 and isinstance(found[0][1], Batch):
-                pattern = _pattern_of(block)
-            yield from found
+            continue
+        found = list(batched(events, first))
+        if isinstance(found[-1][1], Batch):
+            pattern = _pattern_of(block)
+        yield from found
 
 
 def _pattern_of(block: bytes) -> LinePattern | None:
@@ -116,7 +127,7 @@ def _blocks(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]
             is_endless = begun + len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n")
             block = block[: len(block) - begun] if is_endless else block + rest
             yield number, block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block
-            number += block.count(b"\n")
+            number += int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))  # bytes count slowly
             if is_endless:
                 on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
                 while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
@@ -209,8 +220,9 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
                 last_step = int(event.step[-1])
                 begin = 0
                 while begin < len(event.step):
-                    begin, rows = begin + size - len(gathered.steps), slice(begin, begin + size - len(gathered.steps))
-                    gathered.add_batch(event, rows)
+                    room = size - len(gathered.steps)
+                    gathered.add_batch(event, slice(begin, begin + room))
+                    begin += room
                     if len(gathered.steps) == size:
                         yield gathered.chunk()
                         gathered = _Gathered()

@@ -10,12 +10,21 @@ import orjson
 import pytest
 from hypothesis import example, given
 
-from rmetric.batches import COLUMNS
+from rmetric.batches import COLUMNS, Batch
 from rmetric.line_pattern import LinePattern
 from tests.helpers import any_float, bits
 
 LINE = b'{"event":"METRICS","step":%d,"training_loss":%b,"note":"a \\"step\\":5","alerts":{"grad_norm":7}}\n'
 PATTERN = LinePattern.of(LINE % (1, b"2.5"))
+
+
+def _whole(lines: bytes) -> Batch | None:
+    """The batch of some lines if all of them follow the pattern."""
+    assert PATTERN is not None
+    batch, end = PATTERN.batch(lines)
+    return batch if end == len(lines) else None
+
+
 DIGITS = st.text("0123456789", min_size=0, max_size=20)
 SIGNS, POWERS = st.sampled_from(["", "-", "+"]), st.sampled_from(["", "e", "E", "e-", "E+"])
 NUMBERS = st.one_of(
@@ -35,9 +44,8 @@ NUMBERS = st.one_of(
 @example("9007199254740993").via("halfway between two doubles")
 @example("1.7976931348623157e308").via("not exact")
 def test_a_number_that_is_read_is_the_nearest_double(text: str) -> None:
-    assert PATTERN is not None
     line = LINE % (1, text.encode())
-    batch = PATTERN.batch(line)
+    batch = _whole(line)
     if batch is not None:
         assert bits(batch.numbers[:, 0]) == bits([orjson.loads(line)["training_loss"]])
 
@@ -46,8 +54,7 @@ def test_a_number_that_is_read_is_the_nearest_double(text: str) -> None:
     "text", ["0", "1", "2.5", "-0.0", "0.0001234568", "9.671048e-6", "1e22", "123456800.0", "3E+2"]
 )
 def test_numbers_as_logs_have_them_are_read(text: str) -> None:
-    assert PATTERN is not None
-    batch = PATTERN.batch(LINE % (1, b"2.5") + LINE % (20, text.encode()))
+    batch = _whole(LINE % (1, b"2.5") + LINE % (20, text.encode()))
     assert batch is not None
     assert batch.step.tolist() == [1, 20]
     assert bits(batch.numbers[:, COLUMNS.index("training_loss")]) == bits([2.5, float(text)])
@@ -74,8 +81,7 @@ def test_numbers_as_logs_have_them_are_read(text: str) -> None:
     ],
 )  # fmt: skip
 def test_other_lines_are_declined(lines: bytes) -> None:
-    assert PATTERN is not None
-    assert PATTERN.batch(lines) is None
+    assert _whole(lines) is None
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,20 @@ def test_the_spaces_of_pythons_own_writer_are_known() -> None:
     lines = [json.dumps({"event": "METRICS", "step": step, "grad_norm": 1e-07 * step}) + "\n" for step in range(1, 4)]
     pattern = LinePattern.of(lines[0].encode())
     assert pattern is not None
-    batch = pattern.batch("".join(lines).encode())
+    batch, _ = pattern.batch("".join(lines).encode())
     assert batch is not None
     assert batch.step.tolist() == [1, 2, 3]
+
+
+def test_the_pattern_ends_at_another_line_and_goes_on_behind_it() -> None:
+    assert PATTERN is not None
+    first, between = LINE % (1, b"2.5") + LINE % (2, b"2.5"), b'{"event":"VALIDATION"}\n'
+    lines = first + between + LINE % (3, b"2.5") + (LINE % (4, b"2.5"))[:-1]
+    batch, end = PATTERN.batch(lines)
+    assert batch is not None
+    assert (batch.step.tolist(), end) == ([1, 2], len(first))
+    assert PATTERN.batch(lines, end) == (None, end)
+    batch, end = PATTERN.batch(lines, end + len(between))
+    assert batch is not None
+    assert (batch.step.tolist(), end) == ([3], len(lines) - len(LINE % (4, b"2.5")) + 1)
+    assert [row["step"] for row in batch.rows()] == [3]
