@@ -106,7 +106,7 @@ class Observations:
 
 def _in_convention(column: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(column, dtype=np.float64)
-    below = np.isneginf(values)
+    below = values == -math.inf
     return np.where(below, np.inf, values) if below.any() else values
 
 
