@@ -38,11 +38,13 @@ def summarise(traces: Traces, ends: Sequence[int]) -> Iterator[RunRecords]:
     grid = _Grid(traces.specs[0].steps, traces.specs[0].log_every, np.asarray(ends))
     merged = {name: to_log_precision(_saturated(values)) for name, values in _merged(traces, grid)}
     validation_loss = to_log_precision(_saturated(traces.validation_loss))
-    time_s = to_log_precision(np.cumsum(traces.step_time_s, axis=1))
+    time_s = np.cumsum(traces.step_time_s, axis=1)
     reported = {name: grid.last(values) for name, values in traces.reported.items()}
     for row, (spec, end) in enumerate(zip(traces.specs, ends, strict=True)):
         step, which = grid.records(row)
-        hardware = [(event, float(time_s[row, event.step - 1])) for event in traces.hardware[row] if event.step <= end]
+        events = [event for event in traces.hardware[row] if event.step <= end]
+        times_s = to_log_precision(time_s[row, [event.step - 1 for event in events]])
+        hardware = list(zip(events, times_s.tolist(), strict=True))
         columns = {name: values[row, which] for name, values in merged.items()}
         columns |= _evaluations(step, spec.eval_every, validation_loss[row]) | _hardware(step, hardware)
         columns["non_finite_count"] = _none_for_zero(columns["non_finite_count"])
