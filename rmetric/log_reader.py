@@ -90,7 +90,7 @@ def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEven
             yield from _parsed_singly(block, first, on_damage)
             continue
         found = list(batched(events, first))
-        if isinstance(found[-1][1], Batch):
+        if isinstance(found[-1][1], Batch) and len(block) >= BLOCK_BYTES:  # in a short log it would not pay
             pattern = _pattern_of(block)
         yield from found
 
