@@ -130,11 +130,14 @@ def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(
     assert "OMP_NUM_THREADS" not in os.environ
 
 
+# Whoever runs the tests in the background of a shell has Ctrl-C ignored, and so would all processes that they start.
 ASKING = """
+import signal
 from functools import partial
 from pathlib import Path
 from rmetric.engines import parallel_map
 from tests.engines.test_engines import own_number
+signal.signal(signal.SIGINT, signal.default_int_handler)
 list(parallel_map(partial(own_number, Path({folder!r})), range(2), 2))
 """
 
