@@ -122,12 +122,19 @@ def test_a_scheduler_that_is_not_there_is_one_line() -> None:
         pass
 
 
-def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert {*parallel_map(threads_of, range(4), 2)} == {"1"}
-    assert "OMP_NUM_THREADS" not in os.environ
+def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"  # in a process of its own, for what others have started keeps their environment
+    script.write_text(
+        "import os\n"
+        "from rmetric.engines import parallel_map\n"
+        "from tests.engines.test_engines import threads_of\n"
+        'print({*parallel_map(threads_of, range(4), 2)}, "OMP_NUM_THREADS" in os.environ)\n',
+        encoding="utf-8",
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{'1'} False\n", "")
 
 
 # Whoever runs the tests in the background of a shell has Ctrl-C ignored, and so would all processes that they start.

@@ -49,6 +49,7 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             run.log({"train/loss": 3 - step / 20, "lr": 1e-3, "note": "x" * 3000}, step=step)
             if step % 10 == 9:
                 run.log({"eval/loss": math.nan if step == 19 else 3.1 - step / 20}, step=step)
+    wandb.teardown()  # its own process may still be writing the last record
     found = rmetric.read_run(tmp_path)
     assert found.observations["training_loss"] == pytest.approx([3 - step / 20 for step in range(30)])
     assert found.evaluations()[0].tolist() == [9, 19, 29]
