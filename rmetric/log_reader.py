@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,14 +218,7 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
         for line, event in _in_one_piece(numbered, last_step):
             if isinstance(event, Batch):
                 last_step = int(event.step[-1])
-                begin = 0
-                while begin < len(event.step):
-                    room = size - len(gathered.steps)
-                    gathered.add_batch(event, slice(begin, begin + room))
-                    begin += room
-                    if len(gathered.steps) == size:
-                        yield gathered.chunk()
-                        gathered = _Gathered()
+                gathered = yield from _filled(gathered, event, size)
                 continue
             if event.get("event", "METRICS") != "METRICS":
                 gathered.events.append((len(gathered.steps), event))
@@ -245,6 +238,19 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
                 gathered = _Gathered()
     if gathered.steps or gathered.events:
         yield gathered.chunk()
+
+
+def _filled(gathered: _Gathered, batch: Batch, size: int) -> Generator[Chunk, None, _Gathered]:
+    """The chunks that a batch fills up; returns what is gathered after them."""
+    begin = 0
+    while begin < len(batch.step):
+        end = begin + size - len(gathered.steps)
+        gathered.add_batch(batch, slice(begin, end))
+        if len(gathered.steps) == size:
+            yield gathered.chunk()
+            gathered = _Gathered()
+        begin = end
+    return gathered
 
 
 def _in_one_piece(numbered: NumberedEvent, last_step: int) -> Iterable[NumberedEvent]:

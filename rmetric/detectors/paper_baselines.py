@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import LARGEST, OneMeasurementDetector, StreamingDetector, clipped, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, clipped, register_detector
 from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
@@ -89,7 +89,7 @@ class LossSpike(OneMeasurementDetector):
                     entering = mean + threshold * deviation if score > threshold else loss
                 else:
                     score = 0.0 if loss <= mean else math.inf
-            entering = entering if -LARGEST <= entering <= LARGEST else clipped(entering)
+            entering = clipped(entering)
             weight = fading if seen else 1.0
             mean = weight * entering + (1.0 - weight) * mean
             square = weight * (entering * entering) + (1.0 - weight) * square

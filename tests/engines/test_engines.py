@@ -60,6 +60,15 @@ def await_that(holds: Callable[[], bool]) -> None:
     pytest.fail("waited for 20 s in vain")
 
 
+def said_by(script: Path, text: str) -> tuple[int, str, str]:
+    """Status, output and errors of a script, where nobody says anything of threads."""
+    script.write_text(text, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
 @pytest.fixture(params=["dask", "ray"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     pytest.importorskip({"dask": "distributed", "ray": "ray"}[request.param])
@@ -84,17 +93,14 @@ def test_local_processes_are_kept_for_the_next_work_and_end_where_one_stops_earl
 
 
 def test_a_script_of_a_few_lines_needs_no_guard(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
+    told = said_by(
+        tmp_path / "script.py",
         "from tests.engines.test_engines import square\n"
         "from rmetric.engines import engine, parallel_map\n"
         'with engine("local", jobs=2):\n'
         "    print(*parallel_map(square, range(5), 2))\n",
-        encoding="utf-8",
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 4 9 16\n", "")
+    assert told == (0, "0 1 4 9 16\n", "")
 
 
 @pytest.mark.long
@@ -123,18 +129,14 @@ def test_a_scheduler_that_is_not_there_is_one_line() -> None:
 
 
 def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"  # in a process of its own, for what others have started keeps their environment
-    script.write_text(
+    told = said_by(  # in a process of its own, for what others have started keeps their environment
+        tmp_path / "script.py",
         "import os\n"
         "from rmetric.engines import parallel_map\n"
         "from tests.engines.test_engines import threads_of\n"
         'print({*parallel_map(threads_of, range(4), 2)}, "OMP_NUM_THREADS" in os.environ)\n',
-        encoding="utf-8",
     )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "{'1'} False\n", "")
+    assert told == (0, "{'1'} False\n", "")
 
 
 # Whoever runs the tests in the background of a shell has Ctrl-C ignored, and so would all processes that they start.
