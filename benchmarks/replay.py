@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from rmetric.compiled import PAYS_FROM
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.metric import RMetric
 from rmetric.records import held
@@ -74,7 +75,7 @@ def write_log(path: Path, records: int) -> None:
 def measure(log: str, out: str, queue: Any) -> None:
     """Replay in this process; put seconds and the peak resident set (MiB) into the queue."""
     warm_up = Path(out) / "warm_up.jsonl"
-    write_log(warm_up, 5_000)
+    write_log(warm_up, PAYS_FROM)
     replay_to_folder(warm_up, "warm_up", Path(out))  # imports, also those of long logs
     started = time.perf_counter()
     replay = replay_to_folder(Path(log), "replay", Path(out))

@@ -12,9 +12,9 @@ from functools import partial
 
 import numpy as np
 import orjson
-from numba import njit
 
 from rmetric.batches import COLUMNS, Batch
+from rmetric.compiled import compiled
 from rmetric.records import MAX_STEP, Event
 
 _PLACES = {name: place for place, name in enumerate((*COLUMNS, "step"))}
@@ -85,7 +85,7 @@ def _written_by_python(record: Event) -> bytes:
     return json.dumps(record).encode()
 
 
-@njit(cache=True)
+@compiled
 def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyped-def]
     """Fill the table, a row a line, up to one that does not follow the pattern or has an inexact number.
 
@@ -111,7 +111,7 @@ def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyp
     return row, end
 
 
-@njit(cache=True)
+@compiled
 def _number(lines, at, powers):  # type: ignore[no-untyped-def]
     """Read a number of JSON: the place behind it, its value, and whether it is written as a whole one.
 

@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import sys
 import warnings
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from rmetric.batches import COLUMNS, Batch, NumberedEvent, batched
+from rmetric.compiled import pays
 from rmetric.errors import UserError
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
 from rmetric.records import MAX_STEP, Event, Observations, Run, fresh_evaluations, held, whole_step
@@ -96,8 +96,8 @@ def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEven
 
 
 def _pattern_of(block: bytes) -> LinePattern | None:
-    """The pattern of the last one of some lines; none as long as nobody has paid for the import of Numba."""
-    if "numba" not in sys.modules:
+    """The pattern of the last one of some lines; none where to read faster is all that compiled code would be for."""
+    if not pays(0):
         return None
     from rmetric.line_pattern import LinePattern
 

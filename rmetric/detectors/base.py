@@ -13,6 +13,7 @@ from typing import ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.compiled import pays
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
@@ -128,26 +129,16 @@ class StreamingDetector(Detector):
         return self.fresh().extend(observations)
 
 
-COMPILED_RECORDS = 2048
-"""Records at a time from which on it is worth half a second to import compiled code."""
-
-
 @dataclass(kw_only=True)
 class CompiledDetector(StreamingDetector):
     """A streaming detector that also scores whole columns by compiled code, for long logs and for many runs."""
-
-    _is_imported: ClassVar[bool] = False
-    """Whether this process has paid for the compiled code, so that the last records of a long log have it as well."""
 
     @abstractmethod
     def columns(self, observations: Observations) -> NDArray[np.float64]:
         """Scores of the next ``n`` records, shape (n,); the same bits as ``n`` times :meth:`update`."""
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        if not self._is_imported and len(observations) < COMPILED_RECORDS:
-            return super().extend(observations)
-        type(self)._is_imported = True
-        return self.columns(observations)
+        return self.columns(observations) if pays(len(observations)) else super().extend(observations)
 
     def score_run(self, observations: Observations) -> NDArray[np.float64]:
         return self.fresh().columns(observations)

@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from river.anomaly import HalfSpaceTrees
+
+from rmetric.compiled import compiled
 
 
 class Splits(NamedTuple):
@@ -50,7 +51,7 @@ def scores(rows: NDArray[np.float64], splits: Splits, threshold: float) -> NDArr
     return _scores(rows, *splits, threshold)
 
 
-@njit(cache=True)
+@compiled
 def _scores(rows, feature, limit, window, threshold):  # type: ignore[no-untyped-def]
     inner = feature.shape[1]
     counted = np.zeros((len(feature), 2 * inner + 1), np.int64)
@@ -82,7 +83,7 @@ def _scores(rows, feature, limit, window, threshold):  # type: ignore[no-untyped
     return result
 
 
-@njit(cache=True)
+@compiled
 def _scaled(row, lowest, highest):  # type: ignore[no-untyped-def]
     """The row with what was seen of each feature as [0, 1]; 0 for one that never changed."""
     point = np.zeros(len(row))
@@ -92,12 +93,12 @@ def _scaled(row, lowest, highest):  # type: ignore[no-untyped-def]
     return point
 
 
-@njit(cache=True)
+@compiled
 def _child(node, feature, limit, point):  # type: ignore[no-untyped-def]
     return 2 * node + (1 if point[feature[node]] < limit[node] else 2)
 
 
-@njit(cache=True)
+@compiled
 def _mass(counts, feature, limit, point, few):  # type: ignore[no-untyped-def]
     """Counts on the way from the root, each times 2 to the power of its depth; the way ends where few were counted."""
     node, weight, total = 0, 1, 0.0
@@ -108,7 +109,7 @@ def _mass(counts, feature, limit, point, few):  # type: ignore[no-untyped-def]
         node, weight = _child(node, feature, limit, point), 2 * weight
 
 
-@njit(cache=True)
+@compiled
 def _count(counted, feature, limit, point):  # type: ignore[no-untyped-def]
     """Count a record in all nodes on its way."""
     node = 0

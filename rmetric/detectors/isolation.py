@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
+
+from rmetric.compiled import compiled
 
 MOST_SAMPLES = 256
 """Samples of a tree, at most: scikit-learn's default, and the paper's."""
@@ -88,7 +89,7 @@ def _chosen(seed: int, count: int, size: int, features: int) -> NDArray[np.int64
     return np.sort(sample_without_replacement(count, size, random_state=random))
 
 
-@njit(cache=True)
+@compiled
 def _random(state):  # type: ignore[no-untyped-def]
     """Next state of scikit-learn's 32-bit xorshift generator (Marsaglia 2003)."""
     if state == 0:
@@ -98,7 +99,7 @@ def _random(state):  # type: ignore[no-untyped-def]
     return (state ^ (state << 5)) & 0xFFFFFFFF
 
 
-@njit(cache=True)
+@compiled
 def _split(samples, own, start, end, order, known, state):  # type: ignore[no-untyped-def]
     """Draw a feature that varies in ``own[start:end]``, and a limit: (feature, limit, constant ones found, state).
 
@@ -132,7 +133,7 @@ def _split(samples, own, start, end, order, known, state):  # type: ignore[no-un
     return LEAF, 0.0, found, state
 
 
-@njit(cache=True)
+@compiled
 def _part(samples, own, start, end, feature, limit):  # type: ignore[no-untyped-def]
     """Bring the samples up to the limit to the front of ``own[start:end]``; returns where the others begin."""
     while start < end:
@@ -144,7 +145,7 @@ def _part(samples, own, start, end, feature, limit):  # type: ignore[no-untyped-
     return end
 
 
-@njit(cache=True)
+@compiled
 def _grow(samples, chosen, seeds, deepest, lengths):  # type: ignore[no-untyped-def]
     """Arrays of :class:`Forest`. Nodes are split in the order of scikit-learn, for they share a generator."""
     shape = (len(seeds), 2 * chosen.shape[1])
@@ -175,7 +176,7 @@ def _grow(samples, chosen, seeds, deepest, lengths):  # type: ignore[no-untyped-
     return feature, limit, left, right, depth
 
 
-@njit(cache=True)
+@compiled
 def _depths(feature, limit, left, right, depth, samples):  # type: ignore[no-untyped-def]
     """Sum of the depths of the leaves that each sample falls into, shape (n,)."""
     total = np.zeros(len(samples))

@@ -16,8 +16,8 @@ from statistics import median
 import numpy as np
 
 from rmetric.advice import KINDS_OF_MEASUREMENTS
+from rmetric.compiled import pays
 from rmetric.detectors import default_detectors
-from rmetric.detectors.base import COMPILED_RECORDS
 from rmetric.episodes import REARM_STEPS, Rearm
 from rmetric.measurements import Observation
 from rmetric.records import Observations
@@ -29,6 +29,8 @@ SUNK = "update_rms.sunk"
 """Statistic of the robust R-Metric that looks for a fall; all others look for a rise."""
 RARITY = "r_metric_robust"
 """Detector whose score is the rarity of what it saw, in decades."""
+PART_RECORDS = 2048
+"""Records that are taken in together where no detector alerts in them."""
 
 
 @dataclass(kw_only=True)
@@ -92,14 +94,14 @@ class EventSeeker:
 
     def extend(self, observations: Observations) -> Iterator[Event]:
         """Judge the next records; the events that begin in them."""
-        for begin in range(0, len(observations), COMPILED_RECORDS):
-            part = observations.rows(slice(begin, begin + COMPILED_RECORDS))
+        for begin in range(0, len(observations), PART_RECORDS):
+            part = observations.rows(slice(begin, begin + PART_RECORDS))
             if not self._passes_by(part):
                 yield from (event for record in part if (event := self.update(record)) is not None)
 
     def _passes_by(self, observations: Observations) -> bool:
         """Take in records by whole columns if no detector alerts in them, and none has to say why; else nothing."""
-        if len(observations) < COMPILED_RECORDS:
+        if not pays(len(observations)):
             return False
         ahead = copy.deepcopy(self._detectors)
         if any((detector.extend(observations) > detector.threshold).any() for detector in ahead.values()):

@@ -19,7 +19,7 @@ from rmetric.replay.report import output_names, replay_to_folder, unfinished_fil
 
 POOL_PAYS_FROM_S = 4.0
 """Seconds of work, as estimated, from which several processes are faster than one: to start them takes about two."""
-_PLOT_S, _BYTES_PER_S = 0.16, 70e6
+_LOG_S, _PLOT_S, _BYTES_PER_S = 0.01, 0.16, 90e6
 
 
 def replay_logs(
@@ -87,7 +87,7 @@ class _Work:
     def seconds(self) -> float:
         """About how long it takes."""
         size = self.path.stat().st_size if self.path.exists() else 0
-        return size / _BYTES_PER_S + (_PLOT_S if self.plot else 0.0)
+        return _LOG_S + size / _BYTES_PER_S + (_PLOT_S if self.plot else 0.0)
 
     def do(self, **how: Any) -> Replay:
         """Replay and write; ``how``: further options of ``replay_to_folder``."""

@@ -77,8 +77,7 @@ class CsvWriter:
         if not self._has_header:
             self._file.write(",".join(columns).encode() + b"\n")
             self._has_header = True
-        rows = b"\n".join(map(b",".join, zip(*self._texts(columns), strict=True)))
-        self._file.write(rows.replace(b"null", b"").replace(orjson.dumps(self._INFINITY), b"inf"))
+        self._file.write(b"\n".join(map(b",".join, zip(*self._texts(columns), strict=True))))
         self._file.write(b"\n")
 
     def _texts(self, columns: Columns) -> Iterator[list[bytes]]:
@@ -87,9 +86,15 @@ class CsvWriter:
             values = np.column_stack([*alike])
             if dtype == np.bool_:
                 values = values.view(np.int8)
-            elif dtype == np.float64:
-                values[np.isinf(values)] = self._INFINITY
-            yield orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
+            infinite, unknown = np.isinf(values), np.isnan(values).any()
+            if infinite.any():
+                values[infinite] = self._INFINITY
+            text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2]
+            if unknown:
+                text = text.replace(b"null", b"")
+            if infinite.any():
+                text = text.replace(orjson.dumps(self._INFINITY), b"inf")
+            yield text.split(b"],[")
 
 
 def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:

@@ -6,6 +6,7 @@ References are compiled (:mod:`rmetric.robust.windows`); what is cheap is left t
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from functools import reduce
@@ -74,28 +75,37 @@ def hardware(of: HardwareEvidence, observations: Observations) -> tuple[Column, 
 
 
 def _incidents(of: Incidents, observations: Observations) -> Column:
-    """Sums of hardware events; nothing has to be added up while there are none, as in most runs."""
-    rows = zip(*(observations[name].tolist() for name in Incidents.reads), strict=True)
-    if not len(observations) or not _without_events(of, observations):
-        return np.array([of.update(step, *row) for step, row in zip(observations.step.tolist(), rows, strict=True)])
+    """Sums of hardware events; while there are none, as in most runs, nothing has to be added up."""
+    sums, happens = np.empty(len(observations)), _events_in(of, observations)
+    places = np.append(np.flatnonzero(happens), len(observations)).tolist()
+    read = [observations[name] for name in Incidents.reads]
+    begin = 0
+    while begin < len(observations):
+        if of.quiet and not happens[begin]:
+            end = places[bisect_left(places, begin)]
+            sums[begin:end] = _passed_by(of, observations.rows(slice(begin, end)))
+            begin = end
+        else:
+            sums[begin] = of.update(int(observations.step[begin]), *(float(values[begin]) for values in read))
+            begin += 1
+    return sums
+
+
+def _events_in(of: Incidents, observations: Observations) -> NDArray[np.bool_]:
+    """Where the next records may tell of an event, or do not come in their order."""
+    events, _, rates = (observations[name] for name in Incidents.reads)
+    before = np.append(of.rate, held(rates, of.rate)[:-1])
+    changes = (rates != before) & ~np.isnan(rates) & ~np.isnan(before)
+    return (np.nan_to_num(events) != 0.0) | changes | (np.diff(observations.step, prepend=observations.step[:1]) < 0)
+
+
+def _passed_by(of: Incidents, observations: Observations) -> Column:
+    """Sums of records without an event, of which there is at least one, while nothing is left of those before."""
     events, _, rates = (observations[name] for name in Incidents.reads)
     measured = of.measured | np.logical_or.accumulate(~(np.isnan(events) & np.isnan(rates)))
-    of.update(int(observations.step[0]), *next(rows))
+    of.update(int(observations.step[0]), float(events[0]), math.nan, float(rates[0]))
     of.update(int(observations.step[-1]), 0.0 if (events == 0.0).any() else math.nan, math.nan, float(held(rates)[-1]))
     return np.where(measured, 0.0, math.nan)
-
-
-def _without_events(of: Incidents, observations: Observations) -> bool:
-    """Whether the next records, in their order, tell of no event, and nothing is left of those before."""
-    events, _, rates = (observations[name] for name in Incidents.reads)
-    known = rates[~np.isnan(rates)]
-    same = of.rate if of.rate == of.rate else known[:1]
-    return bool(
-        of.quiet
-        and (np.diff(observations.step) >= 0).all()
-        and not np.nan_to_num(events).any()
-        and (known == same).all()
-    )
 
 
 def training(
@@ -141,9 +151,9 @@ def _held(of: HeldUpdate, ratios: Column) -> tuple[Column, Column]:
     remembered = len(of._recent)
     found = np.append(of._recent, z[known])
     if len(found) >= LEVEL_RECORDS:
-        last = np.lib.stride_tricks.sliding_window_view(found, LEVEL_RECORDS)
-        late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
-        above[late], below[late] = last.min(axis=1)[-len(late) :], -last.max(axis=1)[-len(late) :]
+        late, last = known[max(0, LEVEL_RECORDS - 1 - remembered) :], _last(found)
+        above[late] = reduce(np.minimum, last)[len(found) - LEVEL_RECORDS + 1 - len(late) :]
+        below[late] = -reduce(np.maximum, last)[len(found) - LEVEL_RECORDS + 1 - len(late) :]
     of._recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
     return above, below
 
@@ -153,12 +163,17 @@ def _level(of: Level, z: Column) -> Column:
     level, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
     capped = np.append(of._capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
     if len(capped) >= LEVEL_RECORDS:
-        count = len(capped) - LEVEL_RECORDS + 1
-        sums = reduce(add, (capped[first : first + count] for first in range(LEVEL_RECORDS)))  # in the order of records
+        sums = reduce(add, _last(capped))  # in the order of records
         late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
         level[late] = sums[len(sums) - len(late) :] / LEVEL_RECORDS
     of._capped = deque(capped[-LEVEL_RECORDS:].tolist(), LEVEL_RECORDS)
     return level
+
+
+def _last(values: Column) -> list[Column]:
+    """The last eight values at each place from the eighth on, the earliest of them first."""
+    count = len(values) - LEVEL_RECORDS + 1
+    return [values[first : first + count] for first in range(LEVEL_RECORDS)]
 
 
 def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:

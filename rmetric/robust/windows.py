@@ -8,16 +8,14 @@ second).
 from __future__ import annotations
 
 import math
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from rmetric.compiled import compiled
 from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE, LearningCurve
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
 from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
@@ -43,19 +41,6 @@ from rmetric.robust.reference import (
 from rmetric.robust.surprise import LARGEST_RAISE, NOTABLE, QUIET_RECORDS, RAISE, OwnBar
 
 Column = NDArray[np.float64]
-
-SOURCES = zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile, and keep the result for the next process.
-
-    It is kept under a name that changes with any source of this folder: Numba freezes constants and functions of other
-    modules, looks at the date of this file alone, and would go on with those of an older version.
-    """
-    function.__qualname__ = f"{function.__name__}_{SOURCES:x}"
-    return njit(cache=True)(function)  # type: ignore[no-any-return]
-
 
 TAILS = np.array(UPPER)
 NO_TAILS = np.zeros((0, 2))
@@ -120,8 +105,8 @@ def _add(window, value):  # type: ignore[no-untyped-def]
     place[0] = head + 1 if head + 1 < len(recent) else 0
 
 
-_middle = njit(cache=True)(middle_of)
-_deviation = njit(cache=True)(deviation_of)
+_middle = compiled(middle_of)
+_deviation = compiled(deviation_of)
 
 
 @compiled

@@ -25,7 +25,9 @@ def gradient_grows(observations: Observations) -> Evidence | None:
     if len(norm) < LEAST_RECORDS:
         return None
     half, quarter = norm.part(slice(len(norm) // 2, None)), norm.part(slice(3 * len(norm) // 4, None))
-    growth = min(powers_of_ten(half), 2.0 * powers_of_ten(quarter))
+    growth = powers_of_ten(half)
+    if growth >= TENFOLD:  # as in few runs
+        growth = min(growth, 2.0 * powers_of_ten(quarter))
     return Evidence(
         score=growth if growth >= TENFOLD else 0.0,
         since=int(half.steps[0]),

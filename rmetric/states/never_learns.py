@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Series, evaluations, falls, finite
+from rmetric.states.series import Floats, Series, evaluations, falls, finite
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
@@ -19,6 +21,7 @@ UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 """Blocks whose medians are compared with ln(classes), and the share of the level by which one may be below."""
 START = 0.05
 """Share of the records that are the start of the run."""
+LEAST_EVALUATIONS = 5
 
 
 def never_learns(observations: Observations) -> Evidence | None:
@@ -26,7 +29,8 @@ def never_learns(observations: Observations) -> Evidence | None:
 
     A fall is a trend over the whole run (Mann and Kendall), or a start above the rest (Mann, Whitney): the smaller
     p-value of the two, doubled. It is looked for in the whole run, its first half and its first quarter, since a run
-    that diverged may have learned before: the smallest p-value of the three, tripled.
+    that diverged may have learned before: the smallest p-value of the three, tripled. One significant test is enough,
+    and those after it are not made.
 
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
     there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
@@ -35,10 +39,11 @@ def never_learns(observations: Observations) -> Evidence | None:
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
         return None
-    p = p_of_fall(loss)
-    held_out = evaluations(observations)
-    if len(held_out) >= 5:
-        p = min(p, falls(held_out.values))
+    p = 1.0
+    for of_one_test in p_values(loss, evaluations(observations)):
+        p = min(p, of_one_test)
+        if p <= SIGNIFICANT:  # as most runs at the first test
+            break
     level = float(np.median(loss.values))
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
     what = "has never been below ln(classes)" if uniform else "shows no fall"
@@ -55,16 +60,20 @@ def is_uniform(gap: Series, level: float) -> bool:
     return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
 
 
-def p_of_fall(loss: Series) -> float:
-    """p-value of a fall of the loss within the run, its first half or its first quarter; small: it fell."""
+def p_values(loss: Series, held_out: Series) -> Iterator[float]:
+    """p-value of each test for a fall of the training loss, times the number of tests, and of the validation loss."""
     parts = [loss.part(slice(0, length)) for part in PARTS if (length := len(loss) // part) >= LEAST_RECORDS // 2]
-    return min(1.0, len(parts) * min(map(_p_of_fall, parts)))
+    for part in parts:
+        yield min(1.0, 2.0 * len(parts) * p_of_high_start(part.values))
+        yield min(1.0, 2.0 * len(parts) * falls(part.blocks(MOST_BLOCKS).values))
+    if len(held_out) >= LEAST_EVALUATIONS:
+        yield falls(held_out.values)
 
 
-def _p_of_fall(loss: Series) -> float:
+def p_of_high_start(losses: Floats) -> float:
+    """p-value of a start above the rest, by Mann and Whitney's test."""
     from scipy.stats import mannwhitneyu
 
-    start = max(3, int(START * len(loss)))
-    first, rest = loss.values[:start], loss.values[start:]
-    p_start = float(mannwhitneyu(first, rest, alternative="greater").pvalue) if rest.min() < loss.values.max() else 1.0
-    return min(1.0, 2.0 * min(p_start, falls(loss.blocks(MOST_BLOCKS).values)))
+    start = max(3, int(START * len(losses)))
+    first, rest = losses[:start], losses[start:]
+    return float(mannwhitneyu(first, rest, alternative="greater").pvalue) if rest.min() < losses.max() else 1.0

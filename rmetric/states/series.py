@@ -30,9 +30,13 @@ class Series(NamedTuple):
     def blocks(self, most: int, least: int = 1) -> Series:
         """Medians of up to ``most`` consecutive blocks of at least ``least`` values, each at the step of its first."""
         count = max(1, min(most, len(self) // least))
-        parts = np.array_split(np.arange(len(self)), count)
+        size, longer = divmod(len(self), count)  # the first blocks are longer by one
+        turn = longer * (size + 1)
+        parts = (slice(turn), size + 1), (slice(turn, None), size)
+        rows = [(self.steps[part].reshape(-1, length), self.values[part].reshape(-1, length)) for part, length in parts]
         return Series(
-            self.steps[[part[0] for part in parts]], np.array([np.median(self.values[part]) for part in parts])
+            np.concatenate([steps[:, 0] for steps, _ in rows]),
+            np.concatenate([np.median(values, axis=1) for _, values in rows]),
         )
 
 

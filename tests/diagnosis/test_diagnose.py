@@ -12,9 +12,8 @@ import pytest
 import rmetric
 from rmetric.advice import ADVICE
 from rmetric.detectors import DEFAULT_DETECTORS, make_detector
-from rmetric.detectors.base import COMPILED_RECORDS
 from rmetric.diagnosis import Examination, diagnose, diagnose_runs
-from rmetric.diagnosis.events import EventSeeker
+from rmetric.diagnosis.events import PART_RECORDS, EventSeeker
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.errors import UserError
 from rmetric.importers import portions_of
@@ -103,8 +102,8 @@ def test_portions_change_nothing() -> None:
 
 
 def test_records_that_are_taken_in_by_whole_columns_change_nothing() -> None:
-    loss, norm = losses(4 * COMPILED_RECORDS), norms(4 * COMPILED_RECORDS)
-    for at in (COMPILED_RECORDS // 2, 2 * COMPILED_RECORDS - 3, 3 * COMPILED_RECORDS + 9):
+    loss, norm = losses(4 * PART_RECORDS), norms(4 * PART_RECORDS)
+    for at in (PART_RECORDS // 2, 2 * PART_RECORDS - 3, 3 * PART_RECORDS + 9):
         loss[at : at + 10] += 3.0
         norm[at : at + 10] *= 20.0
     one_by_one, at_once = EventSeeker(), EventSeeker()

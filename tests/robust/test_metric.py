@@ -3,12 +3,14 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
 from rmetric import RMetric
+from rmetric.compiled import sources
 from rmetric.detectors import make_detector
 from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.measurements import MEASUREMENTS, Observation
@@ -133,5 +135,5 @@ def test_compiled_functions_are_kept_under_a_name_that_changes_with_any_source_t
     own = {name: function for name, function in kept.items() if function.__module__ == windows.__name__}
     assert {"_lost", "_judge", "_evidence"} <= own.keys()
     assert {name: function.__qualname__ for name, function in own.items()} == {
-        name: f"{name}_{windows.SOURCES:x}" for name in own
+        name: f"{name}_{sources(Path(windows.__file__).parent):x}" for name in own
     }

@@ -1,0 +1,51 @@
+"""Functions compiled by Numba: when that pays, and how they are kept for the next process.
+
+Importing this module does not import Numba.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PAYS_FROM = 8192
+"""Values from which on it is worth half a second to import Numba and what it has compiled."""
+_judged_without = 0
+"""Values of this process that were judged without it."""
+
+
+def pays(values: int) -> bool:
+    """Whether to judge the next values by compiled code: a single short log does without, a folder of them does not.
+
+    >>> pays(10 * PAYS_FROM)
+    True
+    """
+    global _judged_without
+    if "numba" not in sys.modules:  # nobody has paid for it yet
+        _judged_without += values
+    return "numba" in sys.modules or _judged_without >= PAYS_FROM
+
+
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile, and keep the result for the next process.
+
+    It is kept under a name that changes with any source of its folder and of this one: Numba freezes constants and
+    functions of other modules, looks at the date of the function's own file alone, and would go on with those of an
+    older version.
+    """
+    from numba import njit
+
+    function.__qualname__ = f"{function.__name__}_{sources(Path(function.__code__.co_filename).parent):x}"
+    return njit(cache=True)(function)  # type: ignore[no-any-return]
+
+
+@cache
+def sources(folder: Path) -> int:
+    """A number that changes with any source of a folder, and of this one."""
+    files = {*folder.glob("*.py"), *Path(__file__).parent.glob("*.py")}
+    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(files)))
