@@ -90,7 +90,7 @@ def fading_z(losses, mean, square, seen, threshold, memory, warm_up):  # type: i
     fading = 2.0 / (memory + 1)
     for index in range(len(losses)):
         loss = losses[index]
-        if not math.isfinite(loss):
+        if loss - loss != 0.0:  # not finite
             scores[index] = loss
             continue
         score, entering = math.nan, loss
@@ -103,7 +103,8 @@ def fading_z(losses, mean, square, seen, threshold, memory, warm_up):  # type: i
             else:
                 score = 0.0 if loss <= mean else math.inf
         scores[index] = score
-        entering = min(max(entering, -LARGEST), LARGEST)
+        if not -LARGEST <= entering <= LARGEST:
+            entering = math.copysign(LARGEST, entering)
         weight = fading if seen else 1.0
         mean = weight * entering + (1.0 - weight) * mean
         square = weight * (entering * entering) + (1.0 - weight) * square
