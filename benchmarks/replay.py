@@ -5,6 +5,7 @@
 
 Prints one JSON object. Times are wall clock, from opening the log to the finished CSV and summary; importing and
 plotting are not in them. Memory is the largest resident set of a fresh process that replays one log and nothing else.
+``folder`` is what a study is: 720 short logs, replayed from the shell, with all that is imported and started for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import json
 import multiprocessing
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -116,6 +119,24 @@ def measured(records: int, repeats: int) -> dict[str, float]:
         }
 
 
+def measured_folder(logs: int, records: int) -> dict[str, float]:
+    """Replay short logs as a user does, without plots."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(logs):
+            write_log(Path(folder) / f"log_{number}.jsonl", records)
+        command = [sys.executable, "-m", "rmetric", "replay", folder, "--no-plot", "--out", f"{folder}/results"]
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds = time.perf_counter() - started
+        assert len([*Path(folder, "results").glob("*.summary.json")]) == logs, "some logs were not replayed"
+    return {
+        "logs": logs,
+        "records": logs * records,
+        "seconds": round(seconds, 2),
+        "records_per_s": round(logs * records / seconds),
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,7 +146,8 @@ def main() -> None:
     records = parser.parse_args().records
     reference, small, large = measured(REFERENCE, 5), measured(max(records // 10, 1), 1), measured(records, 1)
     growth = round(large["peak_rss_mib"] / small["peak_rss_mib"], 3)
-    print(json.dumps({"reference": reference, "small": small, "large": large, "memory_growth": growth}, indent=2))
+    found = {"reference": reference, "small": small, "large": large, "memory_growth": growth}
+    print(json.dumps({**found, "folder": measured_folder(720, 418)}, indent=2))
 
 
 if __name__ == "__main__":
