@@ -126,8 +126,6 @@ class FieldMap:
         self._targets: dict[str, tuple[tuple[str, int], ...]] = {}
         for our_name, their_name in mapping.items():
             self._targets[their_name] = (*self._targets.get(their_name, ()), (our_name, -1))
-        self.unseen = set(self._targets)
-        """Explicitly mapped names of theirs that no record has had so far."""
         self._aliases: dict[str, tuple[str, int]] = {}
         for our_name in FIELDS:
             if our_name not in mapping:
@@ -152,14 +150,7 @@ class FieldMap:
             for our_name, rank in self.targets(their_name):
                 if value is not None and rank < ranks.get(our_name, 1 << 30):
                     event[our_name], ranks[our_name] = value, rank
-        if self.unseen:
-            self.unseen.difference_update(record)
         return event
-
-    def report_unseen(self, line: int, on_damage: OnDamage) -> None:
-        """Say which mapped columns never occurred."""
-        for their_name in sorted(self.unseen):
-            on_damage(line, f"--map names {their_name!r}, which no record up to here has")
 
 
 def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
