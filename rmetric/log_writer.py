@@ -57,7 +57,12 @@ def terminal_event(kind: str, failure_step: int | None, reason: str | None, hori
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
-    """One line of strict JSON. Floats get 7 significant digits; a non-finite one is left out and named."""
+    """One line of strict JSON, of the event :func:`as_logged`."""
+    return orjson.dumps(as_logged(event)) + b"\n"
+
+
+def as_logged(event: Mapping[str, Any]) -> Event:
+    """An event as a reader has it. Floats get 7 significant digits; a non-finite one is left out and named."""
     clean: Event = {}
     non_finite: list[str] = []
     for key, value in event.items():
@@ -67,7 +72,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
             clean[key] = _strict(value)
     if non_finite:
         clean["non_finite"] = non_finite
-    return orjson.dumps(clean) + b"\n"
+    return clean
 
 
 def at_log_precision(value: float | np.floating[Any]) -> float:

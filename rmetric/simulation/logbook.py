@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric import __version__
+from rmetric.batches import COLUMNS
 from rmetric.detectors import RMetricDetector, StreamingDetector, first_alert, online_detectors
 from rmetric.evaluation.ground_truth import Outcome, excess, judge_runs
 from rmetric.faults import NO_FAULT
+from rmetric.log_reader import Chunk
 from rmetric.log_writer import (
     SCHEMA_VERSION,
     alerts_so_far,
-    encode_event,
+    as_logged,
     encode_metrics,
     terminal_event,
     to_log_precision,
@@ -37,12 +40,38 @@ class RunLog:
 
     name: str
     """File name without its ending."""
-    content: bytes
     outcome: Outcome
     onset: int | None
     alerts: dict[str, int]
     """Detector → step of its first alert."""
-    records: int
+    step: NDArray[np.int64]
+    """Of each record, shape (n,)."""
+    numbers: dict[str, NDArray[np.float64]]
+    """Log name → values of shape (n,), at log precision; NaN: not measured, infinity: not finite."""
+    states: dict[str, Sequence[Any] | NDArray[Any]]
+    """What else a record says, by log name, one value a record."""
+    events: list[tuple[int, Event]]
+    """All other events in their order, each with the index (0 to n) of the record that it precedes."""
+
+    @property
+    def records(self) -> int:
+        """Number of METRICS records."""
+        return len(self.step)
+
+    @cached_property
+    def content(self) -> bytes:
+        """The log as JSON lines."""
+        return encode_metrics(self.step, self.numbers, self.states, self.events)
+
+    def chunk(self) -> Chunk:
+        """What a reader makes of :attr:`content`, without writing and reading it."""
+        measured = {name: self.numbers[name] for name in COLUMNS if name in self.numbers}
+        return Chunk(
+            step=self.step,
+            columns={name: values for name, values in measured.items() if not np.isnan(values).all()},
+            events=[(index, as_logged(event)) for index, event in self.events],
+            alerts=self.states["alerts"][-1] if self.records else {},
+        )
 
 
 def write_logs(traces: Traces, outcomes: Sequence[Outcome]) -> list[RunLog]:
@@ -64,18 +93,18 @@ def _log(
     first_alerts = {str(event["detector"]): int(event["step"]) for event in alerts}
     end = outcome.failure_step or spec.steps
     events = [*_hardware_events(records), *_fault_events(spec, onset, traces.cleared[row], end), *alerts]
-    metrics = encode_metrics(
-        observations.step,
-        {name: observations[name] for name in MEASUREMENTS if observations.has(name)} | verdicts,
-        _states(traces, row, outcome, records, first_alerts),
-        _placed(observations.step, events),
+    start = {"event": "EXPERIMENT_START", "config": _config(spec, onset, detectors)}
+    over = terminal_event(outcome.kind, outcome.failure_step, outcome.reason, spec.steps)
+    return RunLog(
+        name=spec.experiment_id,
+        outcome=outcome,
+        onset=onset,
+        alerts=first_alerts,
+        step=observations.step,
+        numbers={name: observations[name] for name in MEASUREMENTS if observations.has(name)} | verdicts,
+        states=_states(traces, row, outcome, records, first_alerts),
+        events=[(0, start), *_placed(observations.step, events), (len(observations), over)],
     )
-    content = [
-        encode_event({"event": "EXPERIMENT_START", "config": _config(spec, onset, detectors)}),
-        metrics,
-        encode_event(terminal_event(outcome.kind, outcome.failure_step, outcome.reason, spec.steps)),
-    ]
-    return RunLog(spec.experiment_id, b"".join(content), outcome, onset, first_alerts, len(observations))
 
 
 def _placed(step: NDArray[np.int64], events: Iterable[Event]) -> Iterator[tuple[int, Event]]:

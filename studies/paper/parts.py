@@ -14,12 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rmetric.engines import parallel_map
-from rmetric.errors import UserError
 from rmetric.files import write_atomically
-from rmetric.log_reader import assemble, chunks
+from rmetric.log_reader import assemble
 from rmetric.registry import load_plugin
 from rmetric.simulation import RunLog, RunSpec, run_batch
 from studies.paper.batches import batches_of
@@ -120,13 +117,8 @@ def _finished(name: str, content: bytes, records: int, outcomes: Sequence[str]) 
 
 
 def _stored(log: RunLog) -> StoredRun:
-    """The run as its log has it, so that both forms hold the same numbers."""
     from rmetric.conversion import labels_of  # pyarrow, see above
     from rmetric.dataset.stored import StoredRun
 
-    def refuse(line: int, message: str) -> None:
-        raise UserError(f"{log.name}, line {line}: {message}")
-
-    events = enumerate(map(orjson.loads, log.content.splitlines()), start=1)
-    (chunk,) = chunks(events, refuse, size=2**62)
+    chunk = log.chunk()
     return StoredRun(labels_of(assemble(log.name, [chunk])), chunk)

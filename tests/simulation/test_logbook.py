@@ -20,13 +20,13 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.detectors import first_alert, online_detectors
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, SEVERITIES
-from rmetric.log_reader import read_run
+from rmetric.log_reader import chunks, read_run, strict
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 from rmetric.simulation import RunLog, RunSpec, Traces, TrainingSimulator, judge_traces, write_logs
-from tests.helpers import lines_of
+from tests.helpers import bits, lines_of
 
 pytestmark = pytest.mark.usefixtures("made_up_parameters")
 STEPS, LOG_EVERY, EVAL_EVERY = 1003, 10, 50  # a horizon off the grid
@@ -117,6 +117,16 @@ def test_the_logs_under_test_hold_every_kind_of_end(study: list[Made]) -> None:
 
 
 # --- form ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_is_what_a_reader_makes_of_the_content(study: list[Made]) -> None:
+    assert {made.outcome.kind for made in study} >= {"failed", "recovered", "clean"}
+    for made in study:
+        (read,) = chunks(enumerate(made.events), strict(made.log.name), size=2**62)
+        ours = made.log.chunk()
+        assert list(ours.columns) == list(read.columns)
+        assert [bits(values) for values in ours.columns.values()] == [bits(values) for values in read.columns.values()]
+        assert (ours.step.tolist(), ours.events, ours.alerts) == (read.step.tolist(), read.events, read.alerts)
 
 
 def test_a_log_begins_with_its_config_and_ends_with_its_outcome(study: list[Made]) -> None:
