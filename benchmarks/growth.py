@@ -12,18 +12,16 @@ largest resident memory of one of its processes, ``bytes`` what it leaves on the
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import process_tree
+
 from rmetric.cli import Parser, script, whole_number
-from rmetric.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 CHEAP = ("r_metric", "loss_spike", "grad_norm")
@@ -45,17 +43,12 @@ def parser() -> Parser:
 def measured(kind: str, argv: Sequence[str], left: Path) -> dict[str, Any]:
     """Cost of a script and its own processes; ``left`` is the folder that it fills."""
     script = "run_modern_experiments.py" if kind == "simulate" else "generate_paper_tables.py"
-    before = time.perf_counter()
-    process = subprocess.Popen([sys.executable, str(ROOT / script), *argv], stdout=sys.stderr)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise UserError(f"{kind} went wrong; its last words are above")
+    used = process_tree.run([sys.executable, str(ROOT / script), *argv], stdout=sys.stderr)
     return {
         "part": kind,
-        "wall_s": round(time.perf_counter() - before, 2),
-        "cpu_s": round(used.ru_utime + used.ru_stime, 2),
-        "peak_mib": round(used.ru_maxrss / 1024, 1),
+        "wall_s": round(used.seconds, 2),
+        "cpu_s": round(used.processor_s, 2),
+        "peak_mib": round(used.peak_mib, 1),
         "bytes": sum(file.stat().st_size for file in left.rglob("*") if file.is_file()),
     }
 

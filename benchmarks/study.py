@@ -12,10 +12,8 @@ on the clock grow with whatever else the machine does; seconds of processor time
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -26,14 +24,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import process_tree
 import psutil
 
 from rmetric.cli import Parser, script, whole_number
 
 ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "run_modern_experiments.py"
 AUTHORS_PER_S = {"records": 5_000, "steps": 500_000}
 """The authors' published simulator, mended, on one core: 5,000 steps with 50 records take 9.9 ms."""
-PR_SET_CHILD_SUBREAPER = 36
 STREAMED = ("r_metric_robust", "robust_z", "numerics", "half_space_trees")
 
 
@@ -47,50 +46,30 @@ def parser() -> Parser:
 
 
 def measured(command: Sequence[str]) -> tuple[float, float, float]:
-    """Seconds of a command, those of processor time, and the peak of the unshared memory in MiB; its whole tree.
-
-    The process that others are forked from outlives the command by a moment: on Linux it is then this one's to wait for
-    and counts as well, elsewhere its processor time is missing.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    started, used = time.perf_counter(), _processor_s()
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    """Seconds of a command, those of processor time, and the peak of the unshared memory in MiB; its whole tree."""
     peak = 0.0
     over = threading.Event()
 
     def watch() -> None:
         nonlocal peak
-        root = psutil.Process(process.pid)
         while not over.wait(0.25):  # seldom: to read a process's memory map holds that process up
-            peak = max(peak, _memory_mib(root))
+            peak = max(peak, _memory_mib(psutil.Process().children(recursive=True)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    status = process.wait()
-    seconds = time.perf_counter() - started
-    over.set()
-    watcher.join()
-    if status:
-        raise SystemExit(f"{' '.join(command)} ended with status {status}")
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
-    return seconds, _processor_s() - used, peak
-
-
-def _processor_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _memory_mib(root: psutil.Process) -> float:
-    total = 0
     try:
-        for process in [root, *root.children(recursive=True)]:
+        used = process_tree.run(command, stdout=subprocess.DEVNULL)
+    finally:
+        over.set()
+        watcher.join()
+    return used.seconds, used.processor_s, peak
+
+
+def _memory_mib(processes: Sequence[psutil.Process]) -> float:
+    total = 0
+    with suppress(psutil.NoSuchProcess):
+        for process in processes:
             total += process.memory_full_info().uss
-    except psutil.NoSuchProcess:
-        pass
     return total / 2**20
 
 
@@ -103,7 +82,7 @@ def study(jobs: int, options: Sequence[str], repeats: int) -> dict[str, float | 
     shell, inside, processor, peaks = [], [], [], []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "run_modern_experiments.py", "--out", folder, "--jobs", str(jobs), *options]
+            command = [sys.executable, str(SCRIPT), "--out", folder, "--jobs", str(jobs), *options]
             seconds, processor_s, peak_mib = measured(command)
             manifest = json.loads((Path(folder) / "manifest.json").read_bytes())
         shell.append(seconds)
