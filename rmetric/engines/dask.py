@@ -7,10 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
+from rmetric.engines.local import ENVIRONMENT
 from rmetric.engines.window import in_order
 from rmetric.errors import UserError
 
@@ -50,6 +52,7 @@ class DaskEngine:
 def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
     """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
     with ExitStack() as stack:
+        stack.enter_context(dask.config.set({"distributed.nanny.pre-spawn-environ": ENVIRONMENT}))  # of those from here
         cluster = address or stack.enter_context(
             LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
         )
