@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from rmetric.engines import engine, parallel_map
+from rmetric.engines.local import ENVIRONMENT
 from rmetric.errors import UserError
 
 
@@ -37,6 +38,10 @@ def worker(number: int) -> int:
 
 def threads_of(number: int) -> str:
     return os.environ["OMP_NUM_THREADS"]
+
+
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
 
 
 def own_number(folder: Path, number: int) -> int:
@@ -137,6 +142,15 @@ def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(
         'print({*parallel_map(threads_of, range(4), 2)}, "OMP_NUM_THREADS" in os.environ)\n',
     )
     assert told == (0, "{'1'} False\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_dask_workers_that_are_started_here_have_the_environment_of_local_processes() -> None:
+    pytest.importorskip("distributed")
+    with engine("dask", jobs=1):
+        found = dict(zip(ENVIRONMENT, parallel_map(variable, ENVIRONMENT, 1), strict=True))
+    assert found == {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
 
 
 # Whoever runs the tests in the background of a shell has Ctrl-C ignored, and so would all processes that they start.
