@@ -1,7 +1,7 @@
 # make reproduce    720 simulated runs beside the published real ones: all tables, all figures (3 minutes, no torch)
 # make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts, site
 # make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
-# make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in seven minutes
+# make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in five minutes
 # make corruption   flipped bits, and their repair                  make test-all    all tests     make bench  what it costs
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
@@ -13,8 +13,8 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
-# Processes that wait for others leave their core to one more worker.
-PYTEST := $(RUN) -m pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2) --dist loadfile
+# No more workers than cores: what one more has to import costs as much as it gains.
+PYTEST := $(RUN) -m pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile
 CODE   := $(shell find rmetric studies -name "*.py")
 
 # Compiled modules are kept, whatever the environment says: some commands start a dozen processes.
@@ -138,7 +138,7 @@ test-all: $(VENV)/.dev
 
 # Covers every module in at most two minutes on two cores; leaves out what is marked slow as well.
 test-fast: $(VENV)/.dev
-	$(PYTEST) -m "not slow and not long"
+	$(PYTEST) --hypothesis-profile fast -m "not slow and not long"
 
 bench: $(VENV)/.dev
 	$(RUN) benchmarks/study.py

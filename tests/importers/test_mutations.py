@@ -11,6 +11,7 @@ from rmetric.importers import IMPORTERS, runs_of
 from tests.importers.samples import SAMPLES, benchmark, written
 
 
+@pytest.mark.slow
 def test_mutated_logs_of_all_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark("mutate_logs").main(["--mutations", "210", "--first", "1000000"]) == 0
     found = json.loads(capsys.readouterr().out)

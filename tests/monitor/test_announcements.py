@@ -34,6 +34,7 @@ with rmetric.TrainingMonitor(model, optimizer, log="run.jsonl") as monitor:
 """
 
 
+@pytest.mark.slow
 def test_a_nan_gradient_shows_on_a_console_where_nothing_is_configured(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", NAN_GRADIENT], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0 and ended.stdout == ""

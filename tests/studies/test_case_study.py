@@ -33,6 +33,7 @@ def test_the_control_under_the_monitor_is_the_twin_to_the_last_bit(study: CaseSt
     assert study.judged_steps == list(range(5, 91, 5))
 
 
+@pytest.mark.slow
 def test_runs_share_the_prefix_and_part_at_the_onset(study: CaseStudy) -> None:
     columns = [read(log).observations for log in study.logs]
     for name in ("training_loss", "grad_norm", "sigma_sq", "update_rms"):
@@ -44,6 +45,7 @@ def test_runs_share_the_prefix_and_part_at_the_onset(study: CaseStudy) -> None:
     assert columns[0]["learning_rate"][30] == pytest.approx(300 * columns[-1]["learning_rate"][30])
 
 
+@pytest.mark.slow
 def test_the_logs_say_what_was_done_and_how_it_ended(study: CaseStudy) -> None:
     spike, flip, control = (read(log) for log in study.logs)
     assert (spike.fault, spike.onset, control.fault, control.onset) == ("LR_SPIKE", 31, "NONE", None)
@@ -56,6 +58,7 @@ def test_the_logs_say_what_was_done_and_how_it_ended(study: CaseStudy) -> None:
     assert "tensor" in json.dumps(flip.events)  # the exact place of the flip
 
 
+@pytest.mark.slow
 def test_the_label_follows_from_the_held_out_losses_alone(study: CaseStudy) -> None:
     twin, spiked = study.held_out["twin"], study.held_out[study.logs[0].stem]
     excess = [not own <= 1.05 * healthy for own, healthy in zip(spiked, twin, strict=True)]
@@ -121,6 +124,7 @@ def test_parts_of_a_combined_fault_end_each_at_its_own_time(tmp_path: Path) -> N
     assert rate[29:36].tolist() == [1e-3, *[2e-3] * 5, 1e-3]
 
 
+@pytest.mark.slow
 def test_a_model_of_a_local_folder_goes_through_the_whole_study(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "mine", eos_token=END)
     plan = CaseStudyPlan(model=str(folder), faults=("LR_SPIKE", "NONE"), onset=3, steps=6, rows=4, length=8, workers=2)

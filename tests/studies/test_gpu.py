@@ -50,6 +50,7 @@ def test_a_corrupted_number_is_repaired_to_the_bits_of_the_twin() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_watched_like_any_other() -> None:
     found = probe.compiled(torch.device("cpu"), tiny=True)
     assert found["largest_loss_difference_nats"] < 1e-4

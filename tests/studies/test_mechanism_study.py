@@ -105,6 +105,7 @@ def test_the_mechanism_is_measured_every_stride_and_as_the_model_allows(runs: di
         assert every.tolist() == list(range(every[0], SMALL.steps + 1, SMALL.stride))
 
 
+@pytest.mark.slow
 def test_a_fork_has_its_twin_s_measurements_up_to_the_onset_and_others_after_it(runs: dict[str, Run]) -> None:
     for run in runs.values():
         if run.fault == NO_FAULT:
@@ -119,12 +120,14 @@ def test_a_fork_has_its_twin_s_measurements_up_to_the_onset_and_others_after_it(
     assert first.observations["update_max"][-1] > 5 * twin.observations["update_max"][-1]
 
 
+@pytest.mark.slow
 def test_healthy_steps_are_those_of_the_twins(runs: dict[str, Run]) -> None:
     twins = sum(run.fault == NO_FAULT for run in runs.values())
     assert twins == 2
     assert Timeline.of(list(runs.values())).healthy_steps.sum() == twins * SMALL.steps
 
 
+@pytest.mark.slow
 def test_strengths_and_batch_stand_in_the_logs(runs: dict[str, Run]) -> None:
     both = next(run for run in runs.values() if "+" in run.fault)
     assert both.severity == "48 ulp, ×2"

@@ -52,6 +52,7 @@ def test_every_size_has_every_policy(tables: list[Table]) -> None:
     assert alone == sorted(alone, reverse=True)
 
 
+@pytest.mark.slow
 def test_money_and_hours_are_those_of_the_ratio(tables: list[Table]) -> None:
     for row in tables[0].rows:
         tor, hours, usd = row["tor"], row["lost_gpu_hours"], row["lost_usd"]
@@ -61,6 +62,7 @@ def test_money_and_hours_are_those_of_the_ratio(tables: list[Table]) -> None:
         assert usd.low == pytest.approx(2.5 * hours.low)
 
 
+@pytest.mark.slow
 def test_the_caption_says_what_is_measured_and_what_assumed(evaluator: Evaluator, tables: list[Table]) -> None:
     assert "Repaired: 50 % of the corruption (measured in the corruption campaign), at 0.25 %" in tables[0].caption
     assumed = overhead_ratio.caption(MeasuredWarnings(None, "nobody watched"), RepairEffect())
@@ -68,6 +70,7 @@ def test_the_caption_says_what_is_measured_and_what_assumed(evaluator: Evaluator
     assert "No warnings: nobody watched." in assumed
 
 
+@pytest.mark.slow
 def test_one_assumption_is_changed_at_a_time(tables: list[Table]) -> None:
     first = tables[0].rows[-4]
     base = tables[1].rows[0]
@@ -96,6 +99,7 @@ def test_the_same_seed_gives_the_same_bytes(evaluator: Evaluator, tables: list[T
     assert [to_csv(table) for table in again] == [to_csv(table) for table in tables]
 
 
+@pytest.mark.slow
 def test_without_the_detector_the_cells_say_why(evaluator: Evaluator) -> None:
     blind = Evaluator(evaluator.study, {"r_metric": evaluator.detectors["r_metric"]}, evaluator.scores,
                       evaluator.signals_3N, draws=20)  # fmt: skip

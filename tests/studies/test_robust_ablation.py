@@ -27,6 +27,7 @@ def test_a_row_for_each_statistic_that_was_judged_and_for_each_source(sources: l
     assert found[0]["f1"] == 1.0 and found[0]["bugs"] == 1.0 and found[0]["theirs"] == 0.0
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_not_looked_at(sources: list[Source]) -> None:
     place = STATISTICS.index("grad_norm.level")
     spoilt = [Source(one.name, one.timeline, one.statistics.copy(), one.folds) for one in sources]

@@ -41,6 +41,7 @@ def test_the_page_is_written(words: list[str], folder: Path) -> None:
     assert list(folder.glob("*.html"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "watch"], ids=" ".join)
 def test_the_watch_runs_and_tells(
     words: list[str], folder: Path, watch: Callable[..., Watch], serve: Callable[..., Server]

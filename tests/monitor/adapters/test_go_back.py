@@ -60,6 +60,7 @@ def losses(trainer: Trainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [SAVED_EVERY, 0], ids=["in memory", "the Trainer's own"])
 def test_trainer_goes_back(train: Callable[..., Trainer], every: int, tmp_path: Path) -> None:
     went_back: list[Any] = []
@@ -75,6 +76,7 @@ def test_trainer_goes_back(train: Callable[..., Trainer], every: int, tmp_path: 
         assert 1 <= len(list((tmp_path / "out" / "rmetric_kept").iterdir())) <= 4
 
 
+@pytest.mark.slow
 def test_trainer_is_stopped_where_nothing_helps(train: Callable[..., Trainer]) -> None:
     with pytest.raises(TrainingStopped) as stopped:
         train(GoBack(every=SAVED_EVERY, max_tries=1, **SETTINGS), Wrecks(last=STEPS))

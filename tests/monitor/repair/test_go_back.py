@@ -76,6 +76,7 @@ def test_what_does_not_pass_stops_the_training_with_a_verdict_and_an_exit_status
     assert all(event["message"] in caplog.text for event in repairs)
 
 
+@pytest.mark.slow
 def test_functions_of_ones_own_take_the_training_loop_back_too() -> None:
     toy = Spiked()
     went_to: list[int] = []

@@ -40,6 +40,7 @@ def test_no_logs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith("error: ")
 
 
+@pytest.mark.slow
 def test_tables_fit_the_screen_and_say_what_was_fitted(judged: Judged) -> None:
     for table in tables_of(judged):
         assert max(map(len, to_screen(table).splitlines())) <= SCREEN_WIDTH
@@ -47,6 +48,7 @@ def test_tables_fit_the_screen_and_say_what_was_fitted(judged: Judged) -> None:
         assert "out of its range" not in table.caption
 
 
+@pytest.mark.slow
 def test_tables_of_an_evaluator_are_by_the_shipped_model(study: Study) -> None:
     name = default_detector().name
     evaluator = Evaluator.of(study, [name], jobs=1, draws=40)

@@ -30,6 +30,7 @@ def test_the_score_half_is_not_looked_at(study: Study, model: RiskModel) -> None
     assert to_json(again.parameters) == to_json(model.parameters)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_logs_and_the_processes_do_not_matter(study: Study, model: RiskModel) -> None:
     assert digest(study.runs) == digest(study.runs[::-1])
     made = model.parameters.provenance
@@ -45,6 +46,7 @@ def test_the_digest_knows_a_changed_number(study: Study) -> None:
     assert digest([run]) != digest([replace(run, observations=changed)])
 
 
+@pytest.mark.slow
 def test_the_model_knows_more_than_the_base_rate_on_its_own_half(study: Study, model: RiskModel) -> None:
     half = fit_half(study)
     tables = feature_tables(half, np.ones(len(half.runs), bool), 1)
