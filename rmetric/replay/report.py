@@ -86,13 +86,14 @@ class CsvWriter:
             values = np.column_stack([*alike])
             if dtype == np.bool_:
                 values = values.view(np.int8)
-            infinite, unknown = np.isinf(values), np.isnan(values).any()
-            if infinite.any():
+            infinite = np.isinf(values)
+            has_infinity = bool(infinite.any())
+            if has_infinity:
                 values[infinite] = self._INFINITY
             text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2]
-            if unknown:
+            if np.isnan(values).any():
                 text = text.replace(b"null", b"")
-            if infinite.any():
+            if has_infinity:
                 text = text.replace(orjson.dumps(self._INFINITY), b"inf")
             yield text.split(b"],[")
 

@@ -150,10 +150,9 @@ def _held(of: HeldUpdate, ratios: Column) -> tuple[Column, Column]:
     (above, below), known = np.full((2, len(z)), math.nan), np.flatnonzero(~np.isnan(z))
     remembered = len(of._recent)
     found = np.append(of._recent, z[known])
-    if len(found) >= LEVEL_RECORDS:
-        late, last = known[max(0, LEVEL_RECORDS - 1 - remembered) :], _last(found)
-        above[late] = reduce(np.minimum, last)[len(found) - LEVEL_RECORDS + 1 - len(late) :]
-        below[late] = -reduce(np.maximum, last)[len(found) - LEVEL_RECORDS + 1 - len(late) :]
+    late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
+    last = _last(found, len(late))
+    above[late], below[late] = reduce(np.minimum, last), -reduce(np.maximum, last)
     of._recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
     return above, below
 
@@ -162,18 +161,16 @@ def _level(of: Level, z: Column) -> Column:
     """Mean of the last eight deviations."""
     level, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
     capped = np.append(of._capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
-    if len(capped) >= LEVEL_RECORDS:
-        sums = reduce(add, _last(capped))  # in the order of records
-        late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
-        level[late] = sums[len(sums) - len(late) :] / LEVEL_RECORDS
+    late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
+    level[late] = reduce(add, _last(capped, len(late))) / LEVEL_RECORDS  # in the order of records
     of._capped = deque(capped[-LEVEL_RECORDS:].tolist(), LEVEL_RECORDS)
     return level
 
 
-def _last(values: Column) -> list[Column]:
-    """The last eight values at each place from the eighth on, the earliest of them first."""
-    count = len(values) - LEVEL_RECORDS + 1
-    return [values[first : first + count] for first in range(LEVEL_RECORDS)]
+def _last(values: Column, count: int) -> list[Column]:
+    """The last eight values at each of the last ``count`` places, the earliest of them first."""
+    begin = len(values) - LEVEL_RECORDS + 1 - count
+    return [values[first : first + count] for first in range(begin, begin + LEVEL_RECORDS)]
 
 
 def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:
