@@ -55,6 +55,12 @@ ADVICE: Mapping[str, Advice] = {
          "again and again", "a loss scale that was lowered", "a run that has converged"),
         "Count the parameters whose values still change, and compare the batches of these steps.",
     ),
+    "GRADIENT_REPEATS": Advice(
+        ("the same batch again and again, or examples that are no longer shuffled", "gradients that are not cleared "
+         "after an update", "old copies of the weights", "an error that all batches share, such as shifted labels"),
+        "Compare the batches of these steps; check that gradients are cleared, and that the forward pass uses the "
+        "weights that the optimizer changes.",
+    ),
     "HARDWARE_EVENTS": Advice(
         ("a failing device or link", "a worker that is about to be lost"),
         "Read the machine's error log for the worker named; save a checkpoint and take the machine out.",
@@ -98,6 +104,7 @@ KINDS_OF_MEASUREMENTS: Mapping[str, str] = {
     "grad_norm": "GRADIENT_RISE",
     "sigma_sq": "GRADIENT_RISE",
     "non_finite_count": "NOT_FINITE",
+    "grad_agreement": "GRADIENT_REPEATS",
     "update_rms": "UPDATE_RISE",
     "hardware_events": "HARDWARE_EVENTS",
     "event_worker": "HARDWARE_EVENTS",

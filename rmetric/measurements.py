@@ -68,6 +68,9 @@ class Observation:
     learning_rate: Annotated[Value, Measurement("last", "learning rate")] = None
     grad_norm: Annotated[Value, Measurement("max", "global gradient norm, before clipping")] = None
     update_rms: Annotated[Value, Measurement("max", "root mean square of the optimizer's update")] = None
+    grad_agreement: Annotated[
+        Value, Measurement("max", "cosine of the gradient and the mean direction of those before", "-1 to 1")
+    ] = None
     step_time_s: Annotated[Value, Measurement("mean", "time of a step", "s")] = None
     step_time_max_s: Annotated[Value, Measurement("max", "time of the longest step", "s", source="step_time_s")] = None
     lambda_: Annotated[

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from rmetric.advice import ADVICE
 from rmetric.detectors import StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.robust.loss import UNIFORM_NATS
 
-Cause = Literal["not_finite", "no_gradient", "uniform_answer", "machine", "off_course"]
+Cause = Literal["not_finite", "no_gradient", "uniform_answer", "machine", "gradient_repeats", "off_course"]
 """What an alert is about. Detectors that see the same are one alert for people."""
-CAUSES: tuple[Cause, ...] = ("not_finite", "no_gradient", "uniform_answer", "machine", "off_course")
+CAUSES: tuple[Cause, ...] = get_args(Cause)
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
 """Measurements of the machine rather than of the model."""
 _LIKELY_NAN = (
@@ -87,6 +88,13 @@ def finding_of(
             "uniform_answer",
             [f"the loss is ln({vocabulary}): the model answers every token alike"],
             "Check the output projections for a corrupted weight and go back to the last checkpoint.",
+        )
+    if detector.cause == "grad_agreement":
+        advice = ADVICE["GRADIENT_REPEATS"]
+        return Finding(
+            "gradient_repeats",
+            [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
+            f"Likely causes, the most frequent first: {', '.join(advice.causes)}. {advice.action}",
         )
     return _off_course(observation, outliers)
 

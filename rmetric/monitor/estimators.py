@@ -145,6 +145,7 @@ class Estimators:
             "learning_rate": learning_rate,
             "grad_norm": norm,
             "update_rms": in_convention(numbers.scalars.get("update_rms")),
+            "grad_agreement": numbers.scalars.get("grad_agreement", math.nan),
             "step_time_s": step_time_s,
             "lambda_": self._rate.value,
             "sigma_sq": self._sigma_sq(numbers, norm, dispersion_source),

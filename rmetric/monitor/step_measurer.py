@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import Closable
-from rmetric.monitor.measures import AttentionLogits, GradientNorms, UpdateSize
+from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.ranks.worker_times import PendingTimes
@@ -94,6 +94,8 @@ class StepMeasurer:
         """Parameters that are trained."""
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
+        # a running mean over steps: it needs them all
+        self.agreement = GradientAgreement(self.parameters) if record_every == 1 else None
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
@@ -122,6 +124,7 @@ class StepMeasurer:
         scalars = {
             "training_loss": computation.loss,
             "update_rms": self.update.measure(),
+            "grad_agreement": self.agreement.measure() if self.agreement else None,
             "attention_logit_max": computation.attention_logit,
         }
         rate = float(self._optimizer.param_groups[0]["lr"])
@@ -183,12 +186,20 @@ class StepMeasurer:
     def state_dict(self) -> dict[str, Any]:
         """State that a resumed run needs to measure the same."""
         inside = {} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}
-        return {"parameters": self.parameters.state_dict(), "update": self.update.state_dict(), **inside}
+        agreement = {} if self.agreement is None else {"agreement": self.agreement.state_dict()}
+        return {
+            "parameters": self.parameters.state_dict(),
+            "update": self.update.state_dict(),
+            **agreement,
+            **inside,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
         """Go on from the state after a step, in which the parts' norms came from this source."""
         self.parameters.load_state_dict(state["parameters"])
         self.update.load_state_dict(state["update"])
+        if self.agreement is not None and "agreement" in state:  # states of older versions have none
+            self.agreement.load_state_dict(state["agreement"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
         for dispersion in self.dispersion:

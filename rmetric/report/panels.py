@@ -38,6 +38,7 @@ PANELS = (
     Panel("Hardware events, λ", "events/h", (("lambda", "λ"),)),
     Panel("Validation drift, ΔL", "nats", (("delta_l", "ΔL"),)),
     Panel("RMS of the update", "", (("update_rms", "RMS"),)),
+    Panel("Agreement of the gradient with the steps before", "-1 to 1", (("grad_agreement", "agreement"),)),
 )
 """All charts, in the order of the page. A chart that no run has anything for is left out."""
 CURVES = tuple(name for panel in PANELS for name, _ in panel.curves if name != R_ROBUST)

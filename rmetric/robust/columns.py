@@ -138,6 +138,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         np.where(broken > 0.0, math.inf, broken),
         np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
+        _level(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
         np.where(_zeros(of._zero_updates, size), math.inf, jump),
         held_up,
         held_down,

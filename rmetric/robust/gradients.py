@@ -6,7 +6,16 @@ import math
 from collections import deque
 
 from rmetric.measurements import Observation
-from rmetric.robust.reference import CLIP, LEVEL_RECORDS, Level, RobustReference, RobustTrend, SortedWindow, logarithm
+from rmetric.robust.reference import (
+    CLIP,
+    LEVEL_RECORDS,
+    Level,
+    RobustReference,
+    RobustTrend,
+    SortedWindow,
+    UpperReference,
+    logarithm,
+)
 
 GRADIENT_FLOOR = 0.2
 """Smallest scale of the log gradient norm: where norms hardly scatter, a lasting rise by a tenth is many scales and
@@ -17,6 +26,8 @@ up to a factor of three in the first hundred steps."""
 UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
+AGREEMENT_FLOOR = 0.05
+"""Smallest scale of the agreement of gradients: three times the error of the entries that are looked at."""
 PLATEAU_RECORDS = 5
 """Updates whose median is a size that the run has had, and not one outlier."""
 ZEROS = 3
@@ -158,11 +169,12 @@ class GradientEvidence:
         "non_finite_count.jump",
         "grad_norm.level",
         "grad_norm.unexplained",
+        "grad_agreement.level",
         "update_rms.jump",
         "update_rms.held",
         "update_rms.sunk",
     )
-    reads = ("non_finite_count", "grad_norm", "training_loss", "update_rms", "learning_rate")
+    reads = ("non_finite_count", "grad_norm", "training_loss", "grad_agreement", "update_rms", "learning_rate")
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._norm = RobustTrend(
@@ -172,6 +184,8 @@ class GradientEvidence:
         self._update, self._held = Update(window, warm_up), HeldUpdate(window)
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
+        self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
+        self._agreeing = Level()
 
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
@@ -188,7 +202,8 @@ class GradientEvidence:
         if self._zero_updates.update(update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        return math.inf if broken > 0.0 else broken, level, unexplained, jump, held, sunk
+        agreeing = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
+        return math.inf if broken > 0.0 else broken, level, unexplained, agreeing, jump, held, sunk
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -35,6 +35,7 @@ from rmetric.robust.reference import (
     RobustReference,
     RobustTrend,
     SortedWindow,
+    UpperReference,
     deviation_of,
     middle_of,
 )
@@ -141,16 +142,17 @@ def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyp
 def reference(of: RobustReference, values: Column) -> Column:
     """z of each of the next values."""
     window = _taken(of._values)
-    z: Column = _reference(window, values, of.warm_up, of.floor, of.clip)
+    tails = TAILS if isinstance(of, UpperReference) else NO_TAILS
+    z: Column = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
     _put_back(window, of._values)
     return z
 
 
 @compiled
-def _reference(window, values, warm_up, floor, clip):  # type: ignore[no-untyped-def]
+def _reference(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
     z = np.empty(len(values))
     for index in range(len(values)):
-        z[index] = _judge(window, values[index], warm_up, floor, clip, NO_TAILS)[0]
+        z[index] = _judge(window, values[index], warm_up, floor, clip, tails)[0]
     return z
 
 

@@ -66,6 +66,15 @@ def test_updates_that_shrink_for_good_are_called_a_fall() -> None:
     assert finding.numbers["value"] < finding.numbers["before"]
 
 
+def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
+    agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
+    agreement[250:] = 0.9
+    run = Observations(np.arange(400), {"training_loss": losses(), "grad_agreement": agreement})
+    (finding,) = diagnose(run).findings
+    assert finding.name == "GRADIENT_REPEATS" and 250 < finding.step <= 253
+    assert "agreement of the gradient with the steps before 0.9" in finding.sentence
+
+
 def test_spikes_of_one_kind_are_one_finding() -> None:
     loss = losses(800)
     for at in (200, 400, 600):

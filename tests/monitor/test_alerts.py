@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from rmetric.detectors import StreamingDetector, make_detector
@@ -79,6 +80,22 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
     assert detector.cause == "step_time_s"
     message = message_of(detector, observation, score, GradientOutliers(), 256)
     assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
+    assert "learning rate" not in message
+
+
+def test_an_alert_for_gradients_that_repeat_speaks_of_batches() -> None:
+    detector = make_detector("r_metric_robust")
+    assert isinstance(detector, StreamingDetector)
+    rng = np.random.default_rng(0)
+    for step in range(1, 90):
+        agreement = rng.normal(0.1, 0.05) if step < 80 else 0.9
+        observation = Observation(step, **{**HEALTHY, "grad_agreement": agreement})
+        score = detector.update(observation)
+        if score > detector.threshold:
+            break
+    assert detector.cause == "grad_agreement" and 80 < step < 84
+    message = message_of(detector, observation, score, GradientOutliers(), 256)
+    assert "agreement 0.9 of 1" in message and "the same batch again and again" in message
     assert "learning rate" not in message
 
 

@@ -31,6 +31,7 @@ def columns(seed: int = 0, length: int = 500) -> dict[str, NDArray[np.float64]]:
         "uniform_gap": loss - np.log(256.0),
         "hardware_events": np.zeros(length),
         "event_worker": np.full(length, np.nan),
+        "grad_agreement": np.clip(rng.normal(0.1, 0.1, length), -1.0, 1.0),
     }
 
 

@@ -14,6 +14,7 @@ LAYOUT = {
     "R-Metric": {
         "loss": ["training_loss", "validation_loss"],
         "gradient and update": ["grad_norm", "update_rms"],
+        "agreement of the gradient with the steps before": ["grad_agreement"],
         "components, normalised": ["lambda_norm", "sigma_sq_norm", "delta_l_norm", "r_metric"],
         "broken numbers": ["non_finite_count", "uniform_gap"],
     },
