@@ -11,7 +11,8 @@ from rmetric.episodes import REARM_STEPS
 NAMES = {
     "training_loss": "loss", "validation_loss": "validation loss", "delta_l": "ΔL", "uniform_gap": "loss",
     "grad_norm": "gradient norm", "sigma_sq": "variance of the gradients", "non_finite_count": "gradient",
-    "grad_agreement": "agreement of the gradient with the steps before", "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
+    "grad_agreement": "agreement of the gradient with the steps before",
+    "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
     "lambda": "hardware events an hour", "step_time_s": "step time (s)", "step_time_max_s": "longest step (s)",
 }  # fmt: skip
 """Measurement → its name in a sentence."""

@@ -169,7 +169,8 @@ class UpdateSize:
 class GradientAgreement:
     r"""Cosine of a gradient and the mean direction of those before, over a fixed sample of the entries.
 
-    .. math:: a_t = \frac{u_t \cdot m_{t-1}}{|m_{t-1}|}, \qquad u_t = \frac{g_t}{|g_t|}, \quad m_t = 0.9 \, m_{t-1} + 0.1 \, u_t
+    .. math:: a_t = \frac{u_t \cdot m_{t-1}}{|m_{t-1}|}, \qquad
+        u_t = \frac{g_t}{|g_t|}, \quad m_t = 0.9 \, m_{t-1} + 0.1 \, u_t
 
     1 if all gradients point the same way, about 0 if batches have nothing in common, below 0 if the last steps went too
     far. Directions are averaged and not gradients, so that no single large one fills the mean.
@@ -220,7 +221,7 @@ class GradientAgreement:
         return torch.cat(samples).to(torch.float32).nan_to_num_(0.0, 0.0, 0.0)
 
     def _sample(self, gradient: Tensor | None, length: int) -> Tensor:
-        """Entries of a gradient at a fixed distance; zeros for one that is missing, or sparse (without fixed places)."""
+        """Entries of a gradient at a fixed distance; zeros for one that is missing, or sparse (no fixed places)."""
         if gradient is None or gradient.is_sparse:
             return torch.zeros(length, device=self._source.device)
         values = stored(gradient.detach())
