@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from rmetric.records import Observations, held
 from rmetric.robust import windows
 from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, LearningCurve
-from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, HeldUpdate, Zeros
+from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
-from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Level
+from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
 from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
 
 Column = NDArray[np.float64]
@@ -131,30 +131,29 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
-        held_up, held_down = _held(of._held, log_size - before)
+        held_up, held_down = _held(of._held._held, windows.reference(of._held._ratio, log_size - before))
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * loss_excess
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     return (
         np.where(broken > 0.0, math.inf, broken),
         np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
-        _level(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
+        _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"]))[0],
         np.where(_zeros(of._zero_updates, size), math.inf, jump),
         held_up,
         held_down,
     )
 
 
-def _held(of: HeldUpdate, ratios: Column) -> tuple[Column, Column]:
-    """Smallest of the last eight deviations, upward and downward."""
-    z = windows.reference(of._ratio, ratios)
+def _held(of: Held, z: Column) -> tuple[Column, Column]:
+    """Smallest of the last deviations, upward and downward."""
     (above, below), known = np.full((2, len(z)), math.nan), np.flatnonzero(~np.isnan(z))
     remembered = len(of._recent)
     found = np.append(of._recent, z[known])
-    late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
-    last = _last(found, len(late))
+    late = known[max(0, of.records - 1 - remembered) :]
+    last = _last(of.records, found, len(late))
     above[late], below[late] = reduce(np.minimum, last), -reduce(np.maximum, last)
-    of._recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
+    of._recent.extend(found[remembered:][-of.records :].tolist())
     return above, below
 
 
@@ -163,15 +162,15 @@ def _level(of: Level, z: Column) -> Column:
     level, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
     capped = np.append(of._capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
     late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
-    level[late] = reduce(add, _last(capped, len(late))) / LEVEL_RECORDS  # in the order of records
+    level[late] = reduce(add, _last(LEVEL_RECORDS, capped, len(late))) / LEVEL_RECORDS  # in the order of records
     of._capped = deque(capped[-LEVEL_RECORDS:].tolist(), LEVEL_RECORDS)
     return level
 
 
-def _last(values: Column, count: int) -> list[Column]:
-    """The last eight values at each of the last ``count`` places, the earliest of them first."""
-    begin = len(values) - LEVEL_RECORDS + 1 - count
-    return [values[first : first + count] for first in range(begin, begin + LEVEL_RECORDS)]
+def _last(records: int, values: Column, count: int) -> list[Column]:
+    """The last values, so many, at each of the last ``count`` places, the earliest of them first."""
+    begin = len(values) - records + 1 - count
+    return [values[first : first + count] for first in range(begin, begin + records)]
 
 
 def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:

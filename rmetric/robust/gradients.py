@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from rmetric.measurements import Observation
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
+    Held,
     Level,
     RobustReference,
     RobustTrend,
@@ -26,8 +26,9 @@ up to a factor of three in the first hundred steps."""
 UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
-AGREEMENT_FLOOR = 0.05
-"""Smallest scale of the agreement of gradients: three times the error of the entries that are looked at."""
+AGREEMENT_FLOOR, AGREEMENT_RECORDS = 0.1, 4
+"""Smallest scale of the agreement of gradients, a cosine, and records that must all be above their past: a phase of fast
+learning makes one or two agree."""
 PLATEAU_RECORDS = 5
 """Updates whose median is a size that the run has had, and not one outlier."""
 ZEROS = 3
@@ -135,20 +136,14 @@ class HeldUpdate:
 
     def __init__(self, window: int) -> None:
         self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
+        self._held = Held(LEVEL_RECORDS)
 
     def update(self, rms: float, before: float) -> tuple[float, float]:
         """Smallest deviation upward and downward; NaN until there are enough, and for an update not measured.
 
         ``before`` is the learning rate that the update was made with.
         """
-        z = self._ratio.update(logarithm(rms) - logarithm(before))
-        if z != z:
-            return z, z
-        self._recent.append(z)
-        if len(self._recent) < LEVEL_RECORDS:
-            return math.nan, math.nan
-        return min(self._recent), -max(self._recent)
+        return self._held.update(self._ratio.update(logarithm(rms) - logarithm(before)))
 
 
 class GradientEvidence:
@@ -163,13 +158,17 @@ class GradientEvidence:
     out leaves the loss where it was; a model that breaks raises the loss, and the gradient by more. It is the smaller
     one of both excesses: of the loss in nats, and of the log gradient norm without what the loss explains. For a loss
     that is no cross-entropy it says little, and nothing wrong.
+
+    Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to, the
+    batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old copy
+    of the weights, an error that all batches share. Mostly the loss does not tell.
     """
 
     statistics = (
         "non_finite_count.jump",
         "grad_norm.level",
         "grad_norm.unexplained",
-        "grad_agreement.level",
+        "grad_agreement.held",
         "update_rms.jump",
         "update_rms.held",
         "update_rms.sunk",
@@ -185,7 +184,7 @@ class GradientEvidence:
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
         self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
-        self._agreeing = Level()
+        self._agreeing = Held(AGREEMENT_RECORDS)
 
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
@@ -202,7 +201,7 @@ class GradientEvidence:
         if self._zero_updates.update(update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agreeing = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
+        agreeing, _ = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
         return math.inf if broken > 0.0 else broken, level, unexplained, agreeing, jump, held, sunk
 
 

@@ -201,6 +201,30 @@ class Level:
         return reduce(add, self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
 
 
+class Held:
+    """What the last deviations share: the smallest of them, upward and downward.
+
+    Where each may be anything, the smallest of several is what none of them is without.
+
+    >>> held = Held(3)
+    >>> [held.update(z) for z in (5.0, 2.0, math.nan, 3.0, -1.0)][3:]
+    [(2.0, -5.0), (-1.0, -3.0)]
+    """
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+        self._recent: deque[float] = deque(maxlen=records)
+
+    def update(self, z: float) -> tuple[float, float]:
+        """Both with the next deviation, NaN until there are enough; one that is NaN is left out."""
+        if z != z:
+            return z, z
+        self._recent.append(z)
+        if len(self._recent) < self.records:
+            return math.nan, math.nan
+        return min(self._recent), -max(self._recent)
+
+
 class RobustTrend:
     r"""Median of the past with the trend taken out of the scale, and out of the level where it exceeds the noise.
 
