@@ -27,7 +27,7 @@ UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
 AGREEMENT_FLOOR, AGREEMENT_RECORDS = 0.1, 4
-"""Smallest scale of the agreement of gradients, a cosine, and records that must all be above their past: a phase of fast
+"""Smallest scale of the agreement of gradients, a cosine, and records that must all lie above the past: a phase of fast
 learning makes one or two agree."""
 PLATEAU_RECORDS = 5
 """Updates whose median is a size that the run has had, and not one outlier."""
@@ -159,9 +159,9 @@ class GradientEvidence:
     one of both excesses: of the loss in nats, and of the log gradient norm without what the loss explains. For a loss
     that is no cross-entropy it says little, and nothing wrong.
 
-    Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to, the
-    batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old copy
-    of the weights, an error that all batches share. Mostly the loss does not tell.
+    Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to,
+    the batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old
+    copy of the weights, an error that all batches share. Mostly the loss does not tell.
     """
 
     statistics = (
