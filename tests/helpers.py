@@ -119,5 +119,6 @@ def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
         "hardware_events": np.zeros(length),
         "event_worker": np.full(length, np.nan),
         **{name: 0.5 + 0.005 * rng.random(length) for name in MECHANISM},
+        "grad_agreement": 0.1 + 0.05 * rng.random(length),
     }
     return Observations(step, columns)

@@ -18,6 +18,7 @@ from typing import Any
 
 import mlcroissant as mlc
 import pyarrow as pa
+from pyarrow.parquet import read_schema
 
 from rmetric.cli import Parser, script
 from rmetric.dataset.layout import FORMAT, SCHEMA
@@ -76,7 +77,9 @@ def metadata(folder: Path) -> dict[str, Any]:
         personal_sensitive_information=["none"],
         distribution=[*files, parquet],
         record_sets=[
-            mlc.RecordSet(id=RECORD_SET, name=RECORD_SET, description="one row a step", fields=_fields(described))
+            mlc.RecordSet(
+                id=RECORD_SET, name=RECORD_SET, description="one row a step", fields=_fields(folder, described)
+            )
         ],
     ).to_json()
 
@@ -93,7 +96,9 @@ def _file(path: Path) -> mlc.FileObject:
     )  # fmt: skip
 
 
-def _fields(described: Mapping[str, str]) -> list[mlc.Field]:
+def _fields(folder: Path, described: Mapping[str, str]) -> list[mlc.Field]:
+    """Columns that every set has: a record of a set without one could not be read through this description."""
+    named = [set(read_schema(path).names) for path in folder.glob("*.parquet")]
     return [
         mlc.Field(
             id=f"{RECORD_SET}/{column.name}", name=column.name, description=described[column.name],
@@ -101,6 +106,7 @@ def _fields(described: Mapping[str, str]) -> list[mlc.Field]:
             source=mlc.Source(file_set="sets", extract=mlc.Extract(column=column.name)),
         )
         for column in SCHEMA
+        if all(column.name in names for names in named)
     ]  # fmt: skip
 
 

@@ -284,7 +284,8 @@ def test_a_state_without_repairs_is_that_of_a_run_without_policies() -> None:
         toy.train(3, monitor)
         state = monitor.state_dict()
     with toy.watch(policy=RecomputeStep()) as resumed:
-        resumed.load_state_dict(json.loads(json.dumps({**state, "update": None})) | {"update": state["update"]})
+        tensors = {name: state[name] for name in ("update", "agreement")}
+        resumed.load_state_dict(json.loads(json.dumps({**state, **dict.fromkeys(tensors)})) | tensors)
         toy.train(3, resumed)
         assert resumed.enabled
 
