@@ -218,13 +218,13 @@ class GradientAgreement:
         ]
         if self._spread:
             samples = [sample.to(samples[0].device) for sample in samples]
-        return torch.cat(samples).to(torch.float32).nan_to_num_(0.0, 0.0, 0.0)
+        return torch.cat(samples).detach().to(torch.float32).nan_to_num_(0.0, 0.0, 0.0)
 
     def _sample(self, gradient: Tensor | None, length: int) -> Tensor:
         """Entries of a gradient at a fixed distance; zeros for one that is missing, or sparse (no fixed places)."""
         if gradient is None or gradient.is_sparse:
             return torch.zeros(length, device=self._source.device)
-        values = stored(gradient.detach())
+        values = stored(gradient)
         if values.is_contiguous():  # in one operation and not in two: there are as many of them as parameters
             return values.as_strided((length,), (self._stride,))
         return values.reshape(-1)[:: self._stride]
