@@ -119,3 +119,15 @@ def test_a_resumed_one_goes_on_with_the_mean() -> None:
     resumed.load_state_dict(agreement.state_dict())
     give(model, [1.0, 1.0, -1.0])
     assert value(resumed) == value(agreement)
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 3)])
+def test_gradients_are_left_as_they_are(sizes: tuple[int, ...]) -> None:
+    model, parameters = parameters_of(*sizes)
+    agreement = GradientAgreement(parameters)
+    for item in model:
+        item.grad = torch.full((len(item),), 2.0)
+        item.grad[0] = math.inf
+    agreement.measure()
+    agreement.measure()
+    assert all(item.grad.tolist() == [math.inf, *[2.0] * (len(item) - 1)] for item in model)
