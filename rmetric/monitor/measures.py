@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
-from rmetric.monitor.parameters import ABSENT, ModelParameters
+from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.tensors import gathered, stored
 
 LOGGER = logging.getLogger("rmetric")
@@ -115,9 +115,8 @@ class UpdateSize:
     def _choose(self) -> None:
         """Choose the entries, of the parameters as they are now."""
         self._version = self._source.version
-        self._parameters = [tensor for tensor in self._source.tensors if tensor is not ABSENT]
-        total = sum(parameter.numel() for parameter in self._parameters)
-        self._stride = 1 if self._entries is None else max(1, math.ceil(total / max(self._entries, 1)))
+        self._parameters = self._source.present
+        self._stride = _stride(sum(parameter.numel() for parameter in self._parameters), self._entries)
         self._views: list[Tensor] = []
         self._alike = False
         self._places: list[int] = []
@@ -232,9 +231,9 @@ class GradientAgreement:
     def _choose(self) -> None:
         """Choose the entries, of the parameters as they are now, and begin anew."""
         self._version = self._source.version
-        self._parameters = [tensor for tensor in self._source.tensors if tensor is not ABSENT]
+        self._parameters = self._source.present
         sizes = [_flat(parameter).numel() for parameter in self._parameters]
-        self._stride = max(1, math.ceil(sum(sizes) / self._entries))
+        self._stride = _stride(sum(sizes), self._entries)
         self._lengths = [math.ceil(size / self._stride) for size in sizes]
         self._spread = len({parameter.device for parameter in self._parameters}) > 1
         self._mean = None
@@ -248,6 +247,11 @@ class GradientAgreement:
         self._choose()
         mean = state["mean"]
         self._mean = None if mean is None else mean.clone()
+
+
+def _stride(total: int, entries: int | None) -> int:
+    """Distance of the entries of a sample of about so many of ``total``; 1, that is all of them, for ``None``."""
+    return 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
 
 
 def _flat(parameter: Tensor) -> Tensor:

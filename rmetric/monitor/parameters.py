@@ -45,6 +45,11 @@ class ModelParameters:
         """Device of the first parameter."""
         return next((tensor.device for tensor in self.tensors if tensor is not ABSENT), torch.device("cpu"))
 
+    @property
+    def present(self) -> list[nn.Parameter]:
+        """Those of :attr:`tensors` that the model has now."""
+        return [tensor for tensor in self.tensors if tensor is not ABSENT]
+
     def refresh(self) -> None:
         """Take in what has come or gone since the last call; call it when the gradients of a step are there."""
         if not self._sharded and list(map(id, chain.from_iterable(self._tables))) != self._identities:

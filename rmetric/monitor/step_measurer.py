@@ -94,7 +94,7 @@ class StepMeasurer:
         """Parameters that are trained."""
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
-        # a running mean over steps: it needs them all
+        # A running mean over steps needs them all.
         self.agreement = GradientAgreement(self.parameters) if record_every == 1 else None
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)

@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 Runs = NDArray[np.bool_]
 
 OF_THE_ZOO = ("grad_agreement.held", "update_rms.jump", "update_rms.held", "update_rms.sunk")
-"""Statistics fitted to the zoo as well: those of updates and of gradients' signs, which strangers' logs do not have.
-Losses of some kinds jump by design, and would make such jumps everyday."""
+"""Statistics fitted to the zoo as well: those of updates and of the agreement of gradients, which strangers' logs do
+not have. Losses of some kinds jump by design, and would make such jumps everyday."""
 KNOT_DECADES = 0.5
 """Distance of the knots of a tail, in decades of rarity."""
 FOLDS = 4
