@@ -61,6 +61,12 @@ ADVICE: Mapping[str, Advice] = {
         "Compare the batches of these steps; check that gradients are cleared, and that the forward pass uses the "
         "weights that the optimizer changes.",
     ),
+    "SETTING_CHANGED": Advice(
+        ("a model that is still in evaluation mode", "a run that was resumed with other settings", "a setting in the "
+         "wrong place or of another optimizer"),
+        "Compare the settings of the optimizer and model.training with those that the run began with; if the change is "
+        "meant, nothing has to be done.",
+    ),
     "HARDWARE_EVENTS": Advice(
         ("a failing device or link", "a worker that is about to be lost"),
         "Read the machine's error log for the worker named; save a checkpoint and take the machine out.",
@@ -104,6 +110,7 @@ KINDS_OF_MEASUREMENTS: Mapping[str, str] = {
     "grad_norm": "GRADIENT_RISE",
     "sigma_sq": "GRADIENT_RISE",
     "non_finite_count": "NOT_FINITE",
+    "settings_changed": "SETTING_CHANGED",
     "grad_agreement": "GRADIENT_REPEATS",
     "update_rms": "UPDATE_RISE",
     "hardware_events": "HARDWARE_EVENTS",

@@ -85,6 +85,9 @@ class Observation:
     non_finite_count: Annotated[Value, Measurement("sum", "gradients (a live run: tensors) that were not finite")] = (
         None
     )
+    settings_changed: Annotated[
+        Value, Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly")
+    ] = None
     uniform_gap: Annotated[
         Value, Measurement("mean", "training loss - ln(vocabulary): 0 if the model answers every token alike", "nats")
     ] = None

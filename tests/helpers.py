@@ -115,6 +115,7 @@ def healthy_observations(length: int = 400, seed: int = 0) -> Observations:
         "sigma_sq": 0.05 * np.exp(0.2 * rng.standard_normal(length)),
         "delta_l": -0.2 + 0.01 * rng.standard_normal(length),
         "non_finite_count": np.zeros(length),
+        "settings_changed": np.zeros(length),
         "uniform_gap": np.full(length, -3.0),
         "hardware_events": np.zeros(length),
         "event_worker": np.full(length, np.nan),

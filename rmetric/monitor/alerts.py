@@ -10,9 +10,12 @@ from typing import Literal, get_args
 from rmetric.advice import ADVICE
 from rmetric.detectors import StreamingDetector
 from rmetric.measurements import Observation
+from rmetric.monitor.settings import Change
 from rmetric.robust.loss import UNIFORM_NATS
 
-Cause = Literal["not_finite", "no_gradient", "uniform_answer", "machine", "gradient_repeats", "off_course"]
+Cause = Literal[
+    "not_finite", "no_gradient", "uniform_answer", "machine", "setting_changed", "gradient_repeats", "off_course"
+]
 """What an alert is about. Detectors that see the same are one alert for people."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
@@ -66,7 +69,11 @@ class Finding:
 
 
 def finding_of(
-    detector: StreamingDetector, observation: Observation, outliers: GradientOutliers, vocabulary: int | None
+    detector: StreamingDetector,
+    observation: Observation,
+    outliers: GradientOutliers,
+    vocabulary: int | None,
+    changes: Sequence[Change] = (),
 ) -> Finding:
     """The gravest thing that a record shows, of those that the detector looks at."""
     if detector.cause in MACHINE_MEASUREMENTS:
@@ -89,14 +96,20 @@ def finding_of(
             [f"the loss is ln({vocabulary}): the model answers every token alike"],
             "Check the output projections for a corrupted weight and go back to the last checkpoint.",
         )
+    if detector.cause == "settings_changed":
+        return Finding("setting_changed", [in_sentence(change) for change in changes], _advice_of("SETTING_CHANGED"))
     if detector.cause == "grad_agreement":
-        advice = ADVICE["GRADIENT_REPEATS"]
         return Finding(
             "gradient_repeats",
             [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
-            f"Likely causes, the most frequent first: {', '.join(advice.causes)}. {advice.action}",
+            _advice_of("GRADIENT_REPEATS"),
         )
     return _off_course(observation, outliers)
+
+
+def _advice_of(kind: str) -> str:
+    advice = ADVICE[kind]
+    return f"Likely causes, the most frequent first: {', '.join(advice.causes)}. {advice.action}"
 
 
 def alert_message(
@@ -177,6 +190,16 @@ def _off_course(observation: Observation, outliers: GradientOutliers) -> Finding
         [part for part in seen if part],
         "Compare learning rate and batch of this step with those before; keep the last checkpoint from now.",
     )
+
+
+def in_sentence(change: Change) -> str:
+    """A change of a setting, for people.
+
+    >>> in_sentence(Change("weight_decay", 0.01, 10.0))
+    'weight_decay was 0.01 and is 10'
+    """
+    before, now = (f"{value:g}" if isinstance(value, float) else value for value in (change.before, change.now))
+    return f"{change.setting} was {before} and is {now}"
 
 
 def in_words(value: float) -> str:

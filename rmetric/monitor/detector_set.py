@@ -14,6 +14,7 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
 from rmetric.monitor.alerts import CAUSES, Alert, Cause, Finding, GradientOutliers, alert_message, finding_of
+from rmetric.monitor.settings import Change
 from rmetric.monitor.transfer import StepNumbers
 
 SMOOTHING = 0.1
@@ -65,9 +66,13 @@ class DetectorSet:
         return {name: detector.threshold for name, detector in self.detectors.items()}
 
     def update(
-        self, observation: Observation, numbers: StepNumbers, worst: Mapping[str, str] | None = None
+        self,
+        observation: Observation,
+        numbers: StepNumbers,
+        worst: Mapping[str, str] | None = None,
+        changes: Sequence[Change] = (),
     ) -> Detections:
-        """Score the next observation; ``worst``: measurement → where its worst value is."""
+        """Score the next observation; ``worst``: measurement → where its worst value is; ``changes``: of settings."""
         r = self._reference.update_explained(observation)
         scores = {
             name: float(r.r) if detector is self._reference else detector.update(observation)
@@ -76,7 +81,9 @@ class DetectorSet:
         above = [name for name, score in scores.items() if score > self.detectors[name].threshold]
         outliers = self._baseline.outliers(numbers) if above else GradientOutliers()
         self._baseline.update(numbers)
-        exceeded = {name: finding_of(self.detectors[name], observation, outliers, self._vocabulary) for name in above}
+        exceeded = {
+            name: finding_of(self.detectors[name], observation, outliers, self._vocabulary, changes) for name in above
+        }
         self._told.update(observation.step, exceeded)
         alerts = []
         for name in self.detectors:

@@ -111,6 +111,7 @@ class Estimators:
         evaluated: bool,
         workers_with_events: Sequence[int] = (),
         mechanism: Mapping[str, float] = NOTHING,
+        changed_settings: int | None = None,
     ) -> Observation:
         """Make the observation of the next step.
 
@@ -133,6 +134,8 @@ class Estimators:
         mechanism
             Measurements of the mechanism monitors in this step, and a sample's largest attention logit, which counts
             where not all logits were looked at.
+        changed_settings
+            Number of settings that have changed abruptly; ``None``: not looked at.
         """
         if step_time_s > 0:
             self.elapsed_s += step_time_s * self._record_every
@@ -151,6 +154,7 @@ class Estimators:
             "sigma_sq": self._sigma_sq(numbers, norm, dispersion_source),
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
+            "settings_changed": math.nan if changed_settings is None else float(changed_settings),
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))

@@ -82,8 +82,10 @@ class StepPipeline:
             evaluated=bool(pending.validation),
             workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
             mechanism=inside.values if inside else {},
+            changed_settings=None if pending.changed_settings is None else len(pending.changed_settings),
         )
-        detections = self.detectors.update(observation, numbers, inside.worst if inside else {})
+        changes = pending.changed_settings or []
+        detections = self.detectors.update(observation, numbers, inside.worst if inside else {}, changes)
         self.exceeded = detections.exceeded
         if not math.isinf(observation["training_loss"]):
             self.non_finite_since = None
@@ -98,6 +100,7 @@ class StepPipeline:
             sources=self.estimators.sources,
             noise_scale=self.estimators.noise_scale,
             alerts=self.detectors.first_alerts,
+            changes=changes,
             details=[*judgement.events, *(inside.events if inside else ())],
         )
         self._call_user(detections)

@@ -19,6 +19,7 @@ from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.settings import Change
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import VALIDATION, Event
@@ -98,7 +99,7 @@ class Recorder:
 
         {"event":"METRICS","step":212,"training_loss":2.412345,"validation_loss":2.401234,"learning_rate":0.001,
          "grad_norm":0.8123456,"update_rms":0.0004123456,"step_time_s":0.01812345,"lambda":0.0,
-         "sigma_sq":0.001412345,"delta_l":-0.3123456,"non_finite_count":0.0,"uniform_gap":-3.132832,"hardware_events":0.0,
+         "sigma_sq":0.001412345,"delta_l":-0.3123456,"non_finite_count":0.0,"settings_changed":0.0,"uniform_gap":-3.132832,"hardware_events":0.0,
          "noise_scale":6.412345,"lambda_norm":0.0,"sigma_sq_norm":0.01212345,"delta_l_norm":1.0,
          "r_metric":0.7054556,"alerts":{},"active_workers":[0,1,2,3],"is_nan":false,"is_crashed":false}
 
@@ -149,9 +150,10 @@ class Recorder:
         sources: Mapping[str, str],
         noise_scale: float,
         alerts: Mapping[str, int],
+        changes: Sequence[Change] = (),
         details: Sequence[Event] = (),
     ) -> None:
-        """Write one step: notes, hardware events, changed sources, the record, alerts, tensors' norms, details."""
+        """Write one step: notes, hardware events, changed sources and settings, the record, alerts, norms, details."""
         step = observation.step
         self.write_notes(step)
         for report in reports:
@@ -160,6 +162,8 @@ class Recorder:
             if self._sources.get(signal) != source:
                 self._sources[signal] = source
                 self._sinks.event({"event": "SIGNAL_SOURCE", "step": step, "signal": signal, "source": source})
+        for change in changes:
+            self._sinks.event({"event": "SETTING_CHANGED", "step": step, **change._asdict()})
         self._sinks.event(self._record(observation, detections, noise_scale, alerts))
         for alert in detections.alerts:
             fields = {name: value for name, value in vars(alert).items() if value != ""}

@@ -18,6 +18,7 @@ from rmetric.monitor.measures import AttentionLogits, GradientAgreement, Gradien
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.ranks.worker_times import PendingTimes
+from rmetric.monitor.settings import Change, KeptSettings
 from rmetric.monitor.transfer import DeviceTransfer, StepComputation
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class PendingStep:
     """Each worker's own times; ``None``: not exchanged."""
     mean_loss: PendingMean | None = None
     """Mean of the workers' losses; ``None``: not exchanged."""
+    changed_settings: list[Change] | None = None
+    """Settings that have changed abruptly; ``None``: nobody looked."""
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -96,6 +99,7 @@ class StepMeasurer:
         self.update = UpdateSize(self.parameters, update_entries)
         # A running mean over steps needs them all.
         self.agreement = GradientAgreement(self.parameters) if record_every == 1 else None
+        self.settings = KeptSettings(optimizer, model, self.parameters)
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
@@ -144,6 +148,7 @@ class StepMeasurer:
             inside,
             self._worker_times(),
             self._mean_loss(computation.loss),
+            self.settings.measure(),
         )
         self._prepare(step + 1)
         return pending
@@ -190,6 +195,7 @@ class StepMeasurer:
         return {
             "parameters": self.parameters.state_dict(),
             "update": self.update.state_dict(),
+            "settings": self.settings.state_dict(),
             **agreement,
             **inside,
         }
@@ -200,6 +206,8 @@ class StepMeasurer:
         self.update.load_state_dict(state["update"])
         if self.agreement is not None and "agreement" in state:  # states of older versions have none
             self.agreement.load_state_dict(state["agreement"])
+        if "settings" in state:
+            self.settings.load_state_dict(state["settings"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
         for dispersion in self.dispersion:

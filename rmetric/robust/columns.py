@@ -123,7 +123,8 @@ def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) 
 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
-    broken, norm, size = part["non_finite_count"], part["grad_norm"], part["update_rms"]
+    counts = part["non_finite_count"], part["settings_changed"]
+    norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)
     before = windows.logarithms(np.append(of._rate, rates[:-1]))
@@ -135,7 +136,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * loss_excess
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     return (
-        np.where(broken > 0.0, math.inf, broken),
+        *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
         _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"]))[0],

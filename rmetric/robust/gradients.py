@@ -166,6 +166,7 @@ class GradientEvidence:
 
     statistics = (
         "non_finite_count.jump",
+        "settings_changed.jump",
         "grad_norm.level",
         "grad_norm.unexplained",
         "grad_agreement.held",
@@ -173,7 +174,7 @@ class GradientEvidence:
         "update_rms.held",
         "update_rms.sunk",
     )
-    reads = ("non_finite_count", "grad_norm", "training_loss", "grad_agreement", "update_rms", "learning_rate")
+    reads = ("non_finite_count", "settings_changed", "grad_norm", "training_loss", "grad_agreement", "update_rms", "learning_rate")
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._norm = RobustTrend(
@@ -188,7 +189,7 @@ class GradientEvidence:
 
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
-        broken = observation["non_finite_count"]
+        broken, changed = observation["non_finite_count"], observation["settings_changed"]
         norm, update = observation["grad_norm"], observation["update_rms"]
         level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
         if self._zero_norms.update(norm):
@@ -202,7 +203,8 @@ class GradientEvidence:
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
         agreeing, _ = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
-        return math.inf if broken > 0.0 else broken, level, unexplained, agreeing, jump, held, sunk
+        certain = (math.inf if count > 0.0 else count for count in (broken, changed))
+        return *certain, level, unexplained, agreeing, jump, held, sunk
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -1,0 +1,152 @@
+"""Settings that a run is meant to keep: the optimizer's, and the modes of the model's modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from rmetric.monitor.parameters import ModelParameters
+
+Value = float | str | None
+KEPT = 8
+"""Measurements in which a setting must have been the same before another value of it is news."""
+FACTOR = 3.0
+"""Smallest change of a number that is abrupt: of itself, or of its distance to 1 (the memory of a momentum)."""
+MODES = "modules in evaluation mode"
+PLAIN = frozenset({bool, int, float, str, tuple})
+"""Types of settings: a tensor is none, for to read it would wait for the device."""
+SCHEDULED = frozenset({"params", "lr", "initial_lr"})
+"""What is meant to change, and what is no setting."""
+
+
+class Change(NamedTuple):
+    """An abrupt change of a setting."""
+
+    setting: str
+    before: Value
+    now: Value
+
+
+class KeptSettings:
+    """Tells which settings have changed abruptly: those that a wrong line of the script, or a resumed run, leaves wrong.
+
+    Watched are all settings of the optimizer but its learning rate (numbers, switches and words, in all groups of
+    parameters), and how many modules are in evaluation mode while they train. A change is abrupt if the setting was the
+    same in eight measurements, and is now another by a factor of three (a switch, a word or a number of modules:
+    another at all). What moves gradually is a schedule; a value that the run has had for as long before is none of its
+    news, so that what alternates is told of once. Groups of parameters that come later are settings of their own.
+
+    Parameters
+    ----------
+    optimizer
+        Anything with torch's ``param_groups``.
+    model
+        The module that is trained.
+    parameters
+        Its parameters: where they change, its modules are listed anew.
+
+    **Source:** training silently goes wrong by such settings: TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, parameters: ModelParameters) -> None:
+        self._optimizer, self._model, self._parameters = optimizer, model, parameters
+        self._modules = list(model.modules())
+        self._version = parameters.version
+        self._raw: list[Any] = []
+        self._measurements = 0
+        self._kept: dict[str, _Kept] = {}
+
+    def measure(self) -> list[Change]:
+        """Abrupt changes since the call before, one a setting: a change of several groups is that of the first."""
+        self._measurements += 1
+        raw = self._read()
+        if raw == self._raw:  # as good as always
+            return []
+        self._raw = raw
+        changes: dict[str, Change] = {}
+        for name, value in self._settings():
+            kept = self._kept.get(name)
+            if kept is None:
+                self._kept[name] = _Kept(value, self._measurements)
+            elif kept.value != value and kept.change(value, self._measurements):
+                setting = name.rpartition("/")[2]
+                changes.setdefault(setting, Change(setting, kept.before, value))
+        return [*changes.values()]
+
+    def _read(self) -> list[Any]:
+        """Everything that is watched, as it stands there: to compare it with what stood there before costs little."""
+        if self._version != self._parameters.version:
+            self._version, self._modules = self._parameters.version, list(self._model.modules())
+        groups = [
+            [value for key, value in group.items() if key not in SCHEDULED and type(value) in PLAIN]
+            for group in self._optimizer.param_groups
+        ]
+        return [sum([not module.training for module in self._modules]), *groups]
+
+    def _settings(self) -> Iterator[tuple[str, Value]]:
+        """Name and value of each setting; names of those of the optimizer begin with the number of their group."""
+        yield MODES, str(self._raw[0])  # a number of modules is another one or is not
+        for number, group in enumerate(self._optimizer.param_groups):
+            for key, value in group.items():
+                if key not in SCHEDULED and type(value) in PLAIN:
+                    several = type(value) is tuple
+                    for place, part in enumerate(value if several else (value,)):
+                        yield f"{number}/{key}[{place}]" if several else f"{number}/{key}", _plain(part)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is known of each setting, so that a resumed run is told of those that it was started with otherwise."""
+        return {
+            "measurements": self._measurements,
+            "kept": {name: (kept.value, kept.since, list(kept.known)) for name, kept in self._kept.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._measurements, self._raw = state["measurements"], []
+        self._kept = {name: _Kept(value, since, known) for name, (value, since, known) in state["kept"].items()}
+
+
+class _Kept:
+    """The value of a setting, since which measurement it is so, and the values that the run has had for long."""
+
+    def __init__(self, value: Value, since: int, known: list[Value] | None = None) -> None:
+        self.value = self.before = value
+        self.since = since
+        self.known: list[Value] = list(known or ())
+
+    def change(self, value: Value, now: int) -> bool:
+        """Take in another value; whether it is news."""
+        self.before, self.value = self.value, value
+        long = now - self.since >= KEPT
+        self.since = now
+        if long and self.before not in self.known:
+            self.known.append(self.before)
+        return long and value not in self.known and _is_abrupt(self.before, value)
+
+
+def _plain(value: Any) -> Value:
+    """A setting as it is logged: a number, a word (a switch too), or ``None`` for one that is neither."""
+    if isinstance(value, bool | str):
+        return str(value)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _is_abrupt(before: Value, now: Value) -> bool:
+    """Whether a change of a setting is one at once and not a step of a schedule.
+
+    >>> _is_abrupt(0.1, 0.2), _is_abrupt(0.01, 10.0), _is_abrupt(0.9, 0.99), _is_abrupt(0.0, 0.1)
+    (False, True, True, True)
+    """
+    if not isinstance(before, float) or not isinstance(now, float):
+        return before != now
+    return _are_far(before, now) or (0.0 < before < 1.0 and 0.0 < now < 1.0 and _are_far(1.0 - before, 1.0 - now))
+
+
+def _are_far(a: float, b: float) -> bool:
+    if not (math.isfinite(a) and math.isfinite(b)) or a * b <= 0.0:
+        return a != b
+    return not 1.0 / FACTOR < b / a < FACTOR
