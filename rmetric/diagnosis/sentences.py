@@ -12,7 +12,7 @@ NAMES = {
     "training_loss": "loss", "validation_loss": "validation loss", "delta_l": "ΔL", "uniform_gap": "loss",
     "grad_norm": "gradient norm", "sigma_sq": "variance of the gradients", "non_finite_count": "gradient",
     "grad_agreement": "agreement of the gradient with the steps before",
-    "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
+    "settings_changed": "settings that changed", "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
     "lambda": "hardware events an hour", "step_time_s": "step time (s)", "step_time_max_s": "longest step (s)",
 }  # fmt: skip
 """Measurement → its name in a sentence."""
@@ -37,6 +37,9 @@ def what(event: Event) -> str:
         return f"the loss is ln(vocabulary) at step {event.at:,}: every token is answered alike{lasting}"
     if event.kind.startswith("ZERO_"):
         return f"the {name} is exactly 0 at step {event.at:,}{_before(event)}{lasting}"
+    if event.kind == "SETTING_CHANGED":
+        many = "a setting" if event.value == 1.0 else f"{event.value:.0f} settings"
+        return f"{many} changed abruptly at step {event.at:,}; the log's SETTING_CHANGED says which, from what to what"
     by = f", most by worker {event.worker}" if event.kind == "HARDWARE_EVENTS" and event.worker is not None else ""
     return f"{name} {number(event.value)} at step {event.at:,}{_before(event)}{by}{lasting}"
 

@@ -206,7 +206,8 @@ class GradientAgreement:
             self._mean = known
             return None
         mean = mean.to(known.device)
-        cosine = torch.dot(direction, mean) / torch.linalg.vector_norm(mean)
+        # Squares of gradients below 1e-19 underflow: their norm, and with it the cosine, is then off.
+        cosine = torch.dot(direction, mean).div_(torch.linalg.vector_norm(mean)).clamp_(-1.0, 1.0)
         self._mean = mean.lerp_(known, 1.0 - MEMORY)
         return cosine
 

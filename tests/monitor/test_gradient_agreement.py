@@ -55,6 +55,17 @@ def test_it_is_one_for_the_same_direction_and_minus_one_for_the_opposite(
     assert value(agreement) == pytest.approx(expected, abs=1e-6)
 
 
+def test_gradients_whose_squares_underflow_stay_within_the_range() -> None:
+    model, parameters = parameters_of(50)
+    agreement, rng = GradientAgreement(parameters), np.random.default_rng(0)
+    for step in range(20):
+        give(model, (3e-23 * rng.normal(1.0, 0.1, 50)).tolist())
+        if step == 0:
+            agreement.measure()
+        else:
+            assert 0.5 < value(agreement) <= 1.0
+
+
 def test_gradients_of_noise_agree_by_as_little_as_their_number_allows() -> None:
     model, parameters = parameters_of(20_000)
     agreement, generator = GradientAgreement(parameters, entries=2_000), torch.Generator().manual_seed(0)

@@ -17,6 +17,7 @@ LAYOUT = {
         "agreement of the gradient with the steps before": ["grad_agreement"],
         "components, normalised": ["lambda_norm", "sigma_sq_norm", "delta_l_norm", "r_metric"],
         "broken numbers": ["non_finite_count", "uniform_gap"],
+        "settings that changed abruptly": ["settings_changed"],
     },
     "R-Metric: machine": {
         "time of a step, s": ["step_time_s"],

@@ -1,0 +1,151 @@
+"""Settings that a run is meant to keep: which changes are news, in an optimizer, in a model, over a resume."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rmetric.diagnosis import diagnose
+from rmetric.monitor import Alert, TrainingMonitor
+from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.settings import KEPT, MODES, Change, KeptSettings
+from tests.monitor.common import small_loss
+
+
+def made(groups: int = 1, **settings: Any) -> tuple[nn.Sequential, torch.optim.Optimizer, KeptSettings]:
+    """A model with dropout and batch norm, an optimizer of so many groups, and what is watched of them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 2))
+    tensors = list(model.parameters())
+    parts = [{"params": tensors[:1]}, {"params": tensors[1:]}] if groups == 2 else tensors
+    optimizer = torch.optim.AdamW(parts, lr=1e-3, **{"weight_decay": 0.01, **settings})
+    return model, optimizer, KeptSettings(optimizer, model, ModelParameters(model))
+
+
+def keep(watched: KeptSettings, times: int = KEPT) -> None:
+    for _ in range(times):
+        assert watched.measure() == []
+
+
+def put(optimizer: torch.optim.Optimizer, **settings: Any) -> None:
+    for group in optimizer.param_groups:
+        group.update(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        ({"weight_decay": 10.0}, Change("weight_decay", 0.01, 10.0)),
+        ({"weight_decay": 0}, Change("weight_decay", 0.01, 0.0)),
+        ({"betas": (0.99, 0.999)}, Change("betas[0]", 0.9, 0.99)),
+        ({"betas": (0.0, 0.999)}, Change("betas[0]", 0.9, 0.0)),
+        ({"eps": 1e-3}, Change("eps", 1e-8, 1e-3)),
+        ({"maximize": True}, Change("maximize", "False", "True")),
+    ],
+)
+def test_an_abrupt_change_is_told_of_once_with_both_values(settings: dict[str, Any], change: Change) -> None:
+    _, optimizer, watched = made()
+    keep(watched)
+    put(optimizer, **settings)
+    assert watched.measure() == [change]
+    keep(watched, 3 * KEPT)
+
+
+@pytest.mark.parametrize("settings", [{"lr": 1.0}, {"weight_decay": 0.02}, {"betas": (0.95, 0.999)}])
+def test_a_learning_rate_and_small_changes_are_none_of_it(settings: dict[str, Any]) -> None:
+    _, optimizer, watched = made()
+    keep(watched)
+    put(optimizer, **settings)
+    keep(watched)
+
+
+def test_what_moves_gradually_is_a_schedule_however_far_it_goes() -> None:
+    _, optimizer, watched = made()
+    for step in range(200):
+        put(optimizer, weight_decay=0.01 * 1.03**step, betas=(0.9 - 0.004 * step, 0.999))
+        assert watched.measure() == []
+
+
+def test_nothing_is_news_before_a_setting_has_been_kept() -> None:
+    _, optimizer, watched = made()
+    keep(watched, KEPT - 1)
+    put(optimizer, weight_decay=10.0)
+    keep(watched)
+
+
+def test_what_alternates_is_told_of_once() -> None:
+    _, optimizer, watched = made()
+    told = []
+    for step in range(20 * KEPT):
+        put(optimizer, weight_decay=0.1 if step // (2 * KEPT) % 2 else 0.0)
+        told += watched.measure()
+    assert told == [Change("weight_decay", 0.0, 0.1)]
+
+
+def test_all_groups_together_are_one_change_and_one_group_alone_is_one_too() -> None:
+    _, optimizer, watched = made(groups=2)
+    keep(watched)
+    put(optimizer, weight_decay=10.0)
+    assert watched.measure() == [Change("weight_decay", 0.01, 10.0)]
+    keep(watched)
+    optimizer.param_groups[1]["weight_decay"] = 0.5
+    assert watched.measure() == [Change("weight_decay", 10.0, 0.5)]
+
+
+def test_a_group_that_comes_later_and_tensors_are_no_change() -> None:
+    model, optimizer, watched = made(groups=2)
+    keep(watched)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], "weight_decay": 9.0})
+    keep(watched)
+    put(optimizer, weight_decay=torch.tensor([1.0, 2.0]))  # to read it would wait for a device
+    keep(watched)
+
+
+def test_modules_that_no_longer_train_are_told_of_and_new_modules_are_not() -> None:
+    model, _, watched = made()
+    keep(watched)
+    model.append(nn.Linear(2, 2))
+    keep(watched)
+    model[2].eval()
+    assert watched.measure() == [Change(MODES, "0", "1")]
+    keep(watched)
+    model.train()
+    keep(watched)
+
+
+def test_a_resumed_run_is_told_of_what_it_was_started_with_otherwise() -> None:
+    _, _, watched = made()
+    keep(watched)
+    _, optimizer, resumed = made(weight_decay=0.5)
+    resumed.load_state_dict(json.loads(json.dumps(watched.state_dict())))
+    assert resumed.measure() == [Change("weight_decay", 0.01, 0.5)]
+    keep(resumed)
+    put(optimizer, weight_decay=0.01)  # as it was before
+    keep(resumed)
+
+
+def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_path: Path) -> None:
+    model, optimizer, _ = made()
+    alerts: list[Alert] = []
+    log = tmp_path / "run.jsonl"
+    with TrainingMonitor(model, optimizer, log=log, on_alert=alerts.append, hardware=None, announce=False) as monitor:
+        for step in range(1, 60):
+            if step == 40:
+                model.eval()
+            optimizer.zero_grad()
+            loss = small_loss(model, step)
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+    assert [(alert.step, alert.cause) for alert in alerts] == [(40, "setting_changed")]
+    assert f"{MODES} was 0 and is 5" in alerts[0].message and "evaluation mode" in alerts[0].message
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    changed = [line for line in lines if line["event"] == "SETTING_CHANGED"]
+    assert changed == [{"event": "SETTING_CHANGED", "step": 40, "setting": MODES, "before": "0", "now": "5"}]
+    assert [line["step"] for line in lines if line.get("settings_changed")] == [40]
+    (finding,) = diagnose(log).findings
+    assert (finding.name, finding.step) == ("SETTING_CHANGED", 40)
+    assert finding.severity == "warning" and "a setting changed" in finding.sentence
