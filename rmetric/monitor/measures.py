@@ -24,6 +24,8 @@ ENTRIES = 16_384
 COMPARED, MEMORY = 4096, 0.9
 """Entries whose gradients are compared with those before (the cosine of so many is known to 0.016), and what their
 running mean keeps from step to step."""
+LEAST_NORM = 1e-18
+"""Norm below which single precision cannot tell directions: the squares underflow."""
 CHUNK = 2**24
 """Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
 
@@ -191,7 +193,7 @@ class GradientAgreement:
         self._choose()
 
     def measure(self) -> Tensor | None:
-        """The cosine of the gradients that there are now, a scalar on the device; NaN if all are 0.
+        """The cosine of the gradients that there are now, a scalar on the device; NaN if all are 0, or as good as 0.
 
         ``None`` without a gradient, in the first call, and after other parameters have come.
         """
@@ -200,14 +202,14 @@ class GradientAgreement:
         if all(item.grad is None for item in self._parameters):
             return None
         gradient = self._gradient()
-        direction = gradient.div_(torch.linalg.vector_norm(gradient))
+        norm = torch.linalg.vector_norm(gradient)
+        direction = gradient.div_(norm.masked_fill_(norm < LEAST_NORM, math.nan))
         mean, known = self._mean, direction.nan_to_num(nan=0.0)
         if mean is None or len(mean) != len(known):
             self._mean = known
             return None
         mean = mean.to(known.device)
-        # Squares of gradients below 1e-19 underflow: their norm, and with it the cosine, is then off.
-        cosine = torch.dot(direction, mean).div_(torch.linalg.vector_norm(mean)).clamp_(-1.0, 1.0)
+        cosine = torch.dot(direction, mean) / torch.linalg.vector_norm(mean)
         self._mean = mean.lerp_(known, 1.0 - MEMORY)
         return cosine
 
