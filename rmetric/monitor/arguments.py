@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
+from rmetric.monitor.record_interval import AUTO
 from rmetric.monitor.sinks import Sink
 
 LOGGER = logging.getLogger("rmetric")
@@ -70,11 +71,12 @@ def check_interval(name: str, steps: Any) -> None:
 
 
 def check_record_interval(steps: Any, **in_every_step: bool) -> None:
-    """Raise :class:`UserError` unless this is a number of steps that goes with what is asked for in every step."""
-    check_interval("record_every", steps)
+    """Raise :class:`UserError` unless this is ``"auto"`` or a number of steps, and goes with what looks at every step."""
+    if steps != AUTO:
+        check_interval("record_every", steps)
     asked = [name for name, there in in_every_step.items() if there]
-    if steps > 1 and asked:
-        raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps}")
+    if steps != 1 and asked:
+        raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps!r}")
 
 
 def _check_items(name: str, given: Any, kind: Any, example: str) -> None:

@@ -74,8 +74,8 @@ class Estimators:
     def __init__(
         self, vocabulary: int | None, *, scaled: bool = False, record_every: int = 1, sigma_sq_every: int = 1
     ) -> None:
-        self._record_every = record_every
-        self._longest_kept, self._steps_kept, self._latest_sigma_sq = sigma_sq_every - 1, 0, math.nan
+        self.stand_for(record_every, sigma_sq_every)
+        self._steps_kept, self._latest_sigma_sq = 0, math.nan
         self._uniform_loss = math.nan if vocabulary is None else math.log(vocabulary)
         self._patience = SCALER_PATIENCE if scaled else 0
         self._non_finite_run = 0
@@ -90,6 +90,10 @@ class Estimators:
         """Signal → its source in the latest step."""
         self.noise_scale = math.nan
         """Gradient noise scale B_simple in parts (workers' batches or micro-batches); NaN: not defined."""
+
+    def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
+        """Let an observation stand for so many steps from now on, and σ² be of every so many observations."""
+        self._record_every, self._longest_kept = record_every, sigma_sq_every - 1
 
     def hardware_event(self) -> None:
         """Count one event for λ, now."""

@@ -97,14 +97,19 @@ class StepMeasurer:
         """Parameters that are trained."""
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
-        # A running mean over steps needs them all.
-        self.agreement = GradientAgreement(self.parameters) if record_every == 1 else None
+        self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
         self._version = self.parameters.version
+        self.stand_for(record_every, sigma_sq_every)
+
+    def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
+        """Measure in every so many steps from now on."""
         self._record_every, self._sigma_sq_every = record_every, sigma_sq_every
+        if record_every > 1:  # a running mean over steps needs them all
+            self.agreement = None
 
     @property
     def parts(self) -> list[Closable]:

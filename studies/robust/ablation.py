@@ -51,7 +51,7 @@ def rows(sources: Sequence[Source], scored: Scored) -> Iterator[dict[str, Cell]]
     """One row with nothing left out, one without each statistic, one without each source."""
     yield _row("nothing", fit(sources), scored)
     for index, name in enumerate(STATISTICS):
-        if any(np.isfinite(source.statistics[:, index]).any() for source in sources):
+        if any(np.isfinite(source.statistics[:, index]).any() for source in (*sources, *scored.abroad.values())):
             yield _row(name, fit([_without(source, index) for source in sources]), _all_without(scored, index))
     for source in sources:
         yield _row(f"source {source.name}", fit([other for other in sources if other is not source]), scored)

@@ -1,0 +1,81 @@
+"""Steps between records: a number, or chosen by what a record costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Literal
+
+AUTO: Literal["auto"] = "auto"
+CHECKED, TRIED = 64, 32
+"""First steps, which cost more since the order of calls is checked in them, and steps after them that are the sample."""
+SHARE = 0.003
+"""Largest share of a step's time that records take on average. What the monitor does in steps without a record comes on
+top: together they stay below 0.005."""
+INTERVALS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+"""Choices."""
+
+
+class RecordInterval:
+    """Says in which steps a record is due: those whose number is a multiple of :attr:`steps`.
+
+    Parameters
+    ----------
+    asked
+        A number, at least 1; or ``"auto"``: one until the monitor knows what a record costs, then the smallest of
+        :data:`INTERVALS` by which records take at most :data:`SHARE` of the time.
+    now
+        The time, seconds, for the cost of a record.
+    """
+
+    def __init__(self, asked: int | Literal["auto"], now: Callable[[], float] = time.perf_counter) -> None:
+        self.steps = 1 if asked == AUTO else asked
+        """Steps between records."""
+        self.open = asked == AUTO
+        """True until the choice is made."""
+        self._now = now
+        self._costs_s: list[float] = []
+        self._steps_s: list[float] = []
+
+    def due(self, step: int) -> bool:
+        """Whether a step has a record."""
+        return step % self.steps == 0
+
+    @contextmanager
+    def timed(self, step: int) -> Iterator[None]:
+        """Remember what is done for a step in this context, if the choice depends on it."""
+        if not self.open or step <= CHECKED:
+            yield
+            return
+        began = self._now()
+        yield
+        self._costs_s.append(self._now() - began)
+
+    def step_took(self, seconds: float) -> None:
+        """Remember the time of a step, the monitor's own included; NaN for one that is not known."""
+        if self.open and seconds == seconds:
+            self._steps_s.append(seconds)
+
+    def choose(self) -> bool:
+        """Make the choice as soon as it can be made; whether it is another interval than before."""
+        if len(self._costs_s) < TRIED or not self._steps_s:
+            return False
+        cost_s = median(self._costs_s)
+        self.fix(interval(cost_s, median(self._steps_s[-TRIED:]) - cost_s))
+        return self.steps > 1
+
+    def fix(self, steps: int) -> None:
+        """Take this interval from now on."""
+        self.steps, self.open = steps, False
+        self._costs_s, self._steps_s = [], []
+
+
+def interval(cost_s: float, step_s: float) -> int:
+    """Steps between records that cost so much, for steps that take so long without the monitor.
+
+    >>> interval(0.001, 0.5), interval(0.001, 0.025), interval(0.001, 0.0)
+    (1, 20, 500)
+    """
+    return next((steps for steps in INTERVALS if cost_s <= SHARE * steps * step_s), INTERVALS[-1])

@@ -1,0 +1,110 @@
+"""Steps between records that are chosen by what a record costs: the choice, the log, a resume, what it does not go with."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmetric.errors import UserError
+from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.record_interval import CHECKED, INTERVALS, SHARE, TRIED, RecordInterval, interval
+from rmetric.monitor.repair import SkipUpdate
+from tests.monitor.common import small_loss, small_training
+
+CHOSEN = CHECKED + TRIED
+
+
+def chosen_for(cost_s: float, step_s: float) -> RecordInterval:
+    """A choice among records and steps that all take the same."""
+    clock = itertools.count()
+    found = RecordInterval("auto", now=lambda: next(clock) * cost_s)
+    for step in range(1, CHOSEN + 1):
+        assert found.open and found.due(step)
+        with found.timed(step):
+            pass
+        found.step_took(step_s)
+        found.choose()
+    return found
+
+
+@pytest.mark.parametrize("cost_s", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("step_s", [0.015, 0.2, 3.0, 60.0])
+def test_it_is_the_smallest_by_which_records_keep_their_share(cost_s: float, step_s: float) -> None:
+    found = chosen_for(cost_s, step_s)
+    assert not found.open and found.steps in INTERVALS
+    alone_s = step_s - cost_s
+    assert cost_s / found.steps <= SHARE * alone_s or found.steps == INTERVALS[-1]
+    smaller = [steps for steps in INTERVALS if steps < found.steps]
+    assert not smaller or cost_s / smaller[-1] > SHARE * alone_s
+    assert [step for step in range(1, 1001) if found.due(step)] == [*range(found.steps, 1001, found.steps)]
+
+
+def test_single_slow_steps_and_records_change_nothing() -> None:
+    times = itertools.cycle([0.0, 0.001, 0.0, 0.001, 0.0, 0.9])
+    costs = itertools.accumulate(itertools.chain.from_iterable(zip(itertools.repeat(0.0), times, strict=False)))
+    found = RecordInterval("auto", now=lambda: next(costs))
+    for step in range(1, CHOSEN + 1):
+        with found.timed(step):
+            pass
+        found.step_took(float("nan") if step % 5 == 0 else 30.0 if step % 7 == 0 else 0.1)
+    assert not found.choose() or found.steps <= interval(0.001, 0.1)
+
+
+def test_a_number_is_kept_as_it_is() -> None:
+    found = RecordInterval(7)
+    with found.timed(100):
+        pass
+    assert not found.choose() and found.steps == 7 and not found.open
+
+
+def train(monitor: TrainingMonitor, model: Any, optimizer: Any, steps: range) -> None:
+    for step in steps:
+        optimizer.zero_grad()
+        loss = small_loss(model, step)
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+
+
+def lines_of(log: Path, event: str) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]
+
+
+def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_path: Path) -> None:
+    model, optimizer = small_training()
+    log, clock = tmp_path / "run.jsonl", itertools.count()
+    options: dict[str, Any] = {"log": log, "announce": False, "hardware": False, "record_every": "auto"}
+    # A step of 10 ms by the monitor's clock, a record of some tenths of a millisecond by the real one.
+    monitor = TrainingMonitor(model, optimizer, **options, clock=lambda: next(clock) * 0.01)
+    train(monitor, model, optimizer, range(1, 801))
+    state = monitor.state_dict()
+    monitor.detach()
+    (told,) = lines_of(log, "RECORD_INTERVAL")
+    every = told["steps"]
+    assert told["step"] == CHOSEN + 1 and every in INTERVALS[2:]
+    records = lines_of(log, "METRICS")
+    expected = [*range(1, CHOSEN + 1), *(step for step in range(CHOSEN + 1, 801) if step % every == 0)]
+    assert [record["step"] for record in records] == expected
+    assert "grad_agreement" in records[CHOSEN - 1]
+    assert all("grad_agreement" not in record and record["update_rms"] > 0.0 for record in records[CHOSEN:])
+    resumed = TrainingMonitor(model, optimizer, **options)
+    resumed.load_state_dict(state)
+    train(resumed, model, optimizer, range(801, 1001))
+    resumed.close()
+    later = [record["step"] for record in lines_of(log, "METRICS") if record["step"] > 800]
+    assert later == [step for step in range(801, 1001) if step % every == 0]
+
+
+@pytest.mark.parametrize("option", [{"sync": True}, {"policy": SkipUpdate()}, {"mechanism": "auto"}])
+def test_what_looks_at_every_step_has_a_record_of_every_step(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(UserError, match=f"{name} looks at every step; .* record_every at 1, not 'auto'"):
+        TrainingMonitor(*small_training(), record_every="auto", **option)
+
+
+@pytest.mark.parametrize("steps", [0, True, 2.5, "often"])
+def test_anything_else_is_told_of_before_training(steps: Any) -> None:
+    with pytest.raises(UserError, match="record_every must be a whole number of steps, at least 1"):
+        TrainingMonitor(*small_training(), record_every=steps)
