@@ -4,6 +4,7 @@ python benchmarks/monitor.py
 python benchmarks/monitor.py --blocks 2 --steps 5 --sizes 0.13M
 python benchmarks/monitor.py --blocks 40 --steps 50 --sizes 0.02M --workers 1      # the fixed cost of a step
 python benchmarks/monitor.py --record-every 50 --warm-up 64                        # a record of every 50th step
+python benchmarks/monitor.py --record-every auto --steps 100                       # as rare as its cost demands
 
 Processor time is what a step costs on one thread; other programs of the machine change it less than the clock's time.
 """
@@ -27,8 +28,10 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver, Observer
+from rmetric.log_reader import read_events
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.hardware import HardwareWatch
+from rmetric.monitor.record_interval import AUTO, CHECKED, TRIED
 
 GOAL_PCT, PAPER_PCT = 0.5, 1.8
 
@@ -74,10 +77,10 @@ def parser() -> Parser:
     p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the forward pass (default: fp32)")
     p.add_argument("--sigma-sq-every", nargs="+", type=whole_number(1), default=[1, 10], metavar="STEPS",
                    help="steps between measurements of σ² from micro-batches")  # fmt: skip
-    p.add_argument("--record-every", nargs="+", type=whole_number(1), default=[1], metavar="STEPS",
-                   help="steps between records")  # fmt: skip
+    p.add_argument("--record-every", nargs="+", type=_record_every, default=[1], metavar="STEPS",
+                   help="steps between records; auto: as the monitor chooses")  # fmt: skip
     p.add_argument("--warm-up", type=whole_number(2), default=2, metavar="STEPS",
-                   help="steps of a watched block before it is measured (64: the checks are over)")  # fmt: skip
+                   help="watched steps before those measured (64: the checks are over; auto: 97 at least)")  # fmt: skip
     p.add_argument("--steps", type=whole_number(3), default=20, help="measured steps a block, up to the next record")
     p.add_argument("--blocks", type=whole_number(1), default=6, help="pairs of blocks, one of each kind")
     add_machine(p)
@@ -108,20 +111,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     publish(report, args.out)
 
 
-def _intervals(workers: int, args: Any) -> Iterator[dict[str, int]]:
+def _record_every(text: str) -> int | str:
+    """Argument type: a number of steps, or ``auto``."""
+    return text if text == AUTO else whole_number(1)(text)
+
+
+def _intervals(workers: int, args: Any) -> Iterator[dict[str, Any]]:
     """Options of the monitor that are tried: σ² more rarely where it costs, and records more rarely."""
     for every in args.record_every:
         for sigma_sq_every in args.sigma_sq_every if workers > 1 and every == 1 else [1]:
             yield {"record_every": every, "sigma_sq_every": sigma_sq_every}
 
 
-def _measure(size: Size, workers: int, intervals: dict[str, int], args: Any) -> dict[str, Any]:
+def _measure(size: Size, workers: int, intervals: dict[str, Any], args: Any) -> dict[str, Any]:
     """Step with and without the monitor; their ratio pair by pair, so that drifts of speed cancel."""
     run = size.run(args.device, workers, args.precision)
     run.observer = StepTimer(NoObserver())
     _block(run, 3, args.device)
-    plain, watched = [], []
-    steps = math.ceil(args.steps / intervals["record_every"]) * intervals["record_every"]
+    plain, watched, chosen = [], [], []
+    chosen_here = intervals["record_every"] == AUTO
+    cycle = 1 if chosen_here else intervals["record_every"]
+    steps, warm_up = math.ceil(args.steps / cycle) * cycle, args.warm_up
+    if chosen_here:
+        warm_up = max(warm_up, CHECKED + TRIED + 1)
     with tempfile.TemporaryDirectory() as folder, HardwareWatch.automatic() as watch:
         watch.notes()  # what this machine has not; no news here
         for block in range(args.blocks):
@@ -132,10 +144,12 @@ def _measure(size: Size, workers: int, intervals: dict[str, int], args: Any) -> 
                 run.model, run.optimizer, log=log, hardware=watch, announce=False, **intervals
             ) as monitor:
                 run.observer = StepTimer(monitor)
-                watched.append(_block(run, steps, args.device, args.warm_up))
+                watched.append(_block(run, steps, args.device, warm_up))
+            chosen += [_chosen(log)] if chosen_here else []
     pairs = list(zip(plain, watched, strict=True))
     return {
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        **({"chosen_record_every": chosen} if chosen else {}),
         "step_ms": _ms(block.wall_s for block in plain),
         "watched_step_ms": _ms(block.wall_s for block in watched),
         "overhead_ms": _ms(after.wall_s - before.wall_s for before, after in pairs),
@@ -148,6 +162,12 @@ def _measure(size: Size, workers: int, intervals: dict[str, int], args: Any) -> 
             "inside_pct", [1.0 + (after.inside_s - before.inside_s) / before.processor_s for before, after in pairs]
         ),
     }
+
+
+def _chosen(log: Path) -> int:
+    """Steps between records that the monitor chose."""
+    told = [event for _, event in read_events(log, print) if event["event"] == "RECORD_INTERVAL"]
+    return int(told[0]["steps"]) if told else 1
 
 
 def _share(name: str, ratios: list[float]) -> dict[str, Any]:

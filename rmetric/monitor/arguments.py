@@ -71,7 +71,7 @@ def check_interval(name: str, steps: Any) -> None:
 
 
 def check_record_interval(steps: Any, **in_every_step: bool) -> None:
-    """Raise :class:`UserError` unless this is ``"auto"`` or a number of steps, and goes with what looks at every step."""
+    """Raise :class:`UserError` unless it is ``"auto"`` or a number of steps, and goes with what looks at every step."""
     if steps != AUTO:
         check_interval("record_every", steps)
     asked = [name for name, there in in_every_step.items() if there]

@@ -10,7 +10,7 @@ from typing import Literal
 
 AUTO: Literal["auto"] = "auto"
 CHECKED, TRIED = 64, 32
-"""First steps, which cost more since the order of calls is checked in them, and steps after them that are the sample."""
+"""First steps, which cost more since the order of calls is checked in them, and steps after them that are tried."""
 SHARE = 0.003
 """Largest share of a step's time that records take on average. What the monitor does in steps without a record comes on
 top: together they stay below 0.005."""

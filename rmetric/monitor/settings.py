@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 
 class KeptSettings:
-    """Tells which settings have changed abruptly: those that a wrong line of the script, or a resumed run, leaves wrong.
+    """Tells which settings have changed abruptly: those that a wrong line of a script, or a resumed run, leaves wrong.
 
     Watched are all settings of the optimizer but its learning rate (numbers, switches and words, in all groups of
     parameters), and how many modules are in evaluation mode while they train. A change is abrupt if the setting was the

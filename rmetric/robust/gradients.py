@@ -174,7 +174,15 @@ class GradientEvidence:
         "update_rms.held",
         "update_rms.sunk",
     )
-    reads = ("non_finite_count", "settings_changed", "grad_norm", "training_loss", "grad_agreement", "update_rms", "learning_rate")
+    reads = (
+        "non_finite_count",
+        "settings_changed",
+        "grad_norm",
+        "training_loss",
+        "grad_agreement",
+        "update_rms",
+        "learning_rate",
+    )
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._norm = RobustTrend(

@@ -1,4 +1,4 @@
-"""Steps between records that are chosen by what a record costs: the choice, the log, a resume, what it does not go with."""
+"""Steps between records chosen by what a record costs: the choice, the log, a resume, what it does not go with."""
 
 import itertools
 import json

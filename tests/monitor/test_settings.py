@@ -96,7 +96,7 @@ def test_all_groups_together_are_one_change_and_one_group_alone_is_one_too() -> 
 
 
 def test_a_group_that_comes_later_and_tensors_are_no_change() -> None:
-    model, optimizer, watched = made(groups=2)
+    _, optimizer, watched = made(groups=2)
     keep(watched)
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], "weight_decay": 9.0})
     keep(watched)
