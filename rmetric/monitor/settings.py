@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,14 +11,17 @@ from torch import nn
 
 from rmetric.monitor.parameters import ModelParameters
 
-Value = float | str | None
-KEPT = 8
-"""Measurements in which a setting must have been the same before another value of it is news."""
+Value = float | str
+Settings = list[tuple[str, Value]]
+"""By name, in their order."""
+KEPT, KNOWN = 8, 16
+"""Measurements in which a setting must have been the same before another value of it is news, and former values that
+are remembered."""
 FACTOR = 3.0
 """Smallest change of a number that is abrupt: of itself, or of its distance to 1 (the memory of a momentum)."""
 MODES = "modules in evaluation mode"
-PLAIN = frozenset({bool, int, float, str, tuple})
-"""Types of settings: a tensor is none, for to read it would wait for the device."""
+PLAIN = frozenset({bool, int, float, str})
+"""Types of settings."""
 SCHEDULED = frozenset({"params", "lr", "initial_lr"})
 """What is meant to change, and what is no setting."""
 
@@ -56,46 +59,29 @@ class KeptSettings:
         self._optimizer, self._model, self._parameters = optimizer, model, parameters
         self._modules = list(model.modules())
         self._version = parameters.version
-        self._raw: list[Any] = []
+        self._latest: list[Any] = []
         self._measurements = 0
         self._kept: dict[str, _Kept] = {}
 
     def measure(self) -> list[Change]:
         """Abrupt changes since the call before, one a setting: a change of several groups is that of the first."""
         self._measurements += 1
-        raw = self._read()
-        if raw == self._raw:  # as good as always
-            return []
-        self._raw = raw
-        changes: dict[str, Change] = {}
-        for name, value in self._settings():
-            kept = self._kept.get(name)
-            if kept is None:
-                self._kept[name] = _Kept(value, self._measurements)
-            elif kept.value != value and kept.change(value, self._measurements):
-                setting = name.rpartition("/")[2]
-                changes.setdefault(setting, Change(setting, kept.before, value))
-        return [*changes.values()]
-
-    def _read(self) -> list[Any]:
-        """Everything that is watched, as it stands there: to compare it with what stood there before costs little."""
         if self._version != self._parameters.version:
             self._version, self._modules = self._parameters.version, list(self._model.modules())
-        groups = [
-            [value for key, value in group.items() if key not in SCHEDULED and type(value) in PLAIN]
-            for group in self._optimizer.param_groups
-        ]
-        return [sum([not module.training for module in self._modules]), *groups]
-
-    def _settings(self) -> Iterator[tuple[str, Value]]:
-        """Name and value of each setting; names of those of the optimizer begin with the number of their group."""
-        yield MODES, str(self._raw[0])  # a number of modules is another one or is not
-        for number, group in enumerate(self._optimizer.param_groups):
-            for key, value in group.items():
-                if key not in SCHEDULED and type(value) in PLAIN:
-                    several = type(value) is tuple
-                    for place, part in enumerate(value if several else (value,)):
-                        yield f"{number}/{key}[{place}]" if several else f"{number}/{key}", _plain(part)
+        evaluating = sum([not module.training for module in self._modules])
+        now = [evaluating, *map(_values, self._optimizer.param_groups)]
+        if now == self._latest:  # as good as always
+            return []
+        self._latest = now
+        # Another number of modules is news, how far or not.
+        named: list[Settings] = [[(MODES, str(evaluating))], *map(_named, self._optimizer.param_groups)]
+        changes: dict[str, Change] = {}
+        for number, group in enumerate(named):
+            for name, value in group:
+                kept = self._kept.setdefault(f"{number}/{name}", _Kept(value, self._measurements))
+                if kept.value != value and kept.change(value, self._measurements):
+                    changes.setdefault(name, Change(name, kept.before, value))
+        return [*changes.values()]
 
     def state_dict(self) -> dict[str, Any]:
         """What is known of each setting, so that a resumed run is told of those that it was started with otherwise."""
@@ -106,7 +92,7 @@ class KeptSettings:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        self._measurements, self._raw = state["measurements"], []
+        self._measurements, self._latest = state["measurements"], []
         self._kept = {name: _Kept(value, since, known) for name, (value, since, known) in state["kept"].items()}
 
 
@@ -124,15 +110,45 @@ class _Kept:
         long = now - self.since >= KEPT
         self.since = now
         if long and self.before not in self.known:
-            self.known.append(self.before)
+            self.known = [*self.known[1 - KNOWN :], self.before]
         return long and value not in self.known and _is_abrupt(self.before, value)
 
 
-def _plain(value: Any) -> Value:
-    """A setting as it is logged: a number, a word (a switch too), or ``None`` for one that is neither."""
-    if isinstance(value, bool | str):
-        return str(value)
-    return float(value) if isinstance(value, int | float) else None
+def _values(group: Mapping[str, Any]) -> list[Any]:
+    """What is watched of a group of parameters, as it is: to compare it costs little."""
+    return [
+        tuple(value) if type(value) is list else value
+        for name, value in group.items()
+        if name not in SCHEDULED and _is_plain(value)
+    ]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether this is a setting, or several. A tensor is none: to read it would wait for the device."""
+    kind = type(value)
+    return kind in PLAIN or ((kind is tuple or kind is list) and all(type(part) in PLAIN for part in value))
+
+
+def _named(group: Mapping[str, Any]) -> Settings:
+    """Settings of a group of parameters by name.
+
+    >>> _named({"params": [], "lr": 0.1, "betas": (0.9, 0.99), "eps": torch.ones(2), "maximize": False})
+    [('betas[0]', 0.9), ('betas[1]', 0.99), ('maximize', 'False')]
+    """
+    found: Settings = []
+    for name, value in group.items():
+        if name in SCHEDULED or not _is_plain(value):
+            continue
+        if isinstance(value, tuple | list):
+            found += [(f"{name}[{place}]", _logged(part)) for place, part in enumerate(value)]
+        else:
+            found.append((name, _logged(value)))
+    return found
+
+
+def _logged(value: float | str) -> Value:
+    """A setting as it stands in the log: a number, or a word (a switch too)."""
+    return str(value) if isinstance(value, bool | str) else float(value)
 
 
 def _is_abrupt(before: Value, now: Value) -> bool:
@@ -141,7 +157,7 @@ def _is_abrupt(before: Value, now: Value) -> bool:
     >>> _is_abrupt(0.1, 0.2), _is_abrupt(0.01, 10.0), _is_abrupt(0.9, 0.99), _is_abrupt(0.0, 0.1)
     (False, True, True, True)
     """
-    if not isinstance(before, float) or not isinstance(now, float):
+    if isinstance(before, str) or isinstance(now, str):
         return before != now
     return _are_far(before, now) or (0.0 < before < 1.0 and 0.0 < now < 1.0 and _are_far(1.0 - before, 1.0 - now))
 

@@ -116,6 +116,29 @@ def test_modules_that_no_longer_train_are_told_of_and_new_modules_are_not() -> N
     keep(watched)
 
 
+def test_settings_from_a_file_of_settings_are_lists_and_watched_as_well() -> None:
+    _, optimizer, watched = made()
+    put(optimizer, betas=[0.9, 0.999])
+    keep(watched)
+    optimizer.param_groups[0]["betas"][0] = 0.99
+    assert watched.measure() == [Change("betas[0]", 0.9, 0.99)]
+
+
+def test_tensors_in_settings_are_not_looked_into() -> None:
+    _, optimizer, watched = made()
+    for _ in range(3 * KEPT):
+        put(optimizer, betas=(torch.rand(2), torch.rand(2)))
+        assert watched.measure() == []
+
+
+def test_nothing_grows_with_a_schedule_in_stairs() -> None:
+    _, optimizer, watched = made()
+    for step in range(2000):
+        put(optimizer, weight_decay=0.01 + 1e-6 * (step // KEPT))
+        assert watched.measure() == []
+    assert len(str(watched.state_dict())) < 2000
+
+
 def test_a_resumed_run_is_told_of_what_it_was_started_with_otherwise() -> None:
     _, _, watched = made()
     keep(watched)
