@@ -1,7 +1,7 @@
 """Findings of other people's tools on the runs of ``python -m studies.findings``, as CSV files for its --findings.
 
     PYTHONPATH=. python benchmarks/peer_findings.py --python peers/bin/python --out results/peer_findings
-    PYTHONPATH=. python benchmarks/peer_findings.py --data tests/data/real_runs --sources --tools rmetric --out mine   # seconds
+    PYTHONPATH=. python benchmarks/peer_findings.py --data tests/data/real_runs --sources --tools rmetric --out mine
     python -m studies.findings --findings runmedic=results/peer_findings/runmedic.csv
 
     python -m studies.abroad.benchmark --alerts runmedic=results/peer_findings/runmedic.csv       # steps in hindsight
