@@ -16,6 +16,16 @@ class Advice:
     """One or two sentences."""
 
 
+def setting_in_words(setting: object, before: object, now: object) -> str:
+    """A setting that has changed, for people.
+
+    >>> setting_in_words("weight_decay", 0.01, 10.0)
+    'weight_decay was 0.01 and is 10'
+    """
+    values = (f"{value:g}" if isinstance(value, float) else value for value in (before, now))
+    return "{} was {} and is {}".format(setting, *values)
+
+
 ADVICE: Mapping[str, Advice] = {
     "NOT_FINITE": Advice(
         ("a learning rate that is too high", "an overflow in half precision", "a bad batch", "a faulty device"),

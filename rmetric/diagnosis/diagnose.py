@@ -71,6 +71,7 @@ def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Itera
         examination, records = Examination(), NewRecords()
         for portion in log.portions:
             examination.extend(records.of(observations_of(portion)))
+            examination.note(event for _, event in portion.events)
         if records.last_step is not None:
             yield examination.diagnosis(log.name, source=str(path), format=log.format, notes=log.notes())
 
@@ -78,4 +79,5 @@ def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Itera
 def _examined(run: Run, **about: Any) -> Diagnosis:
     examination = Examination()
     examination.extend(run.observations)
+    examination.note(run.events)
     return examination.diagnosis(run.name, **about)

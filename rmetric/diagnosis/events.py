@@ -61,6 +61,8 @@ class Event:
     """Records with an alert."""
     worker: int | None = None
     """Worker that reported most of the hardware events; ``None``: not known."""
+    detail: str = ""
+    """What the log itself says of it; empty: nothing."""
 
     def go_on(self, later: Event) -> None:
         """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""

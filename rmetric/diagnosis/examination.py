@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from rmetric.advice import setting_in_words
 from rmetric.diagnosis.events import Event, EventSeeker
 from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.records import Observations
 from rmetric.states import History, states_of
+
+SETTING_CHANGED = "SETTING_CHANGED"
+"""Kind of finding, and name of the line in the log that says what has changed."""
+LONGEST = 100
+"""Characters of a text that is told."""
 
 
 class Examination:
@@ -28,6 +35,7 @@ class Examination:
         self._seeker = EventSeeker()
         self._history = History()
         self._measured: set[str] = set()
+        self._changes: dict[int, list[str]] = {}
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -41,6 +49,15 @@ class Examination:
         self._last_step = int(observations.step[-1])
         return list(self._seeker.extend(observations))
 
+    def note(self, logged: Iterable[Mapping[str, Any]]) -> None:
+        """Take in other lines of the log: which settings have changed, of which the records hold the number alone."""
+        for line in logged:
+            if line.get("event") != SETTING_CHANGED:
+                continue
+            step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
+            if isinstance(step, int) and all(map(_is_fit, change)):
+                self._changes.setdefault(step, []).append(setting_in_words(*change))
+
     def diagnosis(self, run: str, *, source: str = "", format: str = "memory", notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run by now.
 
@@ -52,6 +69,9 @@ class Examination:
             What is to be said about the log.
         """
         history, records = self._history.observations, self._seeker.records
+        for event in self._seeker.events:
+            if event.kind == SETTING_CHANGED:
+                event.detail = ", ".join(self._changes.get(event.at, ()))
         return Diagnosis(
             run=run,
             source=source,
@@ -69,3 +89,8 @@ class Examination:
         if self._first_step is None or self._last_step is None or self._seeker.records < 2:
             return 1.0
         return (self._last_step - self._first_step) / (self._seeker.records - 1)
+
+
+def _is_fit(value: Any) -> bool:
+    """Whether a value of a log is a number, or a short text without control characters."""
+    return isinstance(value, int | float) or (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST)

@@ -40,7 +40,7 @@ def what(event: Event) -> str:
         return f"the {name} is exactly 0 at step {event.at:,}{_before(event)}{lasting}"
     if event.kind == "SETTING_CHANGED":
         many = "a setting" if event.value == 1.0 else f"{event.value:.0f} settings"
-        return f"{many} changed abruptly at step {event.at:,}; the log's SETTING_CHANGED says which, from what to what"
+        return f"{many} changed abruptly at step {event.at:,}" + (f": {event.detail}" if event.detail else "")
     by = f", most by worker {event.worker}" if event.kind == "HARDWARE_EVENTS" and event.worker is not None else ""
     return f"{name} {number(event.value)} at step {event.at:,}{_before(event)}{by}{lasting}"
 

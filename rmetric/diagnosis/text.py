@@ -15,7 +15,7 @@ def sureness(finding: Finding) -> str:
     """How rarely a healthy run shows as much."""
     if math.isnan(finding.sure):
         return "how rare this is in healthy runs is not known"
-    return "no healthy step shows this" if finding.sure == 1.0 else frequency(1.0 - finding.sure)
+    return "no healthy step that was measured shows this" if finding.sure == 1.0 else frequency(1.0 - finding.sure)
 
 
 def span(finding: Finding) -> str:

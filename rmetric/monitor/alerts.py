@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rmetric.advice import ADVICE
+from rmetric.advice import ADVICE, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.settings import Change
@@ -97,7 +97,9 @@ def finding_of(
             "Check the output projections for a corrupted weight and go back to the last checkpoint.",
         )
     if detector.cause == "settings_changed":
-        return Finding("setting_changed", [in_sentence(change) for change in changes], _advice_of("SETTING_CHANGED"))
+        return Finding(
+            "setting_changed", [setting_in_words(*change) for change in changes], _advice_of("SETTING_CHANGED")
+        )
     if detector.cause == "grad_agreement":
         return Finding(
             "gradient_repeats",
@@ -190,16 +192,6 @@ def _off_course(observation: Observation, outliers: GradientOutliers) -> Finding
         [part for part in seen if part],
         "Compare learning rate and batch of this step with those before; keep the last checkpoint from now.",
     )
-
-
-def in_sentence(change: Change) -> str:
-    """A change of a setting, for people.
-
-    >>> in_sentence(Change("weight_decay", 0.01, 10.0))
-    'weight_decay was 0.01 and is 10'
-    """
-    before, now = (f"{value:g}" if isinstance(value, float) else value for value in (change.before, change.now))
-    return f"{change.setting} was {before} and is {now}"
 
 
 def in_words(value: float) -> str:

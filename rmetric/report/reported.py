@@ -64,6 +64,7 @@ class ReportedRun:
             observations = records.of(observations_of(portion))
             extend_curves(curves, observations)
             examination.extend(observations)
+            examination.note(event for _, event in portion.events)
             for watch in watches.values():
                 watch.extend(observations)
         if records.last_step is None:

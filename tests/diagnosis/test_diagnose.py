@@ -19,7 +19,7 @@ from rmetric.errors import UserError
 from rmetric.importers import portions_of
 from rmetric.log_reader import observations_of
 from rmetric.measurements import MEASUREMENTS
-from rmetric.records import Observations
+from rmetric.records import Observations, Run
 from rmetric.states import RECOGNISERS
 from tests.diagnosis.runs import losses, norms, run_of
 
@@ -226,3 +226,20 @@ def test_it_shows_itself() -> None:
     assert page.startswith("<div>")
     assert "DEAD" in page
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["findings"][0]["step"] == 300
+
+
+def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_say_nothing() -> None:
+    changed = np.zeros(300)
+    changed[200] = 1.0
+    run = Observations(np.arange(300), {"training_loss": losses()[:300], "settings_changed": changed})
+    lines = [
+        {"event": "SETTING_CHANGED", "step": 200, "setting": "weight_decay", "before": 0.01, "now": 10.0},
+        {"event": "SETTING_CHANGED", "step": 200, "setting": "eps\x1b[31m", "before": 0.1, "now": 1.0},
+        {"event": "SETTING_CHANGED", "step": [200], "setting": "eps", "before": 0.1, "now": 1.0},
+        {"event": "SETTING_CHANGED"},
+    ]
+    (finding,) = diagnose(Run("run", {}, run, lines)).findings
+    assert (finding.name, finding.step) == ("SETTING_CHANGED", 200)
+    assert finding.sentence == "a setting changed abruptly at step 200: weight_decay was 0.01 and is 10"
+    (bare,) = diagnose(run).findings
+    assert bare.sentence == "a setting changed abruptly at step 200"

@@ -13,7 +13,7 @@ from rmetric.diagnosis.text import sureness
 @pytest.mark.parametrize(
     ("sure", "said"),
     [
-        (1.0, "no healthy step shows this"),
+        (1.0, "no healthy step that was measured shows this"),
         (0.99954, "0.046 % of healthy runs show as much"),
         (0.0, "100 % of healthy runs show as much"),
         (math.nan, "how rare this is in healthy runs is not known"),

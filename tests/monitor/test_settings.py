@@ -171,4 +171,4 @@ def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_pa
     assert [line["step"] for line in lines if line.get("settings_changed")] == [40]
     (finding,) = diagnose(log).findings
     assert (finding.name, finding.step) == ("SETTING_CHANGED", 40)
-    assert finding.severity == "warning" and "a setting changed" in finding.sentence
+    assert finding.severity == "warning" and f"at step 40: {MODES} was 0 and is 5" in finding.sentence
