@@ -15,8 +15,9 @@ from rmetric.states import History, states_of
 
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
-LONGEST = 100
-"""Characters of a text that is told."""
+LONGEST, MOST_CHANGES = 100, 100
+"""Characters of a text that is told, and changes of settings that are remembered: memory is bounded whatever a log
+says."""
 
 
 class Examination:
@@ -35,7 +36,7 @@ class Examination:
         self._seeker = EventSeeker()
         self._history = History()
         self._measured: set[str] = set()
-        self._changes: dict[int, list[str]] = {}
+        self._changes: list[tuple[int, str]] = []
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -52,11 +53,11 @@ class Examination:
     def note(self, logged: Iterable[Mapping[str, Any]]) -> None:
         """Take in other lines of the log: which settings have changed, of which the records hold the number alone."""
         for line in logged:
-            if line.get("event") != SETTING_CHANGED:
+            if line.get("event") != SETTING_CHANGED or len(self._changes) == MOST_CHANGES:
                 continue
             step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
             if isinstance(step, int) and all(map(_is_fit, change)):
-                self._changes.setdefault(step, []).append(setting_in_words(*change))
+                self._changes.append((step, setting_in_words(*change)))
 
     def diagnosis(self, run: str, *, source: str = "", format: str = "memory", notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run by now.
@@ -71,7 +72,7 @@ class Examination:
         history, records = self._history.observations, self._seeker.records
         for event in self._seeker.events:
             if event.kind == SETTING_CHANGED:
-                event.detail = ", ".join(self._changes.get(event.at, ()))
+                event.detail = ", ".join(told for step, told in self._changes if step == event.at)
         return Diagnosis(
             run=run,
             source=source,

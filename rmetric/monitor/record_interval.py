@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
@@ -36,8 +37,8 @@ class RecordInterval:
         self.open = asked == AUTO
         """True until the choice is made."""
         self._now = now
-        self._costs_s: list[float] = []
-        self._steps_s: list[float] = []
+        self._costs_s: deque[float] = deque(maxlen=TRIED)
+        self._steps_s: deque[float] = deque(maxlen=TRIED)
 
     def due(self, step: int) -> bool:
         """Whether a step has a record."""
@@ -63,13 +64,13 @@ class RecordInterval:
         if len(self._costs_s) < TRIED or not self._steps_s:
             return False
         cost_s = median(self._costs_s)
-        self.fix(interval(cost_s, median(self._steps_s[-TRIED:]) - cost_s))
+        self.fix(interval(cost_s, median(self._steps_s) - cost_s))
         return self.steps > 1
 
     def fix(self, steps: int) -> None:
         """Take this interval from now on."""
         self.steps, self.open = steps, False
-        self._costs_s, self._steps_s = [], []
+        self._costs_s.clear()  # what has been chosen is not chosen again
 
 
 def interval(cost_s: float, step_s: float) -> int:

@@ -79,8 +79,9 @@ class KeptSettings:
         for number, group in enumerate(named):
             for name, value in group:
                 kept = self._kept.setdefault(f"{number}/{name}", _Kept(value, self._measurements))
-                if kept.value != value and kept.change(value, self._measurements):
-                    changes.setdefault(name, Change(name, kept.before, value))
+                before = kept.value
+                if before != value and kept.change(value, self._measurements):
+                    changes.setdefault(name, Change(name, before, value))
         return [*changes.values()]
 
     def state_dict(self) -> dict[str, Any]:
@@ -100,18 +101,16 @@ class _Kept:
     """The value of a setting, since which measurement it is so, and the values that the run has had for long."""
 
     def __init__(self, value: Value, since: int, known: list[Value] | None = None) -> None:
-        self.value = self.before = value
-        self.since = since
+        self.value, self.since = value, since
         self.known: list[Value] = list(known or ())
 
     def change(self, value: Value, now: int) -> bool:
         """Take in another value; whether it is news."""
-        self.before, self.value = self.value, value
-        long = now - self.since >= KEPT
-        self.since = now
-        if long and self.before not in self.known:
-            self.known = [*self.known[1 - KNOWN :], self.before]
-        return long and value not in self.known and _is_abrupt(self.before, value)
+        before, long = self.value, now - self.since >= KEPT
+        self.value, self.since = value, now
+        if long and before not in self.known:
+            self.known = [*self.known[1 - KNOWN :], before]
+        return long and value not in self.known and _is_abrupt(before, value)
 
 
 def _values(group: Mapping[str, Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -243,3 +244,10 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     assert finding.sentence == "a setting changed abruptly at step 200: weight_decay was 0.01 and is 10"
     (bare,) = diagnose(run).findings
     assert bare.sentence == "a setting changed abruptly at step 200"
+
+
+def test_a_log_full_of_settings_that_changed_takes_no_memory() -> None:
+    examination = Examination()
+    line = {"event": "SETTING_CHANGED", "step": 1, "setting": "eps", "before": 0.1, "now": 1.0}
+    examination.note(itertools.repeat(line, 10_000))
+    assert len(str(vars(examination)["_changes"])) < 10_000
