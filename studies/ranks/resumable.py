@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -68,8 +69,10 @@ def _loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
 def _save(
     folder: Path, rank: int, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, monitor: TrainingMonitor
 ) -> None:
+    """Save what all processes have reached: a step in which a peer died is not kept, for its mean loss is not known."""
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     state["monitor"] = monitor.state_dict()  # in every process: a checkpoint is no part of a step's time in any
+    dist.barrier()  # raises where a peer has died
     if rank == 0:
         torch.save(state, folder / "checkpoint.new")
         os.replace(folder / "checkpoint.new", folder / CHECKPOINT)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from rmetric.monitor import TrainingMonitor
 from rmetric.records import Observations, Run
-from studies.ranks.kills import campaign, cut_short, inconsistencies
+from studies.ranks import resumable
+from studies.ranks.kills import campaign, cut_short, differences, inconsistencies
+from studies.ranks.processes import run_processes
 from studies.ranks.run import judged, table
 from studies.ranks.training import Slowing
 
@@ -42,6 +50,30 @@ def test_a_broken_or_missing_line_is_seen(tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("".join(lines) + '{"event":"MET\n{"event":"MET')
     assert inconsistencies(tmp_path) == ["line 4 is broken", "the records are those of steps [1, 2, 4]"]
     assert cut_short(tmp_path)
+
+
+def _train_or_die(rank: int, folder: Path, steps: int, dies_at: int) -> None:
+    """Train; the second worker dies once the gradients of a step are exchanged and its loss is not."""
+
+    class Mortal(TrainingMonitor):
+        def step(self, loss: Tensor | float, **options: Any) -> bool:
+            if rank == 1 and self.step_number + 1 == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().step(loss, **options)
+
+    resumable.TrainingMonitor = Mortal  # type: ignore[misc]  # a process of its own
+    resumable.train(rank, folder, steps, 0.0)
+
+
+@gloo
+def test_a_step_in_which_a_peer_died_is_in_no_checkpoint(tmp_path: Path) -> None:
+    never, saved = 0, resumable.SAVED_EVERY
+    died = run_processes(_train_or_die, 2, tmp_path / "run", (tmp_path / "run", 3 * saved, 2 * saved))
+    assert died == [resumable.PEER_LOST, -signal.SIGKILL]
+    assert torch.load(tmp_path / "run" / resumable.CHECKPOINT, weights_only=True)["step"] == saved
+    for folder in (tmp_path / "run", tmp_path / "reference"):
+        assert run_processes(_train_or_die, 2, folder, (folder, 3 * saved, never)) == [0, 0]
+    assert differences(tmp_path / "reference", tmp_path / "run") == []
 
 
 @gloo
