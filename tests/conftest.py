@@ -16,7 +16,7 @@ from rmetric.faults import FAULTS
 # No test may depend on luck or on the speed of the machine.
 thorough = settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", thorough)  # of make test-all: --hypothesis-profile thorough
-settings.register_profile("rmetric", thorough, max_examples=40)
+settings.register_profile("rmetric", thorough, max_examples=25)
 settings.register_profile("fast", thorough, max_examples=10)  # of make test-fast
 settings.load_profile("rmetric")
 

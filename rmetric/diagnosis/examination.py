@@ -51,13 +51,17 @@ class Examination:
         return list(self._seeker.extend(observations))
 
     def note(self, logged: Iterable[Mapping[str, Any]]) -> None:
-        """Take in other lines of the log: which settings have changed, of which the records hold the number alone."""
+        """Take in other lines of the log: which settings have changed, of which the records hold the number alone.
+
+        A log that is read from its start again may say the same twice.
+        """
         for line in logged:
             if line.get("event") != SETTING_CHANGED or len(self._changes) == MOST_CHANGES:
                 continue
             step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
             if isinstance(step, int) and all(map(_is_fit, change)):
-                self._changes.append((step, setting_in_words(*change)))
+                told = step, setting_in_words(*change)
+                self._changes += [told] if told not in self._changes else []
 
     def diagnosis(self, run: str, *, source: str = "", format: str = "memory", notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run by now.

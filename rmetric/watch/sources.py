@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from rmetric.errors import UserError
 from rmetric.importers import AUTO, IMPORTERS, detect_format, lines_stand_alone, runs_of
 from rmetric.importers.streams import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks
-from rmetric.records import TERMINAL_EVENTS, Observations, Run
+from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
 
 PORTION_BYTES = 1 << 24
 """New bytes that are read at a time."""
@@ -32,9 +32,14 @@ class Portion:
     run: str
     format: str
     observations: Observations
-    ended: bool
-    """True if the log says that the run is over."""
+    events: Sequence[Event]
+    """What else the log says."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """True if the log says that the run is over."""
+        return any(event.get("event") in TERMINAL_EVENTS for event in self.events)
 
 
 @dataclass
@@ -114,8 +119,7 @@ def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines |
 
 
 def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:
-    ended = any(event.get("event") in TERMINAL_EVENTS for event in run.events)
-    return Portion(run=run.name, format=format, observations=run.observations, ended=ended, notes=notes)
+    return Portion(run=run.name, format=format, observations=run.observations, events=run.events, notes=notes)
 
 
 def _by_lines(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:

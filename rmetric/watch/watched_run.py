@@ -50,6 +50,7 @@ class WatchedRun:
     def extend(self, portion: Portion, now: float) -> Iterator[News]:
         """News that new records bring; ``now`` in seconds of any clock that goes forward."""
         self._format, self._notes = portion.format, portion.notes
+        self._examination.note(portion.events)
         records = self._records.of(portion.observations)
         if len(records):
             self._count += len(records)

@@ -44,7 +44,8 @@ ALIKE = {name for name, kind in DETECTORS.items() if issubclass(kind, OwnPastDet
 
 
 def _examples(name: str) -> settings:
-    return settings(max_examples=20 if name in SLOW | ALIKE else 100)
+    most = settings().max_examples  # of the profile
+    return settings(max_examples=min(20, most) if name in SLOW | ALIKE else most)
 
 
 def _reads(name: str) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def test_an_address_needs_a_cluster() -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_is_not_there_is_one_line() -> None:
     pytest.importorskip("distributed")

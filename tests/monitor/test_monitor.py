@@ -125,7 +125,7 @@ def test_the_slowest_steps_make_lambda(tmp_path: Path) -> None:
 # -- when it warns ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_healthy_run_of_400_steps_gives_no_alert_at_the_defaults(ticking) -> None:  # type: ignore[no-untyped-def]
     """By a clock of its own: whatever else begins to use this machine half-way makes steps slow in earnest."""
     alerts: list[Alert] = []
@@ -525,7 +525,7 @@ def test_on_a_gpu_a_step_makes_no_device_wait() -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_grows_with_the_run() -> None:
     run = make_live_run(rows=1, length=4)
     monitor = watched(run, detectors=ALL)

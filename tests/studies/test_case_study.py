@@ -124,7 +124,7 @@ def test_parts_of_a_combined_fault_end_each_at_its_own_time(tmp_path: Path) -> N
     assert rate[29:36].tolist() == [1e-3, *[2e-3] * 5, 1e-3]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_of_a_local_folder_goes_through_the_whole_study(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "mine", eos_token=END)
     plan = CaseStudyPlan(model=str(folder), faults=("LR_SPIKE", "NONE"), onset=3, steps=6, rows=4, length=8, workers=2)

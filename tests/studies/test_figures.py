@@ -121,6 +121,12 @@ def any_evaluator(request: pytest.FixtureRequest, logs: Path, tmp_path_factory: 
     return Evaluator.of(load_study(folder, 1), jobs=1, draws=20)
 
 
+@pytest.fixture(scope="module")
+def any_figures(any_evaluator: Evaluator) -> dict[str, Figure]:
+    """Their figures, drawn once: the tests look, and change nothing."""
+    return data_figures(any_evaluator)
+
+
 def data_figures(ev: Evaluator, footnote: str = "a footnote of the committed sample") -> dict[str, Figure]:
     studies = {"": ev}
     figures = {
@@ -287,22 +293,22 @@ def test_the_overlap_check_sees_an_overlap() -> None:
 
 
 @pytest.mark.slow
-def test_no_text_overlaps_in_any_data_figure(any_evaluator: Evaluator) -> None:
-    for figure in data_figures(any_evaluator).values():
+def test_no_text_overlaps_in_any_data_figure(any_figures: dict[str, Figure]) -> None:
+    for figure in any_figures.values():
         assert_texts_are_clear(figure)
 
 
 @pytest.mark.slow
-def test_no_text_is_smaller_than_eight_points(any_evaluator: Evaluator) -> None:
-    for figure in (*data_figures(any_evaluator).values(), concept.figure(concept.concept())):
+def test_no_text_is_smaller_than_eight_points(any_figures: dict[str, Figure]) -> None:
+    for figure in (*any_figures.values(), concept.figure(concept.concept())):
         assert figure.get_figwidth() <= 7.2
         assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= 8.0
 
 
 @pytest.mark.slow
-def test_every_axis_is_named_with_its_unit(any_evaluator: Evaluator) -> None:
+def test_every_axis_is_named_with_its_unit(any_figures: dict[str, Figure]) -> None:
     unit = re.compile(r"\(.+\)|step|per 1,000|^fault$|^detector$|^weights")
-    for number, figure in data_figures(any_evaluator).items():
+    for number, figure in any_figures.items():
         figure.draw_without_rendering()
         by_row: dict[object, list[str]] = {}
         by_column: dict[object, list[str]] = {}

@@ -93,7 +93,7 @@ def test_the_variants_differ_from_the_base_in_what_they_say() -> None:
     assert longer.interval_h == pytest.approx(job.interval_h / np.sqrt(1 - 0.5 * 220 / 419))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes(evaluator: Evaluator, tables: list[Table]) -> None:
     again = build_tables({"real": evaluator}, live=CAMPAIGN, numbers=["17"])
     assert [to_csv(table) for table in again] == [to_csv(table) for table in tables]
@@ -115,7 +115,7 @@ def test_a_simulated_study_has_no_such_table(tmp_path: Path) -> None:
     assert build_tables(simulated, numbers=["17"]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_figure(evaluator: Evaluator) -> None:
     (drawing,) = draw_figures(Inputs({"real": evaluator}, live=CAMPAIGN), ["9"])
     assert drawing.name == "figure_9_overhead_ratio"

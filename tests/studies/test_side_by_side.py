@@ -409,7 +409,7 @@ def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], m
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
     main = importlib.import_module("generate_paper_tables").main
@@ -448,7 +448,7 @@ def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Tabl
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.syspath_prepend(str(ROOT))
     main = importlib.import_module("generate_all_figures").main

@@ -69,7 +69,7 @@ def test_what_was_there_before_the_watch_is_printed_and_not_sent(watch: Begin, s
     assert [body["run"] for body in server.bodies] == ["new"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hanging_server_never_holds_up_the_watch(watch: Begin, serve: Serve, tmp_path: Path) -> None:
     server, log = serve(0), tmp_path / "run.jsonl"
     watched = watch(str(log), "--webhook", f"{server.address}/{SECRET}", "--silent-after", "0.3", "--cooldown", "0.01")

@@ -44,11 +44,24 @@ def two_runs(folder: Path) -> bytes:
     return b"\n".join([*first, *again]) + b"\n"
 
 
+def with_a_setting_that_changed(folder: Path) -> bytes:
+    """A log of the monitor's format; which setting it was stands in a line of its own."""
+    lines = []
+    for step in range(1, 200):
+        changed = step == 150
+        if changed:
+            lines.append({"event": "SETTING_CHANGED", "step": step, "setting": "eps", "before": 1e-8, "now": 0.1})
+        record = {"event": "METRICS", "step": step, "training_loss": 2.0 + 0.01 * (step % 7)}
+        lines.append(record | {"settings_changed": float(changed)})
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
 CONTENTS = {
     "run.jsonl": lambda folder: REAL.read_bytes(),
     "table.csv": as_csv,
     "any.jsonl": as_jsonl,
     "two.jsonl": two_runs,
+    "settings.jsonl": with_a_setting_that_changed,
 }
 
 

@@ -21,7 +21,7 @@ TABLES = ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_
 FILES = {*TABLES, "figure_6_reliability", "figure_7_confusion", "captions"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_writes_tables_figures_and_captions(
     logs: Path, model: RiskModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,7 +58,7 @@ def test_tables_of_an_evaluator_are_by_the_shipped_model(study: Study) -> None:
     assert tables_of(apart)[1].rows == built[1].rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_figures_are_the_same_bytes_twice(judged: Judged) -> None:
     for draw in (draw_reliability, draw_confusion):
         first, again = draw(judged), draw(judged)

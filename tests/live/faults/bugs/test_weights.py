@@ -131,7 +131,7 @@ def test_one_process_has_nobody_to_drift_from(make_run: MAKE) -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replicas_drift_apart(tmp_path: Path) -> None:
     for ended in run_processes(scenarios.__name__, "drift", tmp_path):
         assert ended.code == 0, ended.errors
