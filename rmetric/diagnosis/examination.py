@@ -36,7 +36,8 @@ class Examination:
         self._seeker = EventSeeker()
         self._history = History()
         self._measured: set[str] = set()
-        self._changes: list[tuple[int, str]] = []
+        self._changes: dict[tuple[int, str], None] = {}
+        """Step, and what changed in it: once each, in the order in which the log told of them."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -51,17 +52,13 @@ class Examination:
         return list(self._seeker.extend(observations))
 
     def note(self, logged: Iterable[Mapping[str, Any]]) -> None:
-        """Take in other lines of the log: which settings have changed, of which the records hold the number alone.
-
-        A log that is read from its start again may say the same twice.
-        """
+        """Take in other lines of the log: which settings have changed, of which the records hold the number alone."""
         for line in logged:
             if line.get("event") != SETTING_CHANGED or len(self._changes) == MOST_CHANGES:
                 continue
             step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
             if isinstance(step, int) and all(map(_is_fit, change)):
-                told = step, setting_in_words(*change)
-                self._changes += [told] if told not in self._changes else []
+                self._changes[step, setting_in_words(*change)] = None  # a log that is read again says it again
 
     def diagnosis(self, run: str, *, source: str = "", format: str = "memory", notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run by now.
