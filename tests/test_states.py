@@ -164,6 +164,16 @@ def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rise
     assert ("WORSE_LEVEL" in names(observed(training_loss=training, validation_loss=validation))) == found
 
 
+@pytest.mark.parametrize(
+    ("rate_now", "found"), [(1.0, False), (1.5, True), (0.1, True)], ids=["back", "never so high", "as at the best"]
+)
+def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rate_now: float, found: bool) -> None:
+    after = np.arange(RECORDS) >= 300
+    rates = np.where(after, rate_now, np.where(np.arange(RECORDS) < 200, 1.0, 0.1))
+    training = FALLING + np.where(after, 1.0, 0.0)
+    assert ("WORSE_LEVEL" in names(observed(training_loss=training, learning_rate=rates))) == found
+
+
 # --- how sure ---------------------------------------------------------------------------------------------------------
 
 

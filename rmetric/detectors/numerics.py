@@ -14,6 +14,14 @@ from rmetric.records import Observations
 from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
 
+def zero_gradient(observation: Observation, cause: str = "") -> bool:
+    """Whether a gradient norm of exactly 0 is a sign: with a loss of exactly 0 only where ``cause`` is the norm itself.
+
+    A margin that all examples keep, or a reward that all answers share, has neither loss nor gradient.
+    """
+    return observation["grad_norm"] == 0.0 and (observation["training_loss"] != 0.0 or cause == "grad_norm")
+
+
 @register_detector("numerics")
 @dataclass(kw_only=True)
 class Numerics(StreamingDetector):
@@ -22,7 +30,7 @@ class Numerics(StreamingDetector):
     1. a gradient that is not finite (a flipped exponent bit in a query or key weight; an overflow of the norm, after
        which clipping multiplies every gradient by 0 and training stands still with a normal loss),
     2. a loss that is not finite,
-    3. a gradient norm of exactly 0,
+    3. a gradient norm of exactly 0 with a loss that is not (:func:`zero_gradient`),
     4. a loss of exactly ln(vocabulary), from a model that had learned more: it answers every token alike (a flipped
        exponent bit in an output projection).
 
@@ -49,7 +57,7 @@ class Numerics(StreamingDetector):
         if any(math.isinf(observation[name]) for name in self.reads):
             return math.inf
         uniform = self._uniform.update(observation["uniform_gap"])
-        return float((observation["non_finite_count"] > 0) + (norm == 0.0) + uniform)
+        return float((observation["non_finite_count"] > 0) + zero_gradient(observation) + uniform)
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         loss, norm, broken, gaps = (observations[name] for name in self.reads)
@@ -58,5 +66,5 @@ class Numerics(StreamingDetector):
         uniform = np.zeros(len(loss))
         judged = np.flatnonzero(measured & ~infinite & ~np.isnan(gaps))
         uniform[judged] = [self._uniform.update(gap) for gap in gaps[judged].tolist()]
-        signs = uniform + (broken > 0) + (norm == 0.0)
+        signs = uniform + (broken > 0) + ((norm == 0.0) & (loss != 0.0))
         return np.where(measured, np.where(infinite, math.inf, signs), math.nan)

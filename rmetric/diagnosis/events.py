@@ -18,6 +18,7 @@ import numpy as np
 from rmetric.advice import KINDS_OF_MEASUREMENTS
 from rmetric.compiled import pays
 from rmetric.detectors import default_detectors
+from rmetric.detectors.numerics import zero_gradient
 from rmetric.episodes import REARM_STEPS, Rearm
 from rmetric.measurements import Observation
 from rmetric.records import Observations
@@ -162,7 +163,7 @@ def kind_of(observation: Observation, statistic: str) -> tuple[str, str]:
     broken = next((name for name in KINDS_OF_MEASUREMENTS if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
-    if observation["grad_norm"] == 0.0:
+    if zero_gradient(observation, cause):
         return "ZERO_GRADIENT", "grad_norm"
     if cause == "update_rms" and observation["update_rms"] == 0.0:
         return "ZERO_UPDATE", "update_rms"

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from rmetric.advice import ADVICE, setting_in_words
 from rmetric.detectors import StreamingDetector
+from rmetric.detectors.numerics import zero_gradient
 from rmetric.measurements import Observation
 from rmetric.monitor.settings import Change
 from rmetric.robust.loss import UNIFORM_NATS
@@ -82,7 +83,7 @@ def finding_of(
     if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
         return _not_finite(observation, outliers)
     uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS
-    if norm == 0.0:
+    if zero_gradient(observation, detector.cause):
         alike = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
         return Finding(
             "no_gradient",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rmetric.records import Observations, held
 from rmetric.robust import windows
 from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, LearningCurve
-from rmetric.robust.gradients import EXPLAINED_PER_NAT, GradientEvidence, Zeros
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
@@ -132,30 +132,42 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
-        held_up, held_down = _held(of._held._held, windows.reference(of._held._ratio, log_size - before))
-        nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * loss_excess
+        stays, sunk = _held_update(of._held, part.step, log_size - before)
+        nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
-        _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"]))[0],
+        _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])[0]),
         np.where(_zeros(of._zero_updates, size), math.inf, jump),
-        held_up,
-        held_down,
+        stays,
+        sunk,
     )
 
 
-def _held(of: Held, z: Column) -> tuple[Column, Column]:
-    """Smallest of the last deviations, upward and downward."""
-    (above, below), known = np.full((2, len(z)), math.nan), np.flatnonzero(~np.isnan(z))
+def _held_update(of: HeldUpdate, steps: NDArray[np.int64], ratios: Column) -> tuple[Column, Column]:
+    """How far updates stay above what their learning rate explains, and how far below it."""
+    z, scales = windows.reference(of._ratio, ratios)
+    entering, judged = np.isfinite(ratios), np.isfinite(z)
+    known = np.append(np.array(of._steps, dtype=np.int64), steps[entering])
+    # A record is judged with a full window, whose middle lies so far behind what enters with it.
+    places = len(of._steps) + np.cumsum(entering)[judged] - 1 - of._ratio.window
+    middles, settled = known[places + (of._ratio.window - 1) // 2], np.zeros(len(z))
+    settled[judged] = windows.settled(steps[judged], middles, scales[judged], UPDATE_FALL)
+    of._steps.extend(known[len(of._steps) :].tolist())
+    return _held(of._above, z), _held(of._below, -(z + settled))
+
+
+def _held(of: Held, z: Column) -> Column:
+    """Smallest of the last deviations."""
+    smallest, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
     remembered = len(of._recent)
     found = np.append(of._recent, z[known])
     late = known[max(0, of.records - 1 - remembered) :]
-    last = _last(of.records, found, len(late))
-    above[late], below[late] = reduce(np.minimum, last), -reduce(np.maximum, last)
+    smallest[late] = reduce(np.minimum, _last(of.records, found, len(late)))
     of._recent.extend(found[remembered:][-of.records :].tolist())
-    return above, below
+    return smallest
 
 
 def _level(of: Level, z: Column) -> Column:

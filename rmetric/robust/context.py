@@ -6,7 +6,7 @@ import math
 from collections import deque
 from statistics import median
 
-from rmetric.robust.reference import CLIP, UpperReference
+from rmetric.robust.reference import CLIP, LEVEL_RECORDS, UpperReference
 
 LARGEST_LOSS = 1e6
 """Beyond any loss; keeps differences finite."""
@@ -17,6 +17,9 @@ FIRST_LINE = 16
 RANGE = math.log(2.0)
 """Range of log(step) in one line: its second half. With three quarters of the way in it, a steep beginning put what
 followed above the line: four times as many false alarms on strangers' runs. A shorter range changes little."""
+LINE_NOISE = 4.0 * LEVEL_RECORDS
+"""The end of a line through n draws of noise has 4 / n of their variance. It is the same for all eight records of a
+level, and so counts as many times. (Twice or half as much changes two or four of 130 false alarms.)"""
 CADENCE_RECORDS, FIRST_CADENCE = 8, 4
 """Intervals between records that make the usual one, and that must be there to tell."""
 CADENCE_FACTOR = 3.0
@@ -62,9 +65,9 @@ class LearningCurve:
     r"""A line in log(step) through the last losses, and how far above it the next one lies.
 
     .. math:: \hat{x}_t = \bar{x} + \min(0, b) (\ln t - \overline{\ln t}), \qquad
-        z_t = (e_t - \max(0, \tilde{e})) / scale, \qquad e = x - \hat{x}
+        z_t = \frac{e_t - \max(0, \tilde{e})}{scale \sqrt{1 + 32 / n}}, \qquad e = x - \hat{x}
 
-    with the least-squares slope b of the last losses. A line that rises is not drawn on: a loss that rises is what is
+    with the least-squares slope b of the last n losses. A line that rises is not drawn on: a loss that rises is what is
     looked for. A curve that bends more than a line in log(step) lies above it for long: the median error ẽ of a window
     is taken out, where it is positive. The scale is that of :class:`~rmetric.robust.reference.UpperReference`, so that
     a loss with two levels (mixed and unmixed batches) knows both, and at least a share of the loss itself.
@@ -113,7 +116,7 @@ class LearningCurve:
             reach = CLIP * self._errors.scale
             value = min(max(value, expected - reach), expected + reach)
             self.excess = error - max(0.0, self._errors.middle)
-            z = self.excess / self._errors.scale
+            z = self.excess / (self._errors.scale * math.sqrt(1.0 + LINE_NOISE / self._sums.count))
         self._add(place, value)
         return z
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from rmetric.measurements import Observation
 from rmetric.robust.reference import (
@@ -14,6 +15,7 @@ from rmetric.robust.reference import (
     RobustTrend,
     SortedWindow,
     UpperReference,
+    grown,
     logarithm,
 )
 
@@ -26,6 +28,9 @@ up to a factor of three in the first hundred steps."""
 UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
+UPDATE_FALL = 0.5
+"""Power of the step number with which a healthy update may fall over what its learning rate explains: many runs settle
+so, in their first two hundred steps."""
 AGREEMENT_FLOOR, AGREEMENT_RECORDS = 0.1, 4
 """Smallest scale of the agreement of gradients, a cosine, and records that must all lie above the past: a phase of fast
 learning makes one or two agree."""
@@ -36,6 +41,9 @@ ZEROS = 3
 EXPLAINED_PER_NAT = 0.6
 """Rise of the log gradient norm that a nat of loss explains, at most: the bad batches of the study's fit half (half of
 their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they raised the loss."""
+EXPLAINED_NATS = 3.0
+"""Nats of loss that explain something, at most: those bad batches had 2.4 to 3.4. However wrong its answers are, the
+gradient of a cross-entropy is bounded."""
 
 
 class Zeros:
@@ -126,24 +134,34 @@ class HeldUpdate:
     of the model that is frozen or detached, or a batch that is the same for ever, makes them smaller. It takes eight in
     a row, because an optimizer averages gradients: a bad batch stays in several updates.
 
-    Nothing is judged before the window is full: updates settle for long after a start, downward above all.
+    Updates settle for long after a start, downward above all. So nothing is judged before the window is full, and they
+    may fall as a power of the step number, like a gradient norm may rise
+    (:class:`~rmetric.robust.reference.RobustTrend`).
 
     >>> held = HeldUpdate(window=32)
-    >>> scores = [held.update(1e-3 if step < 40 else 2e-3, before=0.1) for step in range(48)]
+    >>> scores = [held.update(step, 1e-3 if step < 40 else 2e-3, before=0.1) for step in range(48)]
     >>> [(round(above, 1), round(below, 1)) for above, below in scores[45:]]
-    [(0.0, -6.9), (0.0, -6.9), (6.9, -6.9)]
+    [(0.0, -9.4), (0.0, -9.2), (6.9, -9.0)]
     """
 
     def __init__(self, window: int) -> None:
         self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._held = Held(LEVEL_RECORDS)
+        self._steps: deque[int] = deque(maxlen=window)
+        self._above, self._below = Held(LEVEL_RECORDS), Held(LEVEL_RECORDS)
 
-    def update(self, rms: float, before: float) -> tuple[float, float]:
+    def update(self, step: int, rms: float, before: float) -> tuple[float, float]:
         """Smallest deviation upward and downward; NaN until there are enough, and for an update not measured.
 
         ``before`` is the learning rate that the update was made with.
         """
-        return self._held.update(self._ratio.update(logarithm(rms) - logarithm(before)))
+        ratio = logarithm(rms) - logarithm(before)
+        z = self._ratio.update(ratio)
+        settled = 0.0
+        if math.isfinite(z):
+            settled = UPDATE_FALL * grown(step, self._steps[(len(self._steps) - 1) // 2]) / self._ratio.scale
+        if math.isfinite(ratio):
+            self._steps.append(step)
+        return self._above.update(z), self._below.update(-(z + settled))
 
 
 class GradientEvidence:
@@ -206,11 +224,11 @@ class GradientEvidence:
         if rate == rate:
             self._rate = rate
         jump = self._update.update(update, before, rate)
-        held, sunk = self._held.update(update, before)
+        held, sunk = self._held.update(observation.step, update, before)
         if self._zero_updates.update(update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agreeing, _ = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
+        agreeing = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held, sunk
 
@@ -218,4 +236,4 @@ class GradientEvidence:
 def _unexplained(loss_nats: float, log_norm: float) -> float:
     """The smaller excess, that of the norm without what the loss explains; NaN where one cannot be judged."""
     known = math.isfinite(loss_nats) and math.isfinite(log_norm)
-    return min(loss_nats, log_norm - EXPLAINED_PER_NAT * loss_nats) if known else math.nan
+    return min(loss_nats, log_norm - EXPLAINED_PER_NAT * min(loss_nats, EXPLAINED_NATS)) if known else math.nan

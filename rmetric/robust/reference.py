@@ -179,6 +179,11 @@ def logarithm(value: float) -> float:
     return math.log(value) if value > 0.0 else math.nan
 
 
+def grown(step: int, before: int) -> float:
+    """ln of how many times as large a step number is as one before it."""
+    return math.log(max(step, 1) / max(before, 1))
+
+
 class Level:
     """Mean of the last eight deviations.
 
@@ -202,27 +207,25 @@ class Level:
 
 
 class Held:
-    """What the last deviations share: the smallest of them, upward and downward.
+    """What the last deviations share: the smallest of them.
 
     Where each may be anything, the smallest of several is what none of them is without.
 
     >>> held = Held(3)
     >>> [held.update(z) for z in (5.0, 2.0, math.nan, 3.0, -1.0)][3:]
-    [(2.0, -5.0), (-1.0, -3.0)]
+    [2.0, -1.0]
     """
 
     def __init__(self, records: int) -> None:
         self.records = records
         self._recent: deque[float] = deque(maxlen=records)
 
-    def update(self, z: float) -> tuple[float, float]:
-        """Both with the next deviation, NaN until there are enough; one that is NaN is left out."""
+    def update(self, z: float) -> float:
+        """The smallest with the next deviation, NaN until there are enough; one that is NaN is left out."""
         if z != z:
-            return z, z
+            return math.nan
         self._recent.append(z)
-        if len(self._recent) < self.records:
-            return math.nan, math.nan
-        return min(self._recent), -max(self._recent)
+        return min(self._recent) if len(self._recent) == self.records else math.nan
 
 
 class RobustTrend:
@@ -284,10 +287,10 @@ class RobustTrend:
             return math.nan
         scale = self._errors.scale
         lag = min(0.0, self._errors.middle + scale)
-        grown = self.growth * math.log(max(step, 1) / max(self._steps[(len(self._steps) - 1) // 2], 1))
+        rise = grown(step, self._steps[(len(self._steps) - 1) // 2])
         expected, reach = middle + self._errors.middle, self.clip * scale
         self._add(step, min(max(value, expected - reach), expected + reach))
-        self.excess = error - lag - grown
+        self.excess = error - lag - self.growth * rise
         return self.excess / scale
 
     def _add(self, step: int, value: float) -> None:

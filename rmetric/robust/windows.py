@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import compiled
-from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE, LearningCurve
+from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LINE_NOISE, LOSS_FLOOR_SHARE, RANGE, LearningCurve
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
 from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
@@ -37,6 +37,7 @@ from rmetric.robust.reference import (
     SortedWindow,
     UpperReference,
     deviation_of,
+    grown,
     middle_of,
 )
 from rmetric.robust.surprise import LARGEST_RAISE, NOTABLE, QUIET_RECORDS, RAISE, OwnBar
@@ -108,6 +109,7 @@ def _add(window, value):  # type: ignore[no-untyped-def]
 
 _middle = compiled(middle_of)
 _deviation = compiled(deviation_of)
+_grown = compiled(grown)
 
 
 @compiled
@@ -139,21 +141,30 @@ def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyp
     return (value - middle) / scale, middle, scale
 
 
-def reference(of: RobustReference, values: Column) -> Column:
-    """z of each of the next values."""
+def reference(of: RobustReference, values: Column) -> tuple[Column, Column]:
+    """z of each of the next values, and the scale that it was judged by."""
     window = _taken(of._values)
     tails = TAILS if isinstance(of, UpperReference) else NO_TAILS
-    z: Column = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
+    judged: tuple[Column, Column] = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
     _put_back(window, of._values)
-    return z
+    return judged
 
 
 @compiled
 def _reference(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
-    z = np.empty(len(values))
+    z, scales = np.empty(len(values)), np.empty(len(values))
     for index in range(len(values)):
-        z[index] = _judge(window, values[index], warm_up, floor, clip, tails)[0]
-    return z
+        z[index], _, scales[index] = _judge(window, values[index], warm_up, floor, clip, tails)
+    return z, scales
+
+
+@compiled
+def settled(steps, middles, scales, power):  # type: ignore[no-untyped-def]
+    """What each of the values may have fallen since the step in the middle of its window, in its scales."""
+    result = np.empty(len(steps))
+    for index in range(len(steps)):
+        result[index] = power * _grown(steps[index], middles[index]) / scales[index]
+    return result
 
 
 def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Column, Column]:
@@ -191,10 +202,10 @@ def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, grow
                 lag = min(0.0, usual + scale)
                 oldest = head if count == length else 0
                 half = own_steps[(oldest + (count - 1) // 2) % length]
-                grown = growth * np.log(max(steps[index], 1) / max(half, 1))
+                rise = _grown(steps[index], half)
                 expected, reach = middle + usual, CLIP * scale
                 entering = min(max(value, expected - reach), expected + reach)
-                excess[index] = error - lag - grown
+                excess[index] = error - lag - growth * rise
                 z[index] = excess[index] / scale
         own_steps[head] = steps[index]
         _add(window, entering)
@@ -256,7 +267,7 @@ def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type
                 reach = CLIP * scale
                 value = min(max(value, expected - reach), expected + reach)
                 excess[index] = error - max(0.0, usual)
-                z[index] = excess[index] / scale
+                z[index] = excess[index] / (scale * math.sqrt(1.0 + LINE_NOISE / sums[1]))
         known[last], entered[last] = place, value
         last += 1
         _sum(sums, place, value, 1.0)

@@ -30,9 +30,10 @@ def worse_level(observations: Observations) -> Evidence | None:
     The best level is the lowest median of three consecutive blocks; the end is the last tenth. The state lasts since
     the block from which on all are nearer to that lowest one than to the best level.
 
-    0 below three units, or where the run has validation losses and the last ones are no worse than those before: then
-    the training loss climbs by design (an annealed term, longer sequences). Losses that are not above 0 throughout say
-    nothing of how good a model is (policy gradients, log-densities), and are not judged.
+    0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
+    worse than those before (an annealed term, longer sequences), or the learning rate is known to be higher than at the
+    best level, and to have been as high before it (a restart of the schedule). Losses that are not above 0 throughout
+    say nothing of how good a model is (policy gradients, log-densities), and are not judged.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -41,12 +42,17 @@ def worse_level(observations: Observations) -> Evidence | None:
     end = max(SMOOTHED, int(SETTLED * len(blocks)))
     levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
     best, settled = float(levels.min()), float(blocks.values[-end:].min())
+    best_step = int(blocks.steps[int(levels.argmin())])
+    settled_step = int(blocks.steps[len(blocks) - end + int(blocks.values[-end:].argmin())])
     scale = max(noise(blocks.values), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
     nearer = np.flatnonzero(blocks.values <= 0.5 * (best + settled))
     since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
+    by_design = still_as_good(evaluations(observations), since) or restarted(
+        finite(observations, "learning_rate"), best_step, settled_step
+    )
     return Evidence(
-        score=distance if distance >= LEAST_DISTANCE and not still_as_good(evaluations(observations), since) else 0.0,
+        score=0.0 if distance < LEAST_DISTANCE or by_design else distance,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
         sentence=f"the training loss has settled at {settled:.4g} or above; it had been at {best:.4g}",
@@ -60,3 +66,10 @@ def still_as_good(held_out: Series, since: int) -> bool:
         return False
     now = float(np.median(held_out.values[len(before) :][-SMOOTHED:]))
     return now <= float(before.min()) + max(noise(held_out.values), 0.0)
+
+
+def restarted(rates: Series, best_step: int, settled_step: int) -> bool:
+    """True if the learning rate is known to be higher again than at the best level, and no higher than before it."""
+    before = rates.values[rates.steps < best_step]
+    rates_then, rates_now = (rates.values[rates.steps >= step] for step in (best_step, settled_step))
+    return bool(len(before) and len(rates_now)) and rates_then[0] < rates_now[0] <= before.max()

@@ -24,6 +24,7 @@ def score_after_learning(**changes: float) -> float:
         ({"grad_norm": math.nan}, 0.0),
         ({"training_loss": math.nan}, math.inf),
         ({"grad_norm": 0.0}, 1.0),
+        ({"grad_norm": 0.0, "training_loss": 0.0}, 0.0),
         ({"training_loss": math.log(256), "uniform_gap": 4e-7}, 1.0),
         ({"training_loss": math.log(256), "uniform_gap": 4e-7, "grad_norm": 0.0}, 2.0),
         ({"training_loss": math.inf, "grad_norm": 0.0}, math.inf),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.records import Observations
-from rmetric.robust.gradients import EXPLAINED_PER_NAT, ZEROS
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, ZEROS
 from rmetric.robust.hardware import ALLOWANCE, JITTER_S, OF_ONE_WORKER, WorkerIncidents
 from rmetric.robust.metric import STATISTICS, Statistics
 from rmetric.state import state_of
@@ -160,6 +160,8 @@ def test_one_record_of_a_broken_model_is_told_from_a_bad_batch() -> None:
     assert highest(name, both(0.0, 3.0), LATER) < usual + 0.3  # a gradient that stands out, and no loss with it
     assert statistic(name, both(1.5, 3.0))[ONSET] == pytest.approx(1.5, abs=0.3)
     assert statistic(name, both(1.5, 2.0))[ONSET] == pytest.approx(2.0 - EXPLAINED_PER_NAT * 1.5, abs=0.5)
+    # However high the loss: beyond three nats it explains no more.
+    assert statistic(name, both(9.0, 3.5))[ONSET] == pytest.approx(3.5 - EXPLAINED_PER_NAT * EXPLAINED_NATS, abs=0.5)
 
 
 @pytest.mark.parametrize("name", ["training_loss", "grad_norm"])
@@ -236,6 +238,11 @@ def test_updates_that_settle_after_a_start_are_not_judged() -> None:
     assert highest("update_rms.sunk", disturbed({"update_rms": (slice(None), settled)})) < 1.0
 
 
+def test_updates_that_fall_as_a_power_of_the_step_number_have_not_sunk() -> None:
+    settling = columns()["update_rms"] * np.arange(1, 501) ** -UPDATE_FALL
+    assert highest("update_rms.sunk", disturbed({"update_rms": (slice(None), settling)})) < 0.5  # else 1.2
+
+
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
     assert statistic("non_finite_count.jump", disturbed({"non_finite_count": (LATER, 1.0)}))[ONSET] == math.inf
 
@@ -268,7 +275,7 @@ def test_a_bad_batch_is_forgiven_and_a_broken_model_is_not() -> None:
 def test_a_small_shift_of_the_loss_adds_up() -> None:
     shifted = disturbed({"training_loss": (LATER, columns()["training_loss"][LATER] + 0.3)})
     level = statistic("training_loss.level", shifted)
-    assert level[ONSET + 10] > 1.3 > np.nanmax(level[:ONSET])
+    assert level[ONSET + 10] > 1.2 > np.nanmax(level[:ONSET])
 
 
 @pytest.mark.parametrize(("name", "records"), [("training_loss.level", 8), ("training_loss.lost", 3)])

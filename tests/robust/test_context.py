@@ -53,6 +53,12 @@ def test_the_first_score_comes_after_the_warm_up() -> None:
     assert np.flatnonzero(~np.isnan(scores(falling())))[0] == 32
 
 
+def test_a_short_line_is_trusted_less_than_a_long_one() -> None:
+    """Eight records share what their line has of the noise, so that their mean would scatter by more where it is short."""
+    means = [[scores(falling(seed=seed))[end - 8 : end].mean() for seed in range(60)] for end in (48, 400)]
+    assert np.std(means[0]) < np.std(means[1])
+
+
 def test_a_loss_that_stops_falling_lies_above_its_line_at_once() -> None:
     stopped = falling()
     stopped[300:] += 0.2  # two scales, and no more than the loss had fallen by in the last 200 steps
