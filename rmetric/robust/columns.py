@@ -139,7 +139,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
-        _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])[0]),
+        _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
         np.where(_zeros(of._zero_updates, size), math.inf, jump),
         stays,
         sunk,
@@ -148,7 +148,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
 
 def _held_update(of: HeldUpdate, steps: NDArray[np.int64], ratios: Column) -> tuple[Column, Column]:
     """How far updates stay above what their learning rate explains, and how far below it."""
-    z, scales = windows.reference(of._ratio, ratios)
+    z, scales = windows.scaled(of._ratio, ratios)
     entering, judged = np.isfinite(ratios), np.isfinite(z)
     known = np.append(np.array(of._steps, dtype=np.int64), steps[entering])
     # A record is judged with a full window, whose middle lies so far behind what enters with it.

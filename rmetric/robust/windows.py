@@ -141,17 +141,22 @@ def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyp
     return (value - middle) / scale, middle, scale
 
 
-def reference(of: RobustReference, values: Column) -> tuple[Column, Column]:
+def reference(of: RobustReference, values: Column) -> Column:
+    """z of each of the next values."""
+    return scaled(of, values)[0]
+
+
+def scaled(of: RobustReference, values: Column) -> tuple[Column, Column]:
     """z of each of the next values, and the scale that it was judged by."""
     window = _taken(of._values)
     tails = TAILS if isinstance(of, UpperReference) else NO_TAILS
-    judged: tuple[Column, Column] = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
+    judged: tuple[Column, Column] = _scaled(window, values, of.warm_up, of.floor, of.clip, tails)
     _put_back(window, of._values)
     return judged
 
 
 @compiled
-def _reference(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
+def _scaled(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
     z, scales = np.empty(len(values)), np.empty(len(values))
     for index in range(len(values)):
         z[index], _, scales[index] = _judge(window, values[index], warm_up, floor, clip, tails)
