@@ -38,6 +38,7 @@ class Numerics(StreamingDetector):
     loss nor gradient norm was measured.
     """
 
+    version = 2
     title = "broken numbers"
     reads = ("training_loss", "grad_norm", "non_finite_count", "uniform_gap")
     source = "this project; signs 1, 3 and 4 as measured on real runs with flipped bits"

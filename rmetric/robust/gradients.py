@@ -141,7 +141,7 @@ class HeldUpdate:
     >>> held = HeldUpdate(window=32)
     >>> scores = [held.update(step, 1e-3 if step < 40 else 2e-3, before=0.1) for step in range(48)]
     >>> [(round(above, 1), round(below, 1)) for above, below in scores[45:]]
-    [(0.0, -9.4), (0.0, -9.2), (6.9, -9.0)]
+    [(0.0, -9.7), (0.0, -9.7), (6.9, -9.7)]
     """
 
     def __init__(self, window: int) -> None:

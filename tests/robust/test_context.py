@@ -54,7 +54,7 @@ def test_the_first_score_comes_after_the_warm_up() -> None:
 
 
 def test_a_short_line_is_trusted_less_than_a_long_one() -> None:
-    """Eight records share what their line has of the noise, so that their mean would scatter by more where it is short."""
+    """Eight records share what their line has of the noise: their mean would scatter by more where it is short."""
     means = [[scores(falling(seed=seed))[end - 8 : end].mean() for seed in range(60)] for end in (48, 400)]
     assert np.std(means[0]) < np.std(means[1])
 
