@@ -19,7 +19,7 @@ RANGE = math.log(2.0)
 followed above the line: four times as many false alarms on strangers' runs. A shorter range changes little."""
 LINE_NOISE = 4.0 * LEVEL_RECORDS
 """The end of a line through n draws of noise has 4 / n of their variance. It is the same for all eight records of a
-level, and so counts as many times. (Twice or half as much changes two or four of 130 false alarms.)"""
+level, and so counts as many times. (With half as much 131 false alarms are 135, with twice as much they are 131.)"""
 CADENCE_RECORDS, FIRST_CADENCE = 8, 4
 """Intervals between records that make the usual one, and that must be there to tell."""
 CADENCE_FACTOR = 3.0
