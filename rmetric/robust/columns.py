@@ -154,7 +154,8 @@ def _held_update(of: HeldUpdate, steps: NDArray[np.int64], ratios: Column) -> tu
     # A record is judged with a full window, whose middle lies so far behind what enters with it.
     places = len(of._steps) + np.cumsum(entering)[judged] - 1 - of._ratio.window
     middles, settled = known[places + (of._ratio.window - 1) // 2], np.zeros(len(z))
-    settled[judged] = windows.settled(steps[judged], middles, scales[judged], UPDATE_FALL)
+    grown = windows.logarithms(np.maximum(steps[judged], 1) / np.maximum(middles, 1))
+    settled[judged] = UPDATE_FALL * grown / scales[judged]
     of._steps.extend(known[len(of._steps) :].tolist())
     return _held(of._above, z), _held(of._below, -(z + settled))
 

@@ -17,6 +17,7 @@ from rmetric.robust.reference import (
     UpperReference,
     grown,
     logarithm,
+    middle_step,
 )
 
 GRADIENT_FLOOR = 0.2
@@ -158,7 +159,7 @@ class HeldUpdate:
         z = self._ratio.update(ratio)
         settled = 0.0
         if math.isfinite(z):
-            settled = UPDATE_FALL * grown(step, self._steps[(len(self._steps) - 1) // 2]) / self._ratio.scale
+            settled = UPDATE_FALL * grown(step, middle_step(self._steps)) / self._ratio.scale
         if math.isfinite(ratio):
             self._steps.append(step)
         return self._above.update(z), self._below.update(-(z + settled))

@@ -179,6 +179,11 @@ def logarithm(value: float) -> float:
     return math.log(value) if value > 0.0 else math.nan
 
 
+def middle_step(steps: Sequence[int]) -> int:
+    """The step in the middle of a window, whose steps come in their order; at least one is needed."""
+    return steps[(len(steps) - 1) // 2]
+
+
 def grown(step: int, before: int) -> float:
     """ln of how many times as large a step number is as one before it."""
     return math.log(max(step, 1) / max(before, 1))
@@ -287,7 +292,7 @@ class RobustTrend:
             return math.nan
         scale = self._errors.scale
         lag = min(0.0, self._errors.middle + scale)
-        rise = grown(step, self._steps[(len(self._steps) - 1) // 2])
+        rise = grown(step, middle_step(self._steps))
         expected, reach = middle + self._errors.middle, self.clip * scale
         self._add(step, min(max(value, expected - reach), expected + reach))
         self.excess = error - lag - self.growth * rise

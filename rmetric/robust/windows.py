@@ -163,15 +163,6 @@ def _scaled(window, values, warm_up, floor, clip, tails):  # type: ignore[no-unt
     return z, scales
 
 
-@compiled
-def settled(steps, middles, scales, power):  # type: ignore[no-untyped-def]
-    """What each of the values may have fallen since the step in the middle of its window, in its scales."""
-    result = np.empty(len(steps))
-    for index in range(len(steps)):
-        result[index] = power * _grown(steps[index], middles[index]) / scales[index]
-    return result
-
-
 def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Column, Column]:
     """z and excess of each of the next values."""
     window, errors = _taken(of._values), _taken(of._errors._values)

@@ -41,18 +41,19 @@ def worse_level(observations: Observations) -> Evidence | None:
     blocks = loss.blocks(MOST_BLOCKS, LEAST_VALUES)
     end = max(SMOOTHED, int(SETTLED * len(blocks)))
     levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
-    best, settled = float(levels.min()), float(blocks.values[-end:].min())
-    best_step = int(blocks.steps[int(levels.argmin())])
-    settled_step = int(blocks.steps[len(blocks) - end + int(blocks.values[-end:].argmin())])
+    best_at, settled_at = int(levels.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
+    best, settled = float(levels[best_at]), float(blocks.values[settled_at])
     scale = max(noise(blocks.values), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
     nearer = np.flatnonzero(blocks.values <= 0.5 * (best + settled))
     since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
-    by_design = still_as_good(evaluations(observations), since) or restarted(
-        finite(observations, "learning_rate"), best_step, settled_step
+    none = (
+        distance < LEAST_DISTANCE
+        or still_as_good(evaluations(observations), since)
+        or restarted(finite(observations, "learning_rate"), *blocks.steps[[best_at, settled_at]].tolist())
     )
     return Evidence(
-        score=0.0 if distance < LEAST_DISTANCE or by_design else distance,
+        score=0.0 if none else distance,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
         sentence=f"the training loss has settled at {settled:.4g} or above; it had been at {best:.4g}",
