@@ -12,11 +12,14 @@ DECADES_PER_DOUBLING = 1.0
 """Growth of surprise beyond the largest healthy value, where nothing is measured: a power law, f ~ x^-3.3."""
 LARGEST_SURPRISE = 10.0
 """Surprise of a finite statistic: no study can tell one false alarm in 10^12 steps from fewer."""
-NOTABLE, QUIET_RECORDS = 2.0, 8
-"""Surprise that a run remembers, one false alarm in 10,000 steps, and records below it after which it has passed."""
-RAISE, LARGEST_RAISE = 0.7, 1.4
-"""Decades that a run adds to its bar at once, and in all, at most: once may have been a failure that it absorbed, and a
-run that absorbed one is not to hide the next; twice is its way."""
+NOTABLE, ALARMING = 2.0, 2.5
+"""Surprise that a run remembers, one false alarm in 10,000 steps, and one that may have been an alert."""
+QUIET_RECORDS = 40
+"""Records after an alarming surprise in which what comes belongs to it, so that the bar is still the old one: fewer than
+the 50 after which alerts are another episode."""
+LARGEST_RAISE = 1.4
+"""Decades by which a run raises its own bar, at most: what it has shown may have been a failure that it absorbed, and a
+run that absorbed one is not to hide a worse one."""
 
 
 class Tail(NamedTuple):
@@ -57,15 +60,15 @@ class Tail(NamedTuple):
 class OwnBar:
     r"""Evidence of a run's own: a surprise less the bar of what the run has shown before and survived.
 
-    .. math:: e_t = \max(0, s_t - b), \qquad b \leftarrow \max(b, \min(p - 2, b + 0.7, 1.4))
+    .. math:: e_t = \max(0, s_t - b), \qquad b \leftarrow \max(b, \min(p - 2, 1.4))
 
-    with p the largest surprise of a time that has passed: one above 2 has when eight records in a row have none. A
-    lively run, whose loss jumps by design, so raises its own bar: what it shows once more counts less, and after that
-    little. An infinite surprise stays infinite, and is not remembered.
+    with p the largest surprise of a time that has passed: one above 2 has when forty records in a row have none above
+    2.5. A lively run, whose loss jumps by design, so raises its own bar: what it shows once more counts less. An
+    infinite surprise stays infinite, and is not remembered.
 
     >>> bar = OwnBar()
-    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 3.0, *[0.0] * 8, 3.0, *[0.0] * 8, 3.0, 4.0)][1::9]
-    [3.0, 2.3, 2.0]
+    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 3.0, *[0.0] * 40, 3.0, *[0.0] * 40, 5.0)][1::41]
+    [3.0, 2.0, 4.0]
     """
 
     def __init__(self) -> None:
@@ -81,7 +84,7 @@ class OwnBar:
 
     def _remember(self, surprise: float) -> None:
         self.peak = max(self.peak, surprise)
-        self.quiet = self.quiet + 1 if surprise <= NOTABLE else 0
+        self.quiet = self.quiet + 1 if surprise <= ALARMING else 0
         if self.quiet == QUIET_RECORDS:
-            self.raised = max(self.raised, min(self.peak - NOTABLE, self.raised + RAISE, LARGEST_RAISE))
+            self.raised = max(self.raised, min(self.peak - NOTABLE, LARGEST_RAISE))
             self.peak, self.quiet = 0.0, 0

@@ -40,7 +40,7 @@ from rmetric.robust.reference import (
     grown,
     middle_of,
 )
-from rmetric.robust.surprise import LARGEST_RAISE, NOTABLE, QUIET_RECORDS, RAISE, OwnBar
+from rmetric.robust.surprise import ALARMING, LARGEST_RAISE, NOTABLE, QUIET_RECORDS, OwnBar
 
 Column = NDArray[np.float64]
 
@@ -395,9 +395,9 @@ def _evidence(state, surprises):  # type: ignore[no-untyped-def]
         if surprise == np.inf or (surprise <= NOTABLE and peak == 0.0):
             continue
         peak = max(peak, surprise)
-        quiet = quiet + 1 if surprise <= NOTABLE else 0
+        quiet = quiet + 1 if surprise <= ALARMING else 0
         if quiet == QUIET_RECORDS:
-            raised = max(raised, min(peak - NOTABLE, raised + RAISE, LARGEST_RAISE))
+            raised = max(raised, min(peak - NOTABLE, LARGEST_RAISE))
             peak, quiet = 0.0, 0
     state[0], state[1], state[2] = raised, peak, quiet
     return result

@@ -1,5 +1,6 @@
 """Surprise, the unit of all evidence, and the bar that a run raises."""
 
+import itertools
 import math
 
 import hypothesis.strategies as st
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from rmetric.robust import windows
-from rmetric.robust.surprise import LARGEST_RAISE, LARGEST_SURPRISE, NOTABLE, QUIET_RECORDS, RAISE, OwnBar, Tail
+from rmetric.robust.surprise import ALARMING, LARGEST_RAISE, LARGEST_SURPRISE, NOTABLE, QUIET_RECORDS, OwnBar, Tail
 
 TAIL = Tail((1.0, 2.0, 4.0), (0.0, 1.0, 2.5))
 
@@ -39,9 +40,9 @@ def test_a_statistic_that_healthy_runs_never_showed_counts_only_where_it_is_infi
 
 
 QUIET = [0.0] * QUIET_RECORDS
-SURPRISES = st.lists(
-    st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.5, 3.5, math.inf]), st.floats(0.0, 10.0)), max_size=60
-)
+ONE = st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.2, ALARMING, 3.5, math.inf]), st.floats(0.0, 10.0)).map(lambda one: [one])
+QUIETER = st.integers(QUIET_RECORDS - 2, QUIET_RECORDS + 2).map(lambda records: [0.0] * records)
+SURPRISES = st.lists(st.one_of(ONE, QUIETER), max_size=60).map(lambda parts: [*itertools.chain(*parts)])
 
 
 def evidence(*surprises: float) -> list[float]:
@@ -57,13 +58,16 @@ def test_what_still_lasts_is_full_evidence() -> None:
     assert evidence(*[2.6] * 100, *QUIET[1:], 2.6) == [*[2.6] * 100, *QUIET[1:], 2.6]
 
 
-def test_what_passes_once_may_have_been_a_failure_and_twice_is_the_runs_way() -> None:
-    assert evidence(9.0, *QUIET, 9.0)[-1] == pytest.approx(9.0 - RAISE)
-    assert evidence(9.0, *QUIET, 9.0, *QUIET, 9.0, *QUIET, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
+def test_what_passes_may_have_been_a_failure_so_that_it_raises_the_bar_no_further() -> None:
+    assert evidence(9.0, *QUIET, 9.0, *QUIET, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
+
+
+def test_what_is_less_than_an_alert_does_not_hold_up_the_rise() -> None:
+    assert evidence(9.0, *[ALARMING] * QUIET_RECORDS, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
 
 
 def test_the_bar_never_falls() -> None:
-    assert evidence(9.0, *QUIET, 2.5, *QUIET, 9.0)[-1] == pytest.approx(9.0 - RAISE)
+    assert evidence(9.0, *QUIET, 2.5, *QUIET, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
 
 
 def test_what_no_healthy_step_has_is_always_an_alarm_and_not_remembered() -> None:

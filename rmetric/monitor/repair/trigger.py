@@ -31,8 +31,8 @@ class Alarm:
 class Suspicion:
     r"""Numbers that no healthy step has, and numbers far from those of the last steps.
 
-    Certain signs: a loss or a gradient that is not finite; a gradient norm of exactly 0; a loss of exactly
-    ln(vocabulary) from a model that had learned more.
+    Certain signs: a loss or a gradient that is not finite; a gradient norm of exactly 0 with a loss that is not; a loss
+    of exactly ln(vocabulary) from a model that had learned more.
 
     Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
     (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
@@ -105,6 +105,8 @@ class Suspicion:
         """Test the numbers of a computation; changes nothing that is known."""
         self._follow(numbers.names)
         loss, norms = numbers.scalars["training_loss"], numbers.norms
+        if loss == 0.0 and not norms.any() and not numbers.parts.any():  # as where all examples keep their margin
+            return None
         reasons = []
         if not math.isfinite(loss):
             reasons.append("the loss is not finite")

@@ -91,6 +91,12 @@ def test_a_low_loss_is_no_reason_for_suspicion() -> None:
     assert trained().judge(step_numbers(loss=0.5)) is None
 
 
+def test_a_step_with_nothing_left_to_learn_is_no_reason_for_suspicion() -> None:
+    nothing = (0.0, 0.0, 0.0)
+    assert trained().judge(step_numbers(loss=0.0, norms=nothing, parts=(0.0, 0.0))) is None
+    assert trained().judge(step_numbers(loss=0.0, norms=nothing, parts=(0.0, math.nan))) is not None
+
+
 def test_nothing_is_unusual_in_the_first_steps() -> None:
     assert trained(15).judge(step_numbers(norms=(1e6, 1e6, 1e6))) is None
     assert trained(17).judge(step_numbers(norms=(1e6, 1e6, 1e6))) is not None
