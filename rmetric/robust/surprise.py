@@ -15,8 +15,8 @@ LARGEST_SURPRISE = 10.0
 NOTABLE, ALARMING = 2.0, 2.5
 """Surprise that a run remembers, one false alarm in 10,000 steps, and one that may have been an alert."""
 QUIET_RECORDS = 40
-"""Records after an alarming surprise in which what comes belongs to it, so that the bar is still the old one: fewer than
-the 50 after which alerts are another episode."""
+"""Records after an alarming surprise in which what comes belongs to it, so that the bar is still the old one; fewer
+than the 50 after which alerts are another episode."""
 LARGEST_RAISE = 1.4
 """Decades by which a run raises its own bar, at most: what it has shown may have been a failure that it absorbed, and a
 run that absorbed one is not to hide a worse one."""

@@ -40,7 +40,9 @@ def test_a_statistic_that_healthy_runs_never_showed_counts_only_where_it_is_infi
 
 
 QUIET = [0.0] * QUIET_RECORDS
-ONE = st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.2, ALARMING, 3.5, math.inf]), st.floats(0.0, 10.0)).map(lambda one: [one])
+ONE = st.one_of(st.sampled_from([0.0, 1.0, NOTABLE, 2.2, ALARMING, 3.5, math.inf]), st.floats(0.0, 10.0)).map(
+    lambda one: [one]
+)
 QUIETER = st.integers(QUIET_RECORDS - 2, QUIET_RECORDS + 2).map(lambda records: [0.0] * records)
 SURPRISES = st.lists(st.one_of(ONE, QUIETER), max_size=60).map(lambda parts: [*itertools.chain(*parts)])
 
