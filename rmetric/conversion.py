@@ -27,7 +27,7 @@ from rmetric.records import Event, Run, step_of
 LOG = ".jsonl"
 
 
-def write_converted(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
+def write_converted(logs: Iterable[LoggedPortions], out: Path, *, overwrite: bool = False) -> list[Path]:
     """Write runs, the lines of a log portion by portion; what was written. Runs without a record are left out.
 
     Parameters
@@ -38,13 +38,18 @@ def write_converted(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
         ``FILE.jsonl`` for a single run; ``FILE.parquet`` for a data set of all runs, with an index as CSV beside it,
         without what the run's own detectors and mechanism monitors had said, put together in memory; else a folder for
         one log a run.
+    overwrite
+        Replace files that are there.
 
     Raises
     ------
     UserError
-        If there are several runs for one log, or two runs of one name for a folder or data set; nothing is written.
+        If there are several runs for one log, two runs of one name for a folder or data set, or a file is there that
+        would be replaced; nothing is written.
     """
-    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out)
+    if out.suffix in (LOG, DATA_SET):  # before anything is read
+        _refuse_loss(out, overwrite)
+    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite)
 
 
 def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
@@ -58,7 +63,7 @@ def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
     return [written.path, written.index] if written else []
 
 
-def _write_logs(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
+def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool) -> list[Path]:
     """Logs are written aside, and take their places when all of them are there."""
     rest = iter(logs)
     first = next(rest, None)
@@ -72,6 +77,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
         for log in chain((first,), rest):
             if _write_log(log.portions, Path(aside) / str(len(names))):
                 files.append(_file_of(log.name, names, out))
+                _refuse_loss(files[-1], overwrite)
                 names.append(log.name)
         for number, file in enumerate(files):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +96,12 @@ def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
     if not file.resolve().is_relative_to(out.resolve()):  # the name stands in the log, which a stranger wrote
         raise UserError(f"a run named {name!r} would not lie in {out}; give FILE.jsonl or FILE.parquet as --out")
     return file
+
+
+def _refuse_loss(file: Path, overwrite: bool) -> None:
+    """A conversion keeps what this project's formats hold: a log that it replaces may have held more."""
+    if file.exists() and not overwrite:
+        raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
 
 
 def _refuse_twice(name: str, names: Sequence[str]) -> None:

@@ -12,13 +12,13 @@ from rmetric.commands.logs import add_format, reading
 if TYPE_CHECKING:
     from rmetric.records import Run
 
-FOUND = 1
+FOUND, UNUSABLE = 1, 2
 EPILOG = """\
 examples:
   rmetric compare before_the_change.jsonl after_the_change.jsonl
 
 Steps are training steps as the logs count them; only steps that both logs have are compared.
-Exit status: 0 no difference beyond noise, 1 a difference, 2 a log that cannot be used.
+Exit status: 0 no difference beyond noise, 1 a difference, 2 a log that cannot be used or nothing to compare.
 """
 
 
@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     options = reading(args)
     found = compare(*(_only_run(log, options) for log in (args.a, args.b)))
     print(json.dumps(found.to_dict(), indent=1, allow_nan=False) if args.json else found)
+    if not found.compared:
+        return UNUSABLE
     return FOUND if found.first else 0
 
 

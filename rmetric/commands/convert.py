@@ -28,6 +28,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "--out", type=Path, required=True, metavar="PATH",
         help="FILE.jsonl for one run, FILE.parquet for a data set of all (its index as CSV beside it), else a folder",
     )  # fmt: skip
+    p.add_argument("--overwrite", action="store_true", help="replace files that are there")
     p.set_defaults(run=run)
 
 
@@ -46,6 +47,6 @@ def run(args: argparse.Namespace) -> int:
             else:
                 yield log
 
-    for file in write_converted(usable(), args.out):
+    for file in write_converted(usable(), args.out, overwrite=args.overwrite):
         print(f"wrote {file}")
     return UNUSABLE if unusable else 0

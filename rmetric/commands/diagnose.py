@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
 
 FOUND, UNUSABLE = 1, 2
 """Exit statuses, beside 0."""
+MOST_NOTES = 10
+"""Different notes on runs without a finding that are printed."""
 EPILOG = """\
 examples:
   rmetric diagnose run.jsonl
   rmetric diagnose output_dir/ --fail-on error --sarif > findings.sarif
 
 Steps are training steps as the log counts them. "Sure" is 1 minus the share of healthy runs that show as much.
-Exit status: 0 nothing found, 1 findings, 2 a log that cannot be used.
+Exit status: 0 nothing found, 1 findings, 2 a log that cannot be used or has nothing to judge.
 """
 
 
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     diagnoses = [diagnosis for diagnosis in found if diagnosis is not None]
     if diagnoses:
         print(_as_json(diagnoses, sarif=args.sarif) if args.json or args.sarif else _as_text(diagnoses))
-    if len(diagnoses) < len(found):
+    if len(diagnoses) < len(found) or any(diagnosis.nothing_to_judge for diagnosis in diagnoses):
         return UNUSABLE
     least = SEVERITIES.index(args.fail_on)
     grave = any(one.severity is not None and SEVERITIES.index(one.severity) >= least for one in diagnoses)
@@ -55,11 +58,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _as_text(diagnoses: Sequence[Diagnosis]) -> str:
-    """One run: everything. Several: a line each, then the ones with findings in full."""
+    """One run: everything. Several: a line each, then those with findings in full, and the notes on the others."""
     if len(diagnoses) == 1:
         return str(diagnoses[0])
     lines = [diagnosis.in_brief for diagnosis in diagnoses]
-    return "\n\n".join(["\n".join(lines), *(str(diagnosis) for diagnosis in diagnoses if diagnosis.findings)])
+    notes = Counter(note for diagnosis in diagnoses if not diagnosis.findings for note in diagnosis.notes)
+    told = [f"Note ({count} run{'s' if count > 1 else ''}): {note}" for note, count in notes.most_common(MOST_NOTES)]
+    if len(notes) > MOST_NOTES:
+        told.append(f"{len(notes) - MOST_NOTES:,} further notes: --json")
+    parts = ["\n".join(lines), *(str(diagnosis) for diagnosis in diagnoses if diagnosis.findings), "\n".join(told)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _as_json(diagnoses: Sequence[Diagnosis], *, sarif: bool) -> str:

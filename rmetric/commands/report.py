@@ -11,6 +11,7 @@ from rmetric.commands.logs import add_logs, each, reading
 from rmetric.errors import UserError
 
 UNUSABLE = 2
+PAGE_BEGINS = b"<!doctype html"
 EPILOG = """\
 examples:
   rmetric report run.jsonl
@@ -36,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out.is_dir():
         raise UserError(f"{args.out} is a folder; give the page a name: --out {args.out / 'report.html'}")
+    if args.out.exists() and not _is_page(args.out):
+        raise UserError(f"{args.out} is there and is no such page; give another --out")
     options = reading(args)
 
     def reported(log: Path) -> Iterator[ReportedRun]:
@@ -52,3 +55,9 @@ def run(args: argparse.Namespace) -> int:
         size_kb = args.out.stat().st_size / 1000
         print(f"wrote {args.out} ({len(runs)} run{'s' if len(runs) > 1 else ''}, {size_kb:,.0f} kB)")
     return UNUSABLE if len(runs) < len(found) else 0
+
+
+def _is_page(file: Path) -> bool:
+    """Whether a file may be replaced: a page that was written before, or nothing."""
+    with open(file, "rb") as there:
+        return there.read(len(PAGE_BEGINS)).lower() in (PAGE_BEGINS, b"")

@@ -62,6 +62,11 @@ def change_point(values: NDArray[np.float64], size: float, threshold: float) -> 
     return None
 
 
+def certain_after(threshold: float) -> int:
+    """Values after the first :data:`WARM_UP` that a change takes at least to exceed a threshold."""
+    return math.floor(threshold / (CAP - DRIFT)) + 1
+
+
 def highest_sum(values: NDArray[np.float64], size: float) -> float:
     """The highest sum of a series: the threshold that it would have just kept."""
     return max((excursion.sum for excursion, _ in _excursions(values, size)), default=0.0)

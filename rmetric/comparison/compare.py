@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.comparison.change_point import WARM_UP, change_point
+from rmetric.comparison.change_point import WARM_UP, certain_after, change_point
 from rmetric.records import Observations, Run
 
 Floats = NDArray[np.float64]
@@ -47,11 +47,14 @@ class Difference:
     """Value of the second one."""
     noise: float
     """Standard deviation of the difference before (of logarithms: gradients, updates); 0: identical before."""
+    or_before: bool = False
+    """True if it may have begun earlier: at the first step that is judged it was there."""
 
     @property
     def sentence(self) -> str:
         """Evidence in words."""
-        values = f"{SIGNALS[self.signal]} {self.a:.6g} and {self.b:.6g} at step {self.step:,}"
+        earlier = " or before" if self.or_before else ""
+        values = f"{SIGNALS[self.signal]} {self.a:.6g} and {self.b:.6g} at step {self.step:,}{earlier}"
         if self.noise == 0.0:
             return f"{values}; identical before"
         unit = "of the logarithms " if self.signal in POSITIVE else ""
@@ -82,6 +85,17 @@ class Comparison:
         """The first difference of all signals; ``None``: the runs are alike."""
         return self.differences[0] if self.differences else None
 
+    @property
+    def compared(self) -> bool:
+        """True if any signal could be compared."""
+        return bool(self.differences or self.alike)
+
+    @property
+    def _without_difference(self) -> str:
+        if self.alike:
+            return "no difference beyond noise"
+        return "nothing could be compared" + ("" if self.not_compared else f": no common {', '.join(SIGNALS.values())}")
+
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
         found = [{**vars(one), "sentence": one.sentence} for one in self.differences]
@@ -90,9 +104,9 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [f"{self.a} and {self.b}: {self.steps:,} common steps"]
-        if self.identical_until is not None:
+        if self.identical_until is not None and self.compared:
             lines.append(f"identical up to step {self.identical_until:,}")
-        lines.append(f"first difference: {self.first.sentence}" if self.first else "no difference beyond noise")
+        lines.append(f"first difference: {self.first.sentence}" if self.first else self._without_difference)
         lines += [f"  {one.sentence}" for one in self.differences[1:]]
         if self.alike:
             lines.append(f"alike: {', '.join(SIGNALS[name] for name in self.alike)}")
@@ -158,17 +172,20 @@ def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.i
     if not len(unequal):
         return None
     at = certain = int(unequal[0])
-    noise = 0.0
+    noise, or_before = 0.0, False
     if at < SHARED and name not in PLANNED:
-        if len(steps) <= WARM_UP:
-            return f"{len(steps)} common values; the first {WARM_UP} tell what noise is"
+        least = certain_after(THRESHOLDS[name])
+        if len(steps) < WARM_UP + least:
+            told = f"the first {WARM_UP} tell what noise is, and a difference takes {least} more"
+            return f"{len(steps)} common values; {told}"
         found = change_point(*differences_of(name, one, other), THRESHOLDS[name])
         if found is None:
             return None
         at, certain, noise = found
+        or_before = at == WARM_UP
     return Difference(
         signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
-        noise=noise,
+        noise=noise, or_before=or_before,
     )  # fmt: skip
 
 

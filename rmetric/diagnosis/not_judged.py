@@ -20,6 +20,9 @@ EVENTS_OF = {
     "hardware": (("hardware_events", "lambda", "step_time_s"), "hardware events or step times"),
 }
 """What events are about → measurements, any one of which is enough, and their name."""
+ESSENTIAL = frozenset({"loss", "gradients", "updates"})
+"""Of these a log needs one: hardware alone says nothing of how the training goes."""
+OUTLIERS = "outliers"
 NEEDS = {
     "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss above 0",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
@@ -50,6 +53,6 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
         if not any(name in measured for name in names)
     }
     if records <= WARM_UP:
-        missing["outliers"] = f"there are {records:,} records; the first {WARM_UP} tell what is usual in the run"
+        missing[OUTLIERS] = f"there are {records:,} records; the first {WARM_UP} tell what is usual in the run"
     known = evidence_of(history)
     return missing | {name: f"needs {NEEDS[name]}" for name in RECOGNISERS if name not in known}

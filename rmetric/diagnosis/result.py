@@ -9,6 +9,7 @@ from typing import Any
 
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
 from rmetric.diagnosis.html import table_of
+from rmetric.diagnosis.not_judged import ESSENTIAL, OUTLIERS
 from rmetric.diagnosis.text import lines_of, wrapped
 
 
@@ -34,9 +35,19 @@ class Diagnosis:
     """About the log: damage, and what was taken for what."""
 
     @property
+    def nothing_to_judge(self) -> bool:
+        """True if the log has neither loss nor gradients nor updates, or no record at all."""
+        return not self.findings and (not self.records or ESSENTIAL.issubset(self.not_judged))
+
+    @property
+    def too_short(self) -> bool:
+        """True if too few records are there to tell what is usual in the run, and nothing was found."""
+        return not self.findings and OUTLIERS in self.not_judged
+
+    @property
     def healthy(self) -> bool:
-        """True if nothing was found in a run that could be judged at all."""
-        return not self.findings and bool(self.records)
+        """True if nothing was found in a run that could be judged."""
+        return not (self.findings or self.nothing_to_judge or self.too_short)
 
     @property
     def severity(self) -> Severity | None:
@@ -55,9 +66,11 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """``healthy``, ``nothing to judge``, or the kinds of findings with their first steps."""
-        if not self.records:
+        """``healthy``, why nothing can be said, or the findings' kinds with their first steps."""
+        if self.nothing_to_judge:
             return "nothing to judge"
+        if self.too_short:
+            return "nothing found, but too short to tell"
         return ", ".join(f"{finding.name} at step {finding.step:,}" for finding in self.findings) or "healthy"
 
     @property

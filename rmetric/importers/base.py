@@ -60,6 +60,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time
 is taken only where the name says that it is in seconds."""
 
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+_PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096
 _MAX_DEPTH = 4
 
@@ -77,10 +79,10 @@ def register_importer(name: str) -> Callable[[I], I]:
 def plain(name: str) -> str:
     """A column name without case and punctuation.
 
-    >>> [plain(name) for name in ("Train/Loss", "_step", "eval.loss")]
-    ['train_loss', 'step', 'eval_loss']
+    >>> [plain(name) for name in ("Train/Loss", "_step", "eval.loss", "globalStep")]
+    ['train_loss', 'step', 'eval_loss', 'global_step']
     """
-    return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_")
+    return _PUNCTUATION.sub("_", _HUMP.sub("_", name).casefold()).strip("_")
 
 
 def parse_mapping(texts: Iterable[str]) -> dict[str, str]:

@@ -12,12 +12,13 @@ from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import SAMPLE, data_set_of, find_logs
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
+from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
 from rmetric.importers.names import meanings
-from rmetric.importers.pairs import MAX_NAME
+from rmetric.importers.pairs import MAX_NAME, pairs
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 from rmetric.log_reader import BYTE_ORDER_MARK
@@ -132,8 +133,8 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return "rmetric"
     if objects:
         return "megatron_reference" if holds_curves(objects[0]) else "jsonl"
-    header = next((line for line in lines if not line.startswith("#")), "")
-    if not header.lstrip().startswith("{") and _is_header(header, mapping or {}):
+    header, first_row = [*(line for line in lines if not line.startswith("#")), "", ""][:2]
+    if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
         return "csv"
     if b"\0" not in head and is_console(path, mapping):
         return "console"
@@ -175,9 +176,10 @@ def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:
     return not objects and ('"log_history"' in text or _LIST_OF_OBJECTS.match(text) is not None)
 
 
-def _is_header(header: str, mapping: Mapping[str, str]) -> bool:
+def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
+    """Whether a line names columns; one that states a value (``step 1: loss 4.4 (80 ms, 9 tok/s)``) does not."""
     names = [name.strip().strip('"') for name in header.split(delimiter_of(header))]
-    if not any(delimiter in header for delimiter in DELIMITERS) or any(_ENDS_IN_NUMBER.search(name) for name in names):
+    if any(_ENDS_IN_NUMBER.search(name) for name in names) or any(meanings(name, fields) for name in pairs(header)):
         return False
-    fields = FieldMap(mapping)
-    return any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)
+    is_table = any(delimiter in header for delimiter in DELIMITERS) or as_number(first_row) is not None
+    return is_table and any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)

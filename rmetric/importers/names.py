@@ -35,7 +35,8 @@ EPOCH_WORDS = _words("epoch ep epochs")
 
 @lru_cache(4096)
 def _is_epoch(name: str) -> bool:
-    return plain(name) in EPOCH_WORDS
+    words = plain(name).split("_")
+    return words[-1] in EPOCH_WORDS and TRAINING_WORDS.issuperset(words[:-1])  # "Train Epoch"
 
 
 def names_epoch(name: str) -> bool:

@@ -20,14 +20,16 @@ _VALUE = re.compile(
     r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
     (?:(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
        (?:\s*/\s*(?P<total>\d+)(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;)}'"]|$|\s\s))
+      |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}'"]|$|\s\s))
       |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
     [a-zA-Zµ%]{0,6}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 """``Array(`` or ``np.float64(`` between a name and its value."""
-_BREAK = re.compile(r"[|,;{}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)")
+_LEVEL = r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b(?::[\w.]+:|:|\s)\s*"
+"""What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
+_BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")

@@ -9,6 +9,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Row, Survey, late_names
 from rmetric.importers.order import in_order
+from rmetric.importers.splits import with_split
 from rmetric.importers.steps import StepClock
 from rmetric.importers.streams import note, run_begins
 from rmetric.importers.zeros import ZeroLosses
@@ -16,6 +17,8 @@ from rmetric.log_reader import NumberedEvent, OnDamage
 from rmetric.measurements import in_convention
 from rmetric.records import Event
 
+BACKWARDS = 3
+"""Runs of a single row, one after the other, that are no runs."""
 Rows = Callable[[OnDamage], Iterator[Row]]
 """Reads the rows of a log; called twice, first for the survey."""
 CLOSING = "train_runtime"
@@ -44,23 +47,23 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
         raise UserError(f"{path} has no column of use (its columns: {shown}){why}")
     last_line = 1
     rows = late_names(_observations(read(on_damage)), columns, fields)
-    for last_line, event in in_order(_events(path.stem, rows, columns)):
+    for last_line, event in in_order(_events(path, rows, columns)):
         yield last_line, event
     for theirs in sorted(fields.taken - columns.known):
         on_damage(last_line, f"--map names {theirs!r}, which no record up to here has")
 
 
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows without the closing one with the mean over the whole run."""
+    """The rows without the closing one with the mean over the whole run; losses named after their split."""
     for row in rows:
         if row.values.get(CLOSING) is None:
-            yield row
+            yield Row(row.line, with_split(row.values))
 
 
-def _events(name: str, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:
+def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
     clock, zeros = StepClock(columns), ZeroLosses()
-    runs, line, trained = 1, 1, False
+    runs, line, trained, single = 1, 1, 0, 0
     yield from ((1, note(text)) for text in columns.notes)
     for row in rows:
         event: Event = columns.values(row.values)
@@ -69,14 +72,17 @@ def _events(name: str, rows: Iterable[Row], columns: Columns) -> Iterator[Number
         step, restarts = clock.step(row.values, "training_loss" in event)
         if restarts and trained:
             yield from zeros.notes(line)
-            runs, zeros, trained = runs + 1, ZeroLosses(), False
-            yield row.line, run_begins(f"{name}-{runs}")
+            single = single + 1 if trained == 1 else 0
+            if single == BACKWARDS:
+                raise UserError(f"{path}: the steps go backwards from row to row; sort its rows, the earliest first")
+            runs, zeros, trained = runs + 1, ZeroLosses(), 0
+            yield row.line, run_begins(f"{path.stem}-{runs}")
             yield from ((row.line, note(text)) for text in columns.notes)
         if columns.counters and not columns.counts(row.values):
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
             line = row.line
-            trained |= "training_loss" in event
+            trained += "training_loss" in event
             zeros.add(step, event.get("training_loss"))
             yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
     yield from zeros.notes(line)

@@ -52,12 +52,14 @@ def usable_loss(loss: Any) -> Tensor | None:
     return tensor if tensor.numel() == 1 else None
 
 
-def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, clock: Any) -> None:
+def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, scaler: Any, clock: Any) -> None:
     """Raise :class:`UserError` for an option of the wrong kind, with what to pass instead."""
     if on_alert is not None and not callable(on_alert):
         raise UserError(f"on_alert must be a function that takes an Alert, such as on_alert=print; not {on_alert!r}")
     if not callable(clock):
         raise UserError(f"clock must be a function that returns seconds, such as time.perf_counter; not {clock!r}")
+    if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+        raise UserError(f"scaler must be the torch.amp.GradScaler of the loop, or be left out; not {_kind(scaler)}")
     if config is not None and not isinstance(config, Mapping):
         raise UserError(f"config must be a dictionary, such as config={{'experiment_id': 'run 7'}}; not {config!r}")
     _check_items("detectors", detectors, str | Detector, "detectors=['numerics', 'r_metric_robust']")

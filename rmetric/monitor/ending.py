@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from typing import Protocol
+from weakref import WeakMethod
 
 from rmetric.records import Event
 
@@ -24,6 +27,26 @@ class Closable(Protocol):
     """Something that holds hooks, threads or files."""
 
     def close(self) -> None: ...
+
+
+class AtExit:
+    """Calls a method when the program ends, if its object is still there: a loop that stops itself calls nobody.
+
+    A process that was forked from this one leaves it alone.
+    """
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave, self._process = WeakMethod(leave), os.getpid()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        leave = self._leave()
+        if leave is not None and os.getpid() == self._process:
+            leave()
+
+    def close(self) -> None:
+        """Call nothing any more."""
+        atexit.unregister(self._end)
 
 
 def failed(step: int, reason: str) -> Event:

@@ -21,7 +21,7 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.arguments import check_interval, check_options, check_record_interval, check_trained
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
-from rmetric.monitor.ending import Failure, close_all, ended, failed
+from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
@@ -162,7 +162,7 @@ class TrainingMonitor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         check_trained(model, optimizer)
-        check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, clock=clock)
+        check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
         check_interval("sigma_sq_every", sigma_sq_every)
         check_record_interval(record_every, sync=sync, policy=policy is not None, mechanism=mechanism is not None)
         self._interval, self._sigma_sq_every = RecordInterval(record_every), sigma_sq_every
@@ -221,6 +221,8 @@ class TrainingMonitor:
         )
         self._hangs = hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
         self._last_words = LastWords(self._end_with_lost_worker) if several and first else None
+        # Where there are peers, what waits asks them, and they may be gone.
+        self._at_exit = None if several else AtExit(self.detach)
         self._order = CallOrder(self._measurer.parameters.tensors, optimizer)
         if not first:  # one process tells
             self._order.close()
@@ -419,7 +421,7 @@ class TrainingMonitor:
     def _release(self) -> None:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
-        watches = (self._order, self._hangs, self._own_watch, self._last_words)
+        watches = (self._order, self._hangs, self._own_watch, self._last_words, self._at_exit)
         close_all((self._policies, *self._measurer.parts, *watches, self._recorder))
 
     def disable(self, error: Exception) -> None:

@@ -73,6 +73,18 @@ def test_measurements_of_the_mechanism_come_back(tmp_path: Path) -> None:
     assert_same(run, read_run(tmp_path / "run.jsonl"))
 
 
+def test_a_log_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.jsonl").write_text('{"step": 1, "loss": 2.0, "accuracy": 0.1}\n')
+    (tmp_path / "run.csv").write_text(CSV)
+    before = (tmp_path / "run.jsonl").read_bytes()
+    for log, out in (("run.jsonl", "run.jsonl"), ("run.csv", ".")):
+        assert main(["convert", str(tmp_path / log), "--out", str(tmp_path / out)]) == 2
+        assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert (tmp_path / "run.jsonl").read_bytes() == before
+    assert main(["convert", str(tmp_path / "run.csv"), "--out", str(tmp_path), "--overwrite"]) == 0
+    assert len(read_run(tmp_path / "run.jsonl").observations) == 4
+
+
 def test_a_folder_takes_a_log_a_run(tmp_path: Path) -> None:
     assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "logs")]) == 0
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [log.name for log in REAL_RUNS[:2]]

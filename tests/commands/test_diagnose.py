@@ -46,6 +46,39 @@ def test_a_log_that_cannot_be_used_exits_with_2_and_the_others_are_judged(
     assert shown.err.startswith("error:")
 
 
+@pytest.mark.parametrize(
+    ("content", "verdict", "status"),
+    [
+        ("step,loss\n" + "".join(f"{step};2,5\n" for step in range(50)), "nothing to judge", 2),
+        ("step,accuracy,lr\n" + "".join(f"{step},0.5,0.1\n" for step in range(50)), "nothing to judge", 2),
+        ("step,loss\n1,2.5\n2,2.4\n", "nothing found, but too short to tell", 0),
+    ],
+)
+def test_what_nothing_can_be_said_of_is_not_called_healthy(
+    content: str, verdict: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.csv").write_text(content)
+    assert main(["diagnose", str(tmp_path / "run.csv")]) == status
+    told = capsys.readouterr()
+    assert f"run: {verdict}, " in told.out or told.err.startswith("error: ")
+    assert "healthy" not in told.out
+
+
+def test_notes_on_runs_without_findings_are_told_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"step": {step}, "loss": "oops"}}\n' for step in range(9)))
+    main(["diagnose", str(tmp_path)])
+    assert "Note (2 runs): line 1: training_loss is 'oops', not a number" in capsys.readouterr().out
+
+
+def test_a_log_without_an_end_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Path(HEALTHY).read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:-1]))
+    for log, says_it in ((tmp_path / "cut.jsonl", True), (Path(HEALTHY), False)):
+        main(["diagnose", str(log)])
+        assert ("the log says no end of the run" in " ".join(capsys.readouterr().out.split())) == says_it
+
+
 def test_a_missing_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "nowhere.jsonl"]) == 2
     errors = capsys.readouterr().err

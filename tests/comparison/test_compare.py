@@ -96,6 +96,28 @@ def test_too_few_values_of_other_seeds_are_not_compared() -> None:
     assert "20 common values" in found.not_compared["training_loss"]
 
 
+def test_what_is_too_short_to_tell_is_not_called_alike() -> None:
+    short, longer = (
+        compare(as_run("a", run_of(losses(length, 0))), as_run("b", run_of(losses(length, 1)))) for length in (44, 45)
+    )
+    assert "44 common values; the first 32 tell what noise is, and a difference takes 13 more" in str(short)
+    assert "nothing could be compared" in str(short)
+    assert longer.alike == ("training_loss",)
+
+
+def test_a_difference_within_what_makes_the_noise_may_have_begun_earlier() -> None:
+    jump = np.where(np.arange(100) >= 20, 50.0, 0.0)
+    found = compare(as_run("a", run_of(losses(100, 0))), as_run("b", run_of(losses(100, 1) + jump))).first
+    assert found is not None
+    assert "at step 32 or before, certain at step 44" in found.sentence
+
+
+def test_runs_with_nothing_to_compare_are_not_called_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"step": {step}, "loss": "oops"}}\n' for step in range(50)))
+    assert main(["compare", str(tmp_path / "b.jsonl"), str(tmp_path / "b.jsonl")]) == 2
+    assert "nothing could be compared: no common learning rate, training loss" in capsys.readouterr().out
+
+
 def test_the_command_tells_by_its_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(TWIN), str(TWIN)]) == 0
     assert main(["compare", str(TWIN), str(FORKS[0])]) == 1

@@ -26,6 +26,12 @@ def test_a_field_that_is_mapped_twice_is_an_error() -> None:
         parse_mapping(["step=a", "step=b"])
 
 
+def test_humps_of_a_name_part_its_words() -> None:
+    assert FieldMap({}).translate({"globalStep": 3, "trainLoss": 2.5, "GradNorm": 1.0}) == {
+        "step": 3, "training_loss": 2.5, "grad_norm": 1.0,
+    }  # fmt: skip
+
+
 def test_no_alias_stands_for_two_fields() -> None:
     everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(FIELDS)
     assert len(everything) == len(set(everything))

@@ -24,6 +24,9 @@ LINES = {
     "\x1b[31mstep: 10  \x1b[32mloss:  7.1\x1b[0m": {"step": 10, "loss": 7.1},
     "Evaluation at step 5 | loss 2.5": {"step": 5, "validation loss": 2.5},
     "checksum 12ab34 of a1b2": {},
+    "2026-01-01 10:00:00,123 INFO step 50 loss 3.8": {"step": 50, "loss": 3.8},
+    "INFO:root:step 50 loss 3.9": {"step": 50, "loss": 3.9},
+    "step 2: train loss nan (80.6 ms, 50794 tok/s)": {"step": 2, "train loss": math.nan},
 }
 
 
@@ -54,6 +57,13 @@ def test_a_counter_that_is_set_back_begins_another_run_and_a_resumed_one_does_no
     assert [one.run.observations.step.tolist() for one in found] == [[1, 2, 3, 4, 5], [1, 2, 3]]
     assert [one.run.name for one in found] == ["run", "run-2"]
     assert any("step 3 after step 4 goes back in time" in note for note in found[0].notes)
+
+
+def test_batches_of_a_training_epoch_are_counted_on_from_epoch_to_epoch(tmp_path: Path) -> None:
+    places = [(epoch, batch) for epoch in (1, 2, 3) for batch in (0, 640, 1280)]
+    path = log(tmp_path, *(f"Train Epoch: {epoch} [{batch}/1920 (3%)]\tLoss: 2.5" for epoch, batch in places))
+    (logged,) = runs_of(path)
+    assert logged.run.observations.step.tolist() == [1920 * (epoch - 1) + batch for epoch, batch in places]
 
 
 def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:

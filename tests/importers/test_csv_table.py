@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import read_csv
+from rmetric.importers import read_csv, runs_of
 from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
 
 Damage = list[tuple[int, str]]
@@ -89,6 +89,25 @@ def test_a_column_mapping(tmp_path: Path) -> None:
     events, damage = read(tmp_path, b"n,held out,loss\n1,2.0,3.0\n", step="n", validation_loss="held out")
     assert events == [(2, {"step": 1, "validation_loss": 2.0, "training_loss": 3.0})]
     assert not damage
+
+
+def test_a_column_says_of_which_split_a_loss_is(tmp_path: Path) -> None:
+    rows = [
+        f"{epoch},{split},{loss}"
+        for epoch in (1, 2, 3)
+        for split, loss in (("val", 3.0), ("train", 2.0), ("test", 9.0))
+    ]
+    (tmp_path / "x.csv").write_text("\n".join(["epoch,phase,loss", *rows]))
+    (logged,) = runs_of(tmp_path / "x.csv")
+    seen = logged.run.observations
+    assert seen.step.tolist() == [1, 2, 3]
+    assert (seen["training_loss"].tolist(), seen["validation_loss"].tolist()) == ([2.0] * 3, [3.0] * 3)
+
+
+def test_rows_from_the_last_to_the_first_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("\n".join(["step,loss", *(f"{step},2.5" for step in range(9, 0, -1))]))
+    with pytest.raises(UserError, match="the steps go backwards from row to row; sort its rows"):
+        list(runs_of(tmp_path / "x.csv"))
 
 
 def test_an_empty_table_has_no_rows(tmp_path: Path) -> None:

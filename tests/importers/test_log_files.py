@@ -27,6 +27,21 @@ def test_the_content_decides_and_not_the_name(tmp_path: Path, name: str, file_na
     assert detect_format(file) == name
 
 
+@pytest.mark.parametrize(
+    "line", ["step {0}/9: train loss {1} (80 ms, 50 tok/s)", "step {0} loss {1} (12.3 ms, 3 tok/s)"]
+)
+def test_sentences_with_commas_are_no_table(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("".join(line.format(step, 4.5 - step) + "\n" for step in range(1, 9)))
+    assert detect_format(file) == "console"
+
+
+def test_a_column_of_losses_alone_is_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("loss\n2.5\n2.4\n")
+    assert detect_format(file) == "csv"
+
+
 def test_a_compact_trainer_state_is_no_json_lines_file(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text(json.dumps({"log_history": [{"step": 1, "loss": 2.0}]}))

@@ -46,6 +46,34 @@ def test_a_nan_gradient_shows_on_a_console_where_nothing_is_configured(tmp_path:
     )
 
 
+STOPS_ITSELF = """
+import torch, rmetric
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+monitor = rmetric.TrainingMonitor(model, optimizer, log="run.jsonl")
+for step in range(1, 6):
+    optimizer.zero_grad()
+    loss = model(torch.full((2, 4), float("nan") if step == 3 else 1.0)).square().mean()
+    loss.backward()
+    monitor.step(loss)
+    if not torch.isfinite(loss):
+        {stop}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["raise FloatingPointError", "raise SystemExit(3)", "break"])
+def test_a_loop_that_stops_itself_at_nan_and_closes_nothing_hears_of_it(stop: str, tmp_path: Path) -> None:
+    code = STOPS_ITSELF.format(stop=stop)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    alert, verdict = (line for line in ended.stderr.splitlines() if line.startswith("R-Metric: "))
+    assert alert.startswith("R-Metric: Step 3: the loss is not finite")
+    assert "not watched to its end, the last step is 3: 1 alert in 3 records" in verdict
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.observations["training_loss"][-1] == math.inf
+    assert run.terminal is None
+
+
 def trained(broken: dict[int, str], **options: Any) -> TrainingMonitor:
     """A monitor after 60 steps of a tiny model; in the steps of ``broken`` the loss or a gradient is NaN."""
     torch.manual_seed(0)

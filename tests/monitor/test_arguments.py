@@ -22,6 +22,7 @@ from tests.monitor.common import small_training
         ({"sinks": "x"}, "sinks must be a list"),
         ({"on_alert": "print"}, "on_alert must be a function that takes an Alert, such as on_alert=print"),
         ({"config": "run 7"}, "config must be a dictionary"),
+        ({"scaler": 3}, "scaler must be the torch.amp.GradScaler of the loop"),
         ({"clock": 3.0}, "clock must be a function"),
         ({"record_every": True}, "record_every must be a whole number of steps, at least 1"),
         ({"sigma_sq_every": 0}, "sigma_sq_every must be a whole number of steps, at least 1"),

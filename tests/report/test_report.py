@@ -69,6 +69,14 @@ def test_a_log_that_cannot_be_used_is_one_line_and_the_others_are_shown(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_log_is_not_replaced_by_the_page(write_log: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log("run.jsonl")
+    before = log.read_bytes()
+    assert main(["report", str(log), "--out", str(log)]) == 2
+    assert "is there and is no such page; give another --out" in capsys.readouterr().err
+    assert log.read_bytes() == before
+
+
 def test_a_folder_as_the_page_is_refused(write_log: Callable[..., Path], tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "rmetric", "report", str(write_log("good.jsonl")), "--out", str(tmp_path)],
