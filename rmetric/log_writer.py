@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rmetric.records import Event
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SIGNIFICANT_DIGITS = 7
 _DECIMAL = f"%.{SIGNIFICANT_DIGITS}g"
 _FLOATS, _PLAIN = (float, np.floating), (str, int, NoneType)

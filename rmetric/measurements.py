@@ -88,6 +88,9 @@ class Observation:
     settings_changed: Annotated[
         Value, Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly")
     ] = None
+    trained_parameters: Annotated[
+        Value, Measurement("last", "most parameters (tensors) with a gradient so far, in the record in which they rise")
+    ] = None
     uniform_gap: Annotated[
         Value, Measurement("mean", "training loss - ln(vocabulary): 0 if the model answers every token alike", "nats")
     ] = None

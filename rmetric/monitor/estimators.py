@@ -84,6 +84,7 @@ class Estimators:
         self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._noise = GradientNoiseScale()
         self._validation_loss = math.nan
+        self._trained_parameters = 0
         self.elapsed_s = 0.0
         """Training time so far, seconds: what λ counts in."""
         self.sources = {"sigma_sq": WINDOW, "delta_l": self._drift.source}
@@ -159,6 +160,7 @@ class Estimators:
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "settings_changed": math.nan if changed_settings is None else float(changed_settings),
+            "trained_parameters": self._most_parameters(len(numbers.norms)),
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
@@ -171,6 +173,12 @@ class Estimators:
         known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if value == value}
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
         return Observation(step, **known, evaluated=evaluated, mechanism=inside)
+
+    def _most_parameters(self, parameters: int) -> float:
+        """The number with a gradient, where it is the highest so far: an expert may go without one for a while."""
+        rises = parameters > self._trained_parameters
+        self._trained_parameters = max(self._trained_parameters, parameters)
+        return float(parameters) if rises else math.nan
 
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, LearningCurve
+from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, LearningCurve, Trained
 from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
@@ -49,9 +49,11 @@ def evidence(tail: Tail, bar: OwnBar, statistic: Column) -> Column:
     return windows.evidence(bar, found) if bar.raised or bar.peak or (found > NOTABLE).any() else found
 
 
-def alike(cadence: Cadence, observations: Observations) -> Iterator[tuple[Observations, bool]]:
-    """Parts whose records stand for as many steps, each with whether it is of another kind than the one before."""
-    changes = _changes(cadence, observations.step)
+def alike(cadence: Cadence, trained: Trained, observations: Observations) -> Iterator[tuple[Observations, bool]]:
+    """Parts whose records stand for as many steps, of as many parameters; and whether they are others than before."""
+    parameters = observations["trained_parameters"]
+    told = np.flatnonzero(~np.isnan(parameters)).tolist()
+    changes = [*_changes(cadence, observations.step), *(row for row in told if trained.changes(float(parameters[row])))]
     for begin, end in pairwise(sorted({0, *changes, len(observations)})):
         yield observations.rows(slice(begin, end)), begin in changes
 

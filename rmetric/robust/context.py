@@ -56,6 +56,27 @@ class Cadence:
         return changed
 
 
+class Trained:
+    """How many parameters are trained, and whether these have just become more.
+
+    Where layers are unfrozen, gradients and updates are those of a larger model from then on.
+
+    >>> trained = Trained()
+    >>> [trained.changes(parameters) for parameters in (math.nan, 4.0, math.nan, 6.0, 6.0)]
+    [False, False, False, True, False]
+    """
+
+    def __init__(self) -> None:
+        self._parameters = math.nan
+
+    def changes(self, parameters: float) -> bool:
+        """Whether a record is the first with more; NaN: as many as before."""
+        before = self._parameters
+        if parameters == parameters:
+            self._parameters = parameters
+        return parameters > before
+
+
 def bounded(loss: float) -> float:
     """A finite loss within ± :data:`LARGEST_LOSS`; others as they are."""
     return min(max(loss, -LARGEST_LOSS), LARGEST_LOSS) if math.isfinite(loss) else loss

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.context import Cadence, LearningCurve, bounded
+from rmetric.robust.context import Cadence, LearningCurve, Trained, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
@@ -102,7 +102,7 @@ class Statistics:
 
     def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
         self._window, self._warm_up = window, warm_up
-        self._cadence = Cadence()
+        self._cadence, self._trained = Cadence(), Trained()
         self._hardware = HardwareEvidence(window, warm_up)
         self._start()
 
@@ -114,7 +114,8 @@ class Statistics:
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""
-        if self._cadence.changes(observation.step):
+        others = self._cadence.changes(observation.step)
+        if self._trained.changes(observation["trained_parameters"]) or others:
             self._start()
         loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
         return (
@@ -128,7 +129,7 @@ class Statistics:
         from rmetric.robust import columns  # compiled: half a second to import, and a monitor does not need it
 
         training = [np.empty((0, len(STATISTICS) - len(HardwareEvidence.statistics)))]
-        for part, anew in columns.alike(self._cadence, observations):
+        for part, anew in columns.alike(self._cadence, self._trained, observations):
             if anew:
                 self._start()
             training.append(np.column_stack(columns.training(self._curve, self._gradients, self._loss, part)))

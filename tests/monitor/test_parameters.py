@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -160,6 +162,27 @@ def test_gradient_norm_and_update_are_those_of_all_parameters(change: str, tmp_p
     assert seen["grad_norm"].tolist() == pytest.approx(norms, rel=1e-5)
     there = [2, 3, 5, 6]  # in step 4 the old parameters' update is told
     assert [seen["update_rms"][s - 1] for s in there] == pytest.approx([updates[s - 1] for s in there], rel=1e-4)
+
+
+def test_layers_that_are_unfrozen_are_no_alert(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = pairwise((16, 64, 64, 4))
+    model = nn.Sequential(*(layer for size in sizes for layer in (nn.Linear(*size), nn.Tanh())))
+    optimizer, log = torch.optim.AdamW(model.parameters(), lr=1e-3), tmp_path / "run.jsonl"
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False) as monitor:
+        for step in range(300):
+            model[:4].requires_grad_(step >= 150)
+            inputs = torch.randn(32, 16)
+            loss = nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long() + 2 * (inputs[:, 1] > 0).long())
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    seen = read(log).observations
+    told = np.flatnonzero(~np.isnan(seen["trained_parameters"]))
+    assert (seen.step[told].tolist(), seen["trained_parameters"][told].tolist()) == ([1, 151], [2.0, 6.0])
+    assert seen["update_rms"][160] > 1.2 * seen["update_rms"][140]
+    assert monitor.alerts == {}
 
 
 def test_micro_batches_of_an_unfrozen_layer_count_from_the_next_step_on(tmp_path: Path) -> None:

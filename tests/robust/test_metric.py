@@ -14,6 +14,7 @@ from rmetric.compiled import sources
 from rmetric.detectors import make_detector
 from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.measurements import MEASUREMENTS, Observation
+from rmetric.records import Observations
 from rmetric.robust import windows
 from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings
 from rmetric.robust.surprise import Tail
@@ -88,6 +89,27 @@ def test_streaming_and_batch_and_the_detector_agree() -> None:
     r = [value.r for value in RMetric.robust().extend(run)]
     assert bits([one.update(row).r for row in run]) == bits(r)
     assert bits(make_detector("r_metric_robust").score_run(run)) == bits(r)
+
+
+def unfrozen(*, told: bool) -> Observations:
+    """Gradients and updates of twice the size from a step on, in which more parameters are trained."""
+    made = columns()
+    for name in ("grad_norm", "update_rms"):
+        made[name][LATER] *= 2.5
+    if told:
+        made["trained_parameters"][[0, ONSET]] = 4.0, 9.0
+    return Observations(np.arange(1, len(made["grad_norm"]) + 1), made)
+
+
+def test_where_layers_are_unfrozen_what_is_usual_is_learned_anew() -> None:
+    threshold = RMetric.robust().threshold
+    highest = [max(value.r for value in RMetric.robust().extend(unfrozen(told=told))) for told in (False, True)]
+    assert highest[0] > threshold > highest[1]
+    run = unfrozen(told=True)
+    assert bits(make_detector("r_metric_robust").score_run(run)) == bits([v.r for v in RMetric.robust().extend(run)])
+    pieces, whole = RMetric.robust(), RMetric.robust().r_of(run)
+    parts = [pieces.r_of(run.rows(rows)) for rows in (slice(0, ONSET), slice(ONSET, None))]
+    assert bits(np.concatenate(parts)) == bits(whole)
 
 
 def test_a_checkpoint_goes_on_as_if_nothing_had_been() -> None:

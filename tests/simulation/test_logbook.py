@@ -188,7 +188,7 @@ def test_the_config_says_all_that_the_run_hangs_on(study: list[Made]) -> None:
             "experiment_id": spec.experiment_id, "model_type": profile.model_type, "architecture": spec.architecture,
             "seed": spec.seed, "repetition": spec.repetition, "num_workers": 8, "total_training_steps": STEPS,
             "eval_every_n_steps": EVAL_EVERY, "log_every_n_steps": LOG_EVERY, "backend": "simulator",
-            "schema_version": 3,
+            "schema_version": 4,
         }  # fmt: skip
         assert {key: config[key] for key in plain} == plain
 
