@@ -13,6 +13,9 @@ from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
+OF_THE_STEP = ("training_loss", "grad_norm", "non_finite_count", "uniform_gap")
+"""Measurements of the step itself."""
+
 
 def zero_gradient(observation: Observation, cause: str = "") -> bool:
     """Whether a gradient norm of exactly 0 is a sign: with a loss of exactly 0 only where ``cause`` is the norm itself.
@@ -22,6 +25,11 @@ def zero_gradient(observation: Observation, cause: str = "") -> bool:
     return observation["grad_norm"] == 0.0 and (observation["training_loss"] != 0.0 or cause == "grad_norm")
 
 
+def broken_evaluation(observation: Observation) -> bool:
+    """Whether a record has a new validation loss that is not finite: NaN in what evaluation alone uses."""
+    return observation.evaluated and math.isinf(observation["validation_loss"])
+
+
 @register_detector("numerics")
 @dataclass(kw_only=True)
 class Numerics(StreamingDetector):
@@ -29,7 +37,7 @@ class Numerics(StreamingDetector):
 
     1. a gradient that is not finite (a flipped exponent bit in a query or key weight; an overflow of the norm, after
        which clipping multiplies every gradient by 0 and training stands still with a normal loss),
-    2. a loss that is not finite,
+    2. a loss that is not finite; of a validation loss in the record of its evaluation (:func:`broken_evaluation`),
     3. a gradient norm of exactly 0 with a loss that is not (:func:`zero_gradient`),
     4. a loss of exactly ln(vocabulary), from a model that had learned more: it answers every token alike (a flipped
        exponent bit in an output projection).
@@ -38,9 +46,9 @@ class Numerics(StreamingDetector):
     loss nor gradient norm was measured.
     """
 
-    version = 2
+    version = 3
     title = "broken numbers"
-    reads = ("training_loss", "grad_norm", "non_finite_count", "uniform_gap")
+    reads = (*OF_THE_STEP, "validation_loss")
     source = "this project; signs 1, 3 and 4 as measured on real runs with flipped bits"
 
     threshold: float = 0.0
@@ -53,17 +61,21 @@ class Numerics(StreamingDetector):
 
     def update(self, observation: Observation) -> float:
         loss, norm = observation["training_loss"], observation["grad_norm"]
+        if broken_evaluation(observation):
+            return math.inf
         if math.isnan(loss) and math.isnan(norm) and math.isnan(observation["non_finite_count"]):
             return math.nan
-        if any(math.isinf(observation[name]) for name in self.reads):
+        if any(math.isinf(observation[name]) for name in OF_THE_STEP):
             return math.inf
         uniform = self._uniform.update(observation["uniform_gap"])
         return float((observation["non_finite_count"] > 0) + zero_gradient(observation) + uniform)
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        loss, norm, broken, gaps = (observations[name] for name in self.reads)
-        measured = ~(np.isnan(loss) & np.isnan(norm) & np.isnan(broken))
-        infinite = np.isinf([loss, norm, broken, gaps]).any(axis=0)
+        loss, norm, broken, gaps, held_out = (observations[name] for name in self.reads)
+        assert observations.evaluated is not None
+        broken_evaluations = observations.evaluated & np.isinf(held_out)
+        measured = ~(np.isnan(loss) & np.isnan(norm) & np.isnan(broken)) | broken_evaluations
+        infinite = np.isinf([loss, norm, broken, gaps]).any(axis=0) | broken_evaluations
         uniform = np.zeros(len(loss))
         judged = np.flatnonzero(measured & ~infinite & ~np.isnan(gaps))
         uniform[judged] = [self._uniform.update(gap) for gap in gaps[judged].tolist()]

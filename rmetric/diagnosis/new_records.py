@@ -21,6 +21,7 @@ class NewRecords:
     def __init__(self) -> None:
         self.last_step: int | None = None
         """Of the records given so far."""
+        self._last_loss = math.nan
         self._latest: dict[str, float] = {}
         self._evaluated_last = False
         self._pending = math.nan
@@ -36,10 +37,20 @@ class NewRecords:
             return observations
         made = self._filled(observations)
         assert made.evaluated is not None
-        self.last_step = int(made.step[-1])
+        self.last_step, self._last_loss = int(made.step[-1]), float(made["training_loss"][-1])
         self._evaluated_last = bool(made.evaluated[-1])
         self._latest |= {name: float(made.columns[name][-1]) for name in LATEST & made.columns.keys()}
         return made
+
+    def are_of_another_run(self, observations: Observations) -> bool:
+        """Whether records that begin at or before the last known step are not those of before once more."""
+        if self.last_step is None or not len(observations) or observations.step[0] > self.last_step:
+            return False
+        row = int(np.searchsorted(observations.step, self.last_step))
+        if row == len(observations) or observations.step[row] != self.last_step:
+            return True
+        loss = float(observations["training_loss"][row])
+        return loss != self._last_loss and not math.isnan(loss + self._last_loss)
 
     def _note_evaluation(self, observations: Observations, row: int) -> None:
         """Keep the validation loss of the last known step if it was not there before."""

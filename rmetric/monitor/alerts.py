@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from rmetric.advice import ADVICE, setting_in_words
 from rmetric.detectors import StreamingDetector
-from rmetric.detectors.numerics import zero_gradient
+from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
 from rmetric.monitor.settings import Change
 from rmetric.robust.loss import UNIFORM_NATS
@@ -82,6 +82,13 @@ def finding_of(
     loss, norm = observation["training_loss"], observation["grad_norm"]
     if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
         return _not_finite(observation, outliers)
+    if broken_evaluation(observation):
+        return Finding(
+            "not_finite",
+            [f"the validation loss is not finite, the training loss is still ({in_words(loss)})"],
+            "Look at what evaluation alone uses: running statistics of batch norm, other precision, an example that no "
+            "training batch has.",
+        )
     uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS
     if zero_gradient(observation, detector.cause):
         alike = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
+from rmetric.detectors.numerics import OF_THE_STEP, broken_evaluation
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
@@ -467,7 +468,13 @@ class TrainingMonitor:
         """Return whether the update is certainly wrong, by the record of this step."""
         pipeline = self._pipeline
         broken = pipeline.last is not None and math.isinf(pipeline.last["grad_norm"])
-        return self.enabled and (broken or not {*VETO_DETECTORS}.isdisjoint(pipeline.exceeded))
+        alerted = not {*VETO_DETECTORS}.isdisjoint(pipeline.exceeded) and not self._evaluation_alone_is_broken()
+        return self.enabled and (broken or alerted)
+
+    def _evaluation_alone_is_broken(self) -> bool:
+        """Return whether a validation loss is all that is wrong: then the update is not."""
+        last = self._pipeline.last
+        return last is not None and broken_evaluation(last) and not any(math.isinf(last[name]) for name in OF_THE_STEP)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

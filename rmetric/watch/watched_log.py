@@ -106,12 +106,8 @@ class WatchedLog:
     def _run_of(self, portion: Portion) -> WatchedRun:
         """The run that a portion belongs to; a new one if its steps begin again."""
         known = self._current.get(portion.run)
-        steps = portion.observations.step
-        starts_again = (
-            known is not None and known.last_step is not None and len(steps) > 0 and self._begins_anew
-            and int(steps[-1]) < known.last_step
-        )  # fmt: skip
-        if len(steps):
+        starts_again = known is not None and self._begins_anew and not known.continues_in(portion)
+        if len(portion.observations):
             self._begins_anew = False
         if known is None or starts_again:
             known = WatchedRun(portion.run, str(self.path), self._silent_after_s)

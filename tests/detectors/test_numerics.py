@@ -36,6 +36,16 @@ def test_each_sign_counts(changes: dict[str, float], signs: float) -> None:
     assert score_after_learning(**changes) == signs
 
 
+def test_a_validation_loss_counts_in_the_record_of_its_evaluation() -> None:
+    rows = [(2.5, True), (math.nan, False), (math.nan, True), (2.5, True)]
+    made = [
+        Observation(step, **HEALTHY, validation_loss=loss, evaluated=evaluated)
+        for step, (loss, evaluated) in enumerate(rows)
+    ]
+    detector = Numerics()
+    assert [detector.update(observation) for observation in made] == [0.0, 0.0, math.inf, 0.0]
+
+
 def test_a_fresh_model_may_start_at_the_uniform_loss() -> None:
     detector = Numerics()
     at_start = {**HEALTHY, "training_loss": math.log(256), "uniform_gap": 0.0}

@@ -174,6 +174,12 @@ def test_a_command_that_fails_or_hangs(tmp_path: Path) -> None:
         Command("sleep 600", timeout_s=0.1).deliver(news().to_dict())
 
 
+def test_what_a_command_reads_is_a_line_of_json_a_message(tmp_path: Path) -> None:
+    outbox, _ = deliver_all(Command(f"tee -a {tmp_path / 'alerts.jsonl'}"), messages=3)
+    lines = (tmp_path / "alerts.jsonl").read_text().splitlines()
+    assert outbox.delivered == len([json.loads(line) for line in lines]) == 3
+
+
 def test_a_command_that_does_not_read_its_input() -> None:
     outbox, complaints = deliver_all(Command("true"), messages=5)
     assert (outbox.delivered, complaints) == (5, [])

@@ -120,3 +120,18 @@ def test_a_whole_log_read_again_gives_only_what_is_new() -> None:
         assert bits(joined[name]) == bits(whole[name])
     assert joined.evaluated is not None and whole.evaluated is not None
     assert joined.evaluated.tolist() == whole.evaluated.tolist()
+
+
+@pytest.mark.parametrize(("loss", "runs"), [(2.0, [140]), (2.5, [120, 140])], ids=["the same, longer", "another"])
+def test_a_file_that_is_replaced_by_a_longer_one(loss: float, runs: list[int], tmp_path: Path) -> None:
+    def written(records: int, loss: float) -> bytes:
+        return b"".join(b'{"step": %d, "loss": %f}\n' % (step, loss + 0.01 * (step % 7)) for step in range(records))
+
+    path, aside = tmp_path / "run.jsonl", tmp_path / "aside"
+    path.write_bytes(written(120, 2.0))
+    watched = WatchedLog(path)
+    watched.poll(0.0)
+    aside.write_bytes(written(140, loss))
+    aside.replace(path)
+    watched.poll(1.0)
+    assert [run.diagnosis.records for run in watched.runs] == runs

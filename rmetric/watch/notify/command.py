@@ -51,7 +51,7 @@ class Command:
             self._arguments, stdin=subprocess.PIPE, env=os.environ | environment, start_new_session=True
         )
         try:
-            process.communicate(json.dumps(message, allow_nan=False).encode(), timeout=self._timeout_s)
+            process.communicate(json.dumps(message, allow_nan=False).encode() + b"\n", timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
