@@ -46,7 +46,8 @@ class Difference:
     b: float
     """Value of the second one."""
     noise: float
-    """Standard deviation of the difference before (of logarithms: gradients, updates); 0: identical before."""
+    """Standard deviation of the difference before (of logarithms: gradients, updates); 0: identical before; NaN: not
+    needed, since one of the two is not finite."""
     or_before: bool = False
     """True if it may have begun earlier: at the first step that is judged it was there."""
 
@@ -57,6 +58,8 @@ class Difference:
         values = f"{SIGNALS[self.signal]} {self.a:.6g} and {self.b:.6g} at step {self.step:,}{earlier}"
         if self.noise == 0.0:
             return f"{values}; identical before"
+        if math.isnan(self.noise):
+            return values
         unit = "of the logarithms " if self.signal in POSITIVE else ""
         later = f", certain at step {self.certain_at:,}"
         return f"{values}{later}; the differences {unit}before had a deviation of {self.noise:.2g}"
@@ -93,7 +96,7 @@ class Comparison:
     @property
     def _without_difference(self) -> str:
         if self.alike:
-            return "no difference beyond noise"
+            return "no difference beyond noise" + (" in what could be compared" if self.not_compared else "")
         return "nothing could be compared" + ("" if self.not_compared else f": no common {', '.join(SIGNALS.values())}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,14 +178,18 @@ def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.i
     noise, or_before = 0.0, False
     if at < SHARED and name not in PLANNED:
         least = certain_after(THRESHOLDS[name])
-        if len(steps) < WARM_UP + least:
+        is_long = len(steps) >= WARM_UP + least
+        found = change_point(*differences_of(name, one, other), THRESHOLDS[name]) if is_long else None
+        broken = np.flatnonzero(np.isfinite(one) != np.isfinite(other))
+        if len(broken) and (found is None or broken[0] <= found.alarm):
+            at = certain = int(broken[0])
+            noise = math.nan
+        elif found is not None:
+            at, certain, noise = found
+            or_before = at == WARM_UP
+        else:
             told = f"the first {WARM_UP} tell what noise is, and a difference takes {least} more"
-            return f"{len(steps)} common values; {told}"
-        found = change_point(*differences_of(name, one, other), THRESHOLDS[name])
-        if found is None:
-            return None
-        at, certain, noise = found
-        or_before = at == WARM_UP
+            return None if is_long else f"{len(steps)} common values; {told}"
     return Difference(
         signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
         noise=noise, or_before=or_before,

@@ -60,6 +60,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time
 is taken only where the name says that it is in seconds."""
 
+OWN_PREFIX = "rmetric/"
+"""Of the names that this project's monitor gives to the trackers of others."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096
@@ -138,7 +140,7 @@ class FieldMap:
         """Our names that it stands for, each with its rank (the lowest wins in a record)."""
         found = self._targets.get(their_name)
         if found is None:
-            alias = self._aliases.get(plain(their_name))
+            alias = self._aliases.get(plain(their_name.removeprefix(OWN_PREFIX)))
             found = () if alias is None else (alias,)
             if len(self._targets) < _MAX_CACHED_NAMES:
                 self._targets[their_name] = found

@@ -24,7 +24,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies.abroad import sources
-from studies.abroad.scoring import ALERT_THRESHOLD, Judged, bounds, judge, row, scores_of_alerts
+from studies.abroad.scoring import ALERT_THRESHOLD, Judged, alerts_in, bounds, judge, row, scores_of_alerts
 from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
@@ -78,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
     rows: list[Row] = []
     known: list[Row] = []
+    scored: set[str] = set()
     for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
         cache = out / "cache" / source.name
         scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
@@ -88,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             judged[name] = judge(source, scores_of_alerts(source, file), ALERT_THRESHOLD)
         rows += rows_of(source, judged)
         known += rows_of(source, bounds(source))
+        scored.add(source.name)
+    for name, file in args.alerts:
+        for other in sorted({*alerts_in(file)["set"].dropna()} - scored):
+            print(f"left out: alerts of {name} in {other!r}; scored were {', '.join(sorted(scored))}", file=sys.stderr)
     if not rows:
         raise UserError("there is no run to score; give --strangers FOLDER, --zoo or --own")
     tables = long_table([*rows, *known]), wide_table(rows)

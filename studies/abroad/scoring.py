@@ -147,15 +147,28 @@ def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str
     }
 
 
+def alerts_in(file: Path) -> pd.DataFrame:
+    """A CSV of alerts with columns ``set, run, step``; :class:`UserError` if it is none."""
+    try:
+        table = pd.read_csv(file, dtype={"set": str, "run": str})
+    except ValueError as error:  # also one that is empty, or no text
+        raise UserError(f"{file} is no CSV of alerts ({' '.join(str(error).split())})") from error
+    if not {"set", "run", "step"} <= {*table.columns}:
+        raise UserError(f"{file} has columns {', '.join(map(str, table.columns))}; set, run and step are due")
+    steps = pd.to_numeric(table["step"], errors="coerce")
+    wrong = table["step"][steps.isna() & table["step"].notna()]
+    if len(wrong):
+        raise UserError(f"{file} has a step {wrong.iloc[0]!r}; a whole number is due, or nothing for no alert")
+    return table.assign(step=steps)
+
+
 def scores_of_alerts(source: RunSet, file: Path) -> NDArray[np.float64]:
     """Scores of a CSV of alerts with columns ``set, run, step``: above :data:`ALERT_THRESHOLD` where it has one.
 
-    A row without a step is no alert. Raises :class:`UserError` for missing columns, or a run or step of this set that
-    does not exist.
+    A row without a step is no alert. Raises :class:`UserError` for what :func:`alerts_in` refuses, or a run or step of
+    this set that does not exist.
     """
-    table = pd.read_csv(file, dtype={"set": str, "run": str})
-    if not {"set", "run", "step"} <= {*table.columns}:
-        raise UserError(f"{file} has columns {', '.join(table.columns)}; set, run and step are due")
+    table = alerts_in(file)
     of_set = table[(table["set"] == source.name) & table["step"].notna()]
     bounds = source.timeline.bounds
     numbers = {run.name: index for index, run in enumerate(source.study.runs)}

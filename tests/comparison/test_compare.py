@@ -112,6 +112,16 @@ def test_a_difference_within_what_makes_the_noise_may_have_begun_earlier() -> No
     assert "at step 32 or before, certain at step 44" in found.sentence
 
 
+@pytest.mark.parametrize("length", [30, 100])
+def test_a_loss_that_is_not_finite_in_one_run_needs_no_noise(length: int) -> None:
+    broken = losses(length, 1)
+    broken[20:] = np.inf
+    found = compare(as_run("a", run_of(losses(length, 0))), as_run("b", run_of(broken))).first
+    assert found is not None
+    assert (found.step, found.certain_at) == (20, 20)
+    assert found.sentence.endswith("and inf at step 20")
+
+
 def test_runs_with_nothing_to_compare_are_not_called_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "b.jsonl").write_text("".join(f'{{"step": {step}, "loss": "oops"}}\n' for step in range(50)))
     assert main(["compare", str(tmp_path / "b.jsonl"), str(tmp_path / "b.jsonl")]) == 2

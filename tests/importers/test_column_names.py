@@ -26,6 +26,12 @@ def test_a_field_that_is_mapped_twice_is_an_error() -> None:
         parse_mapping(["step=a", "step=b"])
 
 
+def test_names_of_the_monitor_in_the_trackers_of_others() -> None:
+    assert FieldMap({}).translate({"rmetric/update_rms": 1e-3, "rmetric/lambda": 2.0}) == {
+        "update_rms": 1e-3, "lambda": 2.0,
+    }  # fmt: skip
+
+
 def test_humps_of_a_name_part_its_words() -> None:
     assert FieldMap({}).translate({"globalStep": 3, "trainLoss": 2.5, "GradNorm": 1.0}) == {
         "step": 3, "training_loss": 2.5, "grad_norm": 1.0,

@@ -78,6 +78,22 @@ def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
         scores_of_alerts(source(), file)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no CSV of alerts"),
+        (b"\xff\xfe\x00\x80", "is no CSV of alerts"),
+        (b"a,b\n1,2\n", "has columns a, b; set, run and step are due"),
+        (b"set,run,step\nzoo,lost,soon\n", "has a step 'soon'; a whole number is due"),
+    ],
+)
+def test_a_file_that_holds_no_alerts_is_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "alerts.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        scores_of_alerts(source(), tmp_path / "alerts.csv")
+    assert "\n" not in str(caught.value)
+
+
 def test_exact_interval_of_a_rate() -> None:
     rate = poisson_rate(3, 10_000)
     assert (round(rate.low, 3), rate.value, round(rate.high, 3)) == (0.619, 3.0, 8.767)
