@@ -110,7 +110,8 @@ class WatchedLog:
         if len(portion.observations):
             self._begins_anew = False
         if known is None or starts_again:
-            known = WatchedRun(portion.run, str(self.path), self._silent_after_s)
+            name = portion.run if known is None else f"{portion.run}-{len(self.runs) + 1}"
+            known = WatchedRun(name, str(self.path), self._silent_after_s)
             self._current[portion.run] = known
             self.runs.append(known)
         return known

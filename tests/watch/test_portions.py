@@ -135,3 +135,4 @@ def test_a_file_that_is_replaced_by_a_longer_one(loss: float, runs: list[int], t
     aside.replace(path)
     watched.poll(1.0)
     assert [run.diagnosis.records for run in watched.runs] == runs
+    assert [run.name for run in watched.runs] == ["run", "run-2"][: len(runs)]
