@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmetric.commands.logs import add_format, reading
+from rmetric.commands.logs import FOUND, UNUSABLE, add_format, reading
 
 if TYPE_CHECKING:
     from rmetric.records import Run
 
-FOUND, UNUSABLE = 1, 2
 EPILOG = """\
 examples:
   rmetric compare before_the_change.jsonl after_the_change.jsonl

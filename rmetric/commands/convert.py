@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmetric.commands.logs import add_logs, each, reading
+from rmetric.commands.logs import UNUSABLE, add_logs, each, reading
 
 if TYPE_CHECKING:
     from rmetric.importers import LoggedPortions
 
-UNUSABLE = 2
 EPILOG = """\
 examples:
   rmetric convert trainer_state.json --out run.jsonl

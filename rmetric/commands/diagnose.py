@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmetric.commands.logs import add_logs, each, reading
+from rmetric.commands.logs import FOUND, UNUSABLE, add_logs, each, reading
 
 if TYPE_CHECKING:
     from rmetric.diagnosis import Diagnosis
 
-FOUND, UNUSABLE = 1, 2
-"""Exit statuses, beside 0."""
 MOST_NOTES = 10
 """Different notes on runs without a finding that are printed."""
 EPILOG = """\

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from rmetric.cli import Parser
 
 T = TypeVar("T")
+FOUND, UNUSABLE = 1, 2
+"""Exit statuses of commands that read logs, beside 0: something was found; a log cannot be used."""
 
 
 def add_logs(parser: Parser) -> None:

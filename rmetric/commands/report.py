@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmetric.commands.logs import add_logs, each, reading
+from rmetric.commands.logs import UNUSABLE, add_logs, each, reading
 from rmetric.errors import UserError
 
-UNUSABLE = 2
 PAGE_BEGINS = b"<!doctype html"
 EPILOG = """\
 examples:

@@ -47,7 +47,7 @@ class Difference:
     """Value of the second one."""
     noise: float
     """Standard deviation of the difference before (of logarithms: gradients, updates); 0: identical before; NaN: not
-    needed, since one of the two is not finite."""
+    known and not needed, since one of the two is not finite."""
     or_before: bool = False
     """True if it may have begun earlier: at the first step that is judged it was there."""
 
@@ -177,19 +177,13 @@ def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.i
     at = certain = int(unequal[0])
     noise, or_before = 0.0, False
     if at < SHARED and name not in PLANNED:
-        least = certain_after(THRESHOLDS[name])
-        is_long = len(steps) >= WARM_UP + least
-        found = change_point(*differences_of(name, one, other), THRESHOLDS[name]) if is_long else None
-        broken = np.flatnonzero(np.isfinite(one) != np.isfinite(other))
-        if len(broken) and (found is None or broken[0] <= found.alarm):
-            at = certain = int(broken[0])
-            noise = math.nan
-        elif found is not None:
-            at, certain, noise = found
-            or_before = at == WARM_UP
-        else:
+        found = change_point(*differences_of(name, one, other), THRESHOLDS[name])
+        if found is None:
+            least = certain_after(THRESHOLDS[name])
             told = f"the first {WARM_UP} tell what noise is, and a difference takes {least} more"
-            return None if is_long else f"{len(steps)} common values; {told}"
+            return None if len(steps) >= WARM_UP + least else f"{len(steps)} common values; {told}"
+        at, certain, noise = found
+        or_before = at == WARM_UP < certain
     return Difference(
         signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
         noise=noise, or_before=or_before,

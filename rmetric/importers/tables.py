@@ -57,7 +57,8 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows without the closing one with the mean over the whole run; losses named after their split."""
     for row in rows:
         if row.values.get(CLOSING) is None:
-            yield Row(row.line, with_split(row.values))
+            row.values = with_split(row.values)
+            yield row
 
 
 def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:

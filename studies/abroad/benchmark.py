@@ -76,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     detectors = {name: make_detector(name) for name in args.detectors}
     out = output_folder(args.out)
+    files = dict(args.alerts)
+    alerts = {name: alerts_in(file) for name, file in files.items()}
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()
@@ -85,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         judged = {
             name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()
         }
-        for name, file in args.alerts:
-            judged[name] = judge(source, scores_of_alerts(source, file), ALERT_THRESHOLD)
+        for name, theirs in alerts.items():
+            judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
         rows += rows_of(source, judged)
         known += rows_of(source, bounds(source))
         scored.add(source.name)
-    for name, file in args.alerts:
-        for other in sorted({*alerts_in(file)["set"].dropna()} - scored):
+    for name, theirs in alerts.items():
+        for other in sorted({*theirs["set"].dropna()} - scored):
             print(f"left out: alerts of {name} in {other!r}; scored were {', '.join(sorted(scored))}", file=sys.stderr)
     if not rows:
         raise UserError("there is no run to score; give --strangers FOLDER, --zoo or --own")

@@ -162,24 +162,23 @@ def alerts_in(file: Path) -> pd.DataFrame:
     return table.assign(step=steps)
 
 
-def scores_of_alerts(source: RunSet, file: Path) -> NDArray[np.float64]:
-    """Scores of a CSV of alerts with columns ``set, run, step``: above :data:`ALERT_THRESHOLD` where it has one.
+def scores_of_alerts(source: RunSet, alerts: pd.DataFrame, name: str | Path) -> NDArray[np.float64]:
+    """Scores of alerts as :func:`alerts_in` gives them: above :data:`ALERT_THRESHOLD` where there is one.
 
-    A row without a step is no alert. Raises :class:`UserError` for what :func:`alerts_in` refuses, or a run or step of
-    this set that does not exist.
+    A row without a step is no alert. Raises :class:`UserError`, with their name, for a run or step of this set that
+    does not exist.
     """
-    table = alerts_in(file)
-    of_set = table[(table["set"] == source.name) & table["step"].notna()]
+    of_set = alerts[(alerts["set"] == source.name) & alerts["step"].notna()]
     bounds = source.timeline.bounds
     numbers = {run.name: index for index, run in enumerate(source.study.runs)}
     scores = np.zeros(len(source.timeline.step))
-    for name, steps in of_set.groupby("run")["step"]:
-        if name not in numbers:
-            raise UserError(f"{file} names run {name!r}, which the set {source.name} does not have")
-        index = numbers[str(name)]
+    for run, steps in of_set.groupby("run")["step"]:
+        if run not in numbers:
+            raise UserError(f"{name} names run {run!r}, which the set {source.name} does not have")
+        index = numbers[str(run)]
         known = source.study.runs[index].observations.step
         at = np.searchsorted(known, steps.to_numpy())
         if (at >= len(known)).any() or (known[at] != steps.to_numpy()).any():
-            raise UserError(f"{file} has an alert of run {name!r} at a step that is no record of it")
+            raise UserError(f"{name} has an alert of run {run!r} at a step that is no record of it")
         scores[bounds[index] + at] = ALERTED
     return scores

@@ -13,7 +13,7 @@ from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
-from studies.abroad.scoring import bounds, judge, poisson_rate, row, scores_of_alerts
+from studies.abroad.scoring import alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
 from studies.abroad.sources import Group, RunSet, stranger_timeline
 from tests.evaluation.builders import build_run
 
@@ -52,7 +52,7 @@ def test_alarms_are_counted_by_records_and_by_zone(tmp_path: Path) -> None:
         ("unstable", 201),  # in the instability
         ("lost", 250), ("lost", 350),  # a warning; one that comes too late
     )  # fmt: skip
-    judged = judge(some, scores_of_alerts(some, file), 0.5)
+    judged = judge(some, scores_of_alerts(some, alerts_in(file), file), 0.5)
     assert judged.false_alarms.tolist() == [2, 0] and judged.false_alarms_first.tolist() == [1, 0]
     assert judged.warned.tolist() == [0, 1] and judged.missed.tolist() == [0, 0] and judged.lead[1] == 50
     assert judged.instabilities.tolist() == [1, 1] and judged.seen.tolist() == [1, 0]
@@ -71,11 +71,11 @@ def test_a_detector_that_can_read_nothing_is_not_said_to_be_quiet() -> None:
 
 def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not have"):
-        scores_of_alerts(source(), alerts(tmp_path, ("nobody", 3)))
+        scores_of_alerts(source(), alerts_in(alerts(tmp_path, ("nobody", 3))), "mine")
     file = alerts(tmp_path, ("lost", 3))
     file.write_text(file.read_text().replace("300", "301"))
     with pytest.raises(UserError, match="no record"):
-        scores_of_alerts(source(), file)
+        scores_of_alerts(source(), alerts_in(file), file)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_alerts_is_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "alerts.csv").write_bytes(content)
     with pytest.raises(UserError, match=message) as caught:
-        scores_of_alerts(source(), tmp_path / "alerts.csv")
+        alerts_in(tmp_path / "alerts.csv")
     assert "\n" not in str(caught.value)
 
 
