@@ -17,12 +17,12 @@ OF_THE_STEP = ("training_loss", "grad_norm", "non_finite_count", "uniform_gap")
 """Measurements of the step itself."""
 
 
-def zero_gradient(observation: Observation, cause: str = "") -> bool:
-    """Whether a gradient norm of exactly 0 is a sign: with a loss of exactly 0 only where ``cause`` is the norm itself.
+def zero_gradient(observation: Observation) -> bool:
+    """Whether a gradient norm of exactly 0 is a sign: with a loss of exactly 0 it is none.
 
     A margin that all examples keep, or a reward that all answers share, has neither loss nor gradient.
     """
-    return observation["grad_norm"] == 0.0 and (observation["training_loss"] != 0.0 or cause == "grad_norm")
+    return observation["grad_norm"] == 0.0 and observation["training_loss"] != 0.0
 
 
 def broken_evaluation(observation: Observation) -> bool:

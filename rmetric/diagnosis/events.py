@@ -163,7 +163,7 @@ def kind_of(observation: Observation, statistic: str) -> tuple[str, str]:
     broken = next((name for name in KINDS_OF_MEASUREMENTS if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
-    if zero_gradient(observation, cause):
+    if zero_gradient(observation):
         return "ZERO_GRADIENT", "grad_norm"
     if cause == "update_rms" and observation["update_rms"] == 0.0:
         return "ZERO_UPDATE", "update_rms"

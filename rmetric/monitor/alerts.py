@@ -90,7 +90,7 @@ def finding_of(
             "training batch has.",
         )
     uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS
-    if zero_gradient(observation, detector.cause):
+    if zero_gradient(observation):
         alike = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
         return Finding(
             "no_gradient",

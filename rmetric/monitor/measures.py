@@ -209,7 +209,8 @@ class GradientAgreement:
             self._mean = known
             return None
         mean = mean.to(known.device)
-        cosine = torch.dot(direction, mean) / torch.linalg.vector_norm(mean)
+        length = torch.linalg.vector_norm(mean)  # that shrinks with each gradient of 0
+        cosine = torch.dot(direction, mean) / length.masked_fill_(length < LEAST_NORM, math.nan)
         self._mean = mean.lerp_(known, 1.0 - MEMORY)
         return cosine
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -42,9 +42,9 @@ def surprises(tail: Tail, statistic: Column) -> Column:
     return result
 
 
-def evidence(tail: Tail, bar: OwnBar, statistic: Column) -> Column:
-    """Evidence of each of a statistic's next values."""
-    found = surprises(tail, statistic)
+def evidence(tails: Sequence[Tail], bar: OwnBar, statistics: NDArray[np.float64]) -> Column:
+    """Evidence of a component in each of the next records, from its statistics, shape (n, statistics)."""
+    found = np.max([surprises(*pair) for pair in zip(tails, statistics.T, strict=True)], axis=0)
     # In most runs nothing is ever notable, and surprises are what they are.
     return windows.evidence(bar, found) if bar.raised or bar.peak or (found > NOTABLE).any() else found
 
@@ -137,12 +137,17 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         stays, sunk = _held_update(of._held, part.step, log_size - before)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
+    all_learned = part["training_loss"] == 0.0
+    zero_norms, zero_updates = (
+        _zeros(zeros, np.where(all_learned, math.nan, sizes))
+        for zeros, sizes in ((of._zero_norms, norm), (of._zero_updates, size))
+    )
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
-        np.where(_zeros(of._zero_norms, norm), math.inf, _level(of._level, z)),
+        np.where(zero_norms, math.inf, _level(of._level, z)),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
         _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
-        np.where(_zeros(of._zero_updates, size), math.inf, jump),
+        np.where(zero_updates, math.inf, jump),
         stays,
         sunk,
     )

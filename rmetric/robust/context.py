@@ -6,20 +6,19 @@ import math
 from collections import deque
 from statistics import median
 
-from rmetric.robust.reference import CLIP, LEVEL_RECORDS, UpperReference
+from rmetric.robust.reference import CLIP, UpperReference, doubt
 
 LARGEST_LOSS = 1e6
 """Beyond any loss; keeps differences finite."""
 LOSS_FLOOR_SHARE = 0.002
 """Smallest scale of a training loss that matters, as a share of the loss: losses have no common unit."""
+START_FLOOR_SHARE = 1e-3
+"""The same as a share of the largest level that a run's loss has had: near 0 a share of the loss is nothing."""
 FIRST_LINE = 16
 """Losses before the first line is drawn."""
 RANGE = math.log(2.0)
 """Range of log(step) in one line: its second half. With three quarters of the way in it, a steep beginning put what
 followed above the line: four times as many false alarms on strangers' runs. A shorter range changes little."""
-LINE_NOISE = 4.0 * LEVEL_RECORDS
-"""The end of a line through n draws of noise has 4 / n of their variance. It is the same for all eight records of a
-level, and so counts as many times. (With half as much 131 false alarms are 135, with twice as much they are 131.)"""
 CADENCE_RECORDS, FIRST_CADENCE = 8, 4
 """Intervals between records that make the usual one, and that must be there to tell."""
 CADENCE_FACTOR = 3.0
@@ -117,6 +116,7 @@ class LearningCurve:
         self._window = window
         self._points: deque[tuple[float, float]] = deque()
         self._sums = _Sums(0.0)
+        self._largest = 0.0
         self._until_renewed = window
         self._errors = UpperReference(window=window, warm_up=max(1, warm_up - FIRST_LINE), floor=0.0, clip=CLIP)
 
@@ -131,13 +131,15 @@ class LearningCurve:
             return math.nan
         expected = self._sums.line(place)
         error = value - expected
-        self._errors.floor = max(LOSS_FLOOR_SHARE * abs(self._sums.mean), 1.0 / LARGEST_LOSS**2)
+        level = abs(self._sums.mean)
+        self._largest = max(self._largest, level)
+        self._errors.floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * self._largest, 1.0 / LARGEST_LOSS**2)
         z = self._errors.update(error)
         if not math.isnan(z):
             reach = CLIP * self._errors.scale
             value = min(max(value, expected - reach), expected + reach)
             self.excess = error - max(0.0, self._errors.middle)
-            z = self.excess / (self._errors.scale * math.sqrt(1.0 + LINE_NOISE / self._sums.count))
+            z = self.excess / (self._errors.scale * doubt(self._sums.count))
         self._add(place, value)
         return z
 

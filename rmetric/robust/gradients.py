@@ -50,8 +50,8 @@ gradient of a cross-entropy is bounded."""
 class Zeros:
     """Detects a size that has become exactly 0, in a run that never had a 0 before.
 
-    Nothing is left to learn then, or nothing arrives any more. A learning rate that warms up begins with updates of 0,
-    and some losses (a margin, a reward that all samples share) have no gradient now and then.
+    Nothing arrives any more then. A learning rate that warms up begins with updates of 0, and some losses (a margin, a
+    reward that all samples share) have no gradient now and then.
 
     >>> zeros = Zeros(warm_up=2)
     >>> [zeros.update(size) for size in (0.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0)]
@@ -169,7 +169,8 @@ class GradientEvidence:
     """Statistics of σ²: gradient norm and update, each a logarithm; broken arithmetic.
 
     ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update that
-    has become exactly 0 is infinite too (:class:`Zeros`).
+    has become exactly 0 is infinite too (:class:`Zeros`), unless the loss is 0 as well: a margin that all examples keep
+    leaves nothing to learn.
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
     are high on average are, or one together with its loss: ``unexplained`` tells a broken model from a bad batch in one
@@ -219,14 +220,15 @@ class GradientEvidence:
         broken, changed = observation["non_finite_count"], observation["settings_changed"]
         norm, update = observation["grad_norm"], observation["update_rms"]
         level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
-        if self._zero_norms.update(norm):
+        all_learned = observation["training_loss"] == 0.0
+        if self._zero_norms.update(math.nan if all_learned else norm):
             level = math.inf
         before, rate = self._rate, observation["learning_rate"]
         if rate == rate:
             self._rate = rate
         jump = self._update.update(update, before, rate)
         held, sunk = self._held.update(observation.step, update, before)
-        if self._zero_updates.update(update):
+        if self._zero_updates.update(math.nan if all_learned else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
         agreeing = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))

@@ -7,7 +7,7 @@ from collections import deque
 
 from rmetric.measurements import Observation
 from rmetric.robust.context import LOSS_FLOOR_SHARE, bounded
-from rmetric.robust.reference import Level, SortedWindow
+from rmetric.robust.reference import Level, SortedWindow, doubt
 
 LEARNED_NATS, UNIFORM_NATS = 0.1, 2e-5
 """A model that has come 0.1 nats below ln(vocabulary) does not return to it by itself; 2e-5 is the rounding of a mean
@@ -47,16 +47,16 @@ class UniformAnswer:
 class Lost:
     r"""What three losses in a row have lost of what a run has learned; 1: six noises, or a tenth of it if that is more.
 
-    .. math:: (\min(x_t, x_{t-1}, x_{t-2}) - l) / \max(0.1 \, (x_0 - l), 6 \, \sigma)
+    .. math:: \frac{\min(x_t, x_{t-1}, x_{t-2}) - l}{\max(0.1 \, (x_0 - l), 6 \, \sigma) \sqrt{1 + 32 / n}}
 
-    with x₀ the median of the first three losses, l the lowest running median of late, and σ the noise of the last
+    with x₀ the median of the first three losses, l the lowest running median of late, and σ the noise of the last n
     changes from record to record. A deviation from the course forgets where the run has been, and a climb becomes its
     course; this one remembers. It needs no course, so that it judges from the eighteenth loss on.
 
     >>> lost = Lost(window=96)
     >>> found = [lost.update(loss) for loss in (*(4.0 - 0.1 * step for step in range(30)), 2.0, 3.0, 3.0, 3.0)]
     >>> [round(value, 2) for value in found[-3:]]
-    [-6.47, -1.18, 4.71]
+    [-4.5, -0.83, 3.33]
     """
 
     def __init__(self, *, window: int) -> None:
@@ -86,7 +86,7 @@ class Lost:
         spread = self._changes.quantile(0.9) - self._changes.quantile(0.1)
         noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
         unit = max(LOST_SHARE * (self._start - lowest), LOST_SCALES * noise)
-        return (loss - lowest) / unit if unit > 0.0 else math.nan
+        return (loss - lowest) / (unit * doubt(len(self._changes))) if unit > 0.0 else math.nan
 
 
 class LossEvidence:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +29,9 @@ SHIPPED = Path(__file__).with_name("settings.json")
 """Settings that come with this package."""
 COMPONENTS = (HardwareEvidence, GradientEvidence, LossEvidence)
 """Evidence of λ, σ² and ΔL."""
-STATISTICS = tuple(name for component in COMPONENTS for name in component.statistics)
+NAMES = tuple(component.statistics for component in COMPONENTS)
+"""Statistics of each component."""
+STATISTICS = tuple(itertools.chain(*NAMES))
 """All statistics, in the order of :class:`Statistics`."""
 READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
 """Measurements that the metric sees."""
@@ -77,6 +81,16 @@ class RobustSettings(NamedTuple):
 @cache
 def _shipped() -> RobustSettings:
     return RobustSettings.of(SHIPPED.read_text(encoding="utf-8"))
+
+
+def tails_of_components(tails: Mapping[str, Tail]) -> list[list[Tail]]:
+    """Tails of each component's statistics, in their order; one that is absent surprises by infinity alone."""
+    return [[tails.get(name, Tail((), ())) for name in names] for names in NAMES]
+
+
+def by_component(statistics: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Columns of statistics, shape (n, statistics), of each component."""
+    return np.split(statistics, np.cumsum([*map(len, NAMES)])[:-1], axis=1)
 
 
 class RobustRValue(NamedTuple):
@@ -145,11 +159,11 @@ class RobustRMetric:
     """R = max(e_λ, e_σ², e_ΔL), each e the evidence of the strongest statistic of its kind.
 
     .. math::
-        R = \\max_c \\max_{j \\in c} (s_j - b_j), \\qquad s_j = -\\log_{10} (f_j(x_j) / 0.01)
+        R = \\max_c (\\max_{j \\in c} s_j - b_c), \\qquad s_j = -\\log_{10} (f_j(x_j) / 0.01)
 
     with f_j(x) the false alarms a healthy record that a bar at x on statistic j alone gives in the source of healthy
-    runs that gives most of them, so that all evidence is in one unit, and b_j what the run itself has shown before and
-    survived (:class:`~rmetric.robust.surprise.OwnBar`).
+    runs that gives most of them, so that all evidence is in one unit, and b_c what the run itself has shown of c before
+    and survived (:class:`~rmetric.robust.surprise.OwnBar`).
 
     Parameters
     ----------
@@ -175,11 +189,7 @@ class RobustRMetric:
         self._settings = settings or RobustSettings.shipped()
         self._window, self._warm_up = window, warm_up
         self._statistics = Statistics(window=window, warm_up=warm_up)
-        nothing = Tail((), ())
-        self._judges = [
-            [(self._settings.tails.get(name, nothing), OwnBar(), name) for name in part.statistics]
-            for part in COMPONENTS
-        ]
+        self._judges = [(tails, OwnBar()) for tails in tails_of_components(self._settings.tails)]
 
     @property
     def threshold(self) -> float:
@@ -193,15 +203,12 @@ class RobustRMetric:
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
         evidence, r, statistic = [], 0.0, ""
-        for judges, values in zip(self._judges, self._statistics.update(observation), strict=True):
-            strongest = 0.0
-            for (tail, bar, name), value in zip(judges, values, strict=True):
-                found = bar.update(tail.surprise(value))
-                if found > strongest:
-                    strongest = found
-                    if found > r:
-                        r, statistic = found, name
-            evidence.append(strongest)
+        for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
+            surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
+            strongest = max(surprises)
+            evidence.append(bar.update(strongest))
+            if evidence[-1] > r:
+                r, statistic = evidence[-1], names[surprises.index(strongest)]
         broken = next((name for name in READS if observation[name] == math.inf), "")
         if broken:
             r, statistic = math.inf, statistic if r == math.inf else broken
@@ -213,9 +220,8 @@ class RobustRMetric:
         """R of each of the next ``n`` records; the same bits as ``n`` times :meth:`update`."""
         from rmetric.robust import columns
 
-        found = self._statistics.extend(observations)
-        judges = [(tail, bar) for of_part in self._judges for tail, bar, _ in of_part]
-        evidence = [columns.evidence(*judge, column) for judge, column in zip(judges, found.T, strict=True)]
+        parts = by_component(self._statistics.extend(observations))
+        evidence = [columns.evidence(*judge, part) for judge, part in zip(self._judges, parts, strict=True)]
         read = np.array([observations[name] for name in READS])
         r = np.where(np.isinf(read).any(axis=0), math.inf, np.max(evidence, axis=0))
         return np.where(np.isnan(read).all(axis=0), math.nan, r)

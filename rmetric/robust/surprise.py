@@ -14,12 +14,11 @@ LARGEST_SURPRISE = 10.0
 """Surprise of a finite statistic: no study can tell one false alarm in 10^12 steps from fewer."""
 NOTABLE, ALARMING = 2.0, 2.5
 """Surprise that a run remembers, one false alarm in 10,000 steps, and one that may have been an alert."""
-QUIET_RECORDS = 40
-"""Records after an alarming surprise in which what comes belongs to it, so that the bar is still the old one; fewer
-than the 50 after which alerts are another episode."""
-LARGEST_RAISE = 1.4
-"""Decades by which a run raises its own bar, at most: what it has shown may have been a failure that it absorbed, and a
-run that absorbed one is not to hide a worse one."""
+QUIET_RECORDS = 50
+"""Records after an alarming surprise in which what comes belongs to it, so that the bar is still the old one."""
+FIRST_RAISE, LARGEST_RAISE = 1.4, 5.0
+"""Decades by which a run raises its own bar the first time, at most, and by which it ever does: what it has shown once
+may have been a failure that it absorbed, and is not to hide a worse one; what it shows again is its way."""
 
 
 class Tail(NamedTuple):
@@ -60,15 +59,17 @@ class Tail(NamedTuple):
 class OwnBar:
     r"""Evidence of a run's own: a surprise less the bar of what the run has shown before and survived.
 
-    .. math:: e_t = \max(0, s_t - b), \qquad b \leftarrow \max(b, \min(p - 2, 1.4))
+    .. math:: e_t = \max(0, s_t - b), \qquad b \leftarrow \max(b, \min(p - 2, c)), \qquad c = 1.4, \; 5, \; 5 \dots
 
-    with p the largest surprise of a time that has passed: one above 2 has when forty records in a row have none above
-    2.5. A lively run, whose loss jumps by design, so raises its own bar: what it shows once more counts less. An
-    infinite surprise stays infinite, and is not remembered.
+    with p the largest surprise of a time that has passed: one above 2 has when fifty records in a row have none above
+    2.5. A lively run, whose loss jumps by design, so raises its own bar: what it shows once more counts less, and what
+    it shows again and again for nothing. An infinite surprise stays infinite, and is not remembered.
 
     >>> bar = OwnBar()
-    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 3.0, *[0.0] * 40, 3.0, *[0.0] * 40, 5.0)][1::41]
-    [3.0, 2.0, 4.0]
+    >>> [round(bar.update(surprise), 1) for surprise in (2.6, 5.0, *[0.0] * 50, 5.0, *[0.0] * 50, 5.0, 9.0)][1::51]
+    [5.0, 3.6, 2.0]
+    >>> round(bar.update(9.0), 1)
+    6.0
     """
 
     def __init__(self) -> None:
@@ -86,5 +87,6 @@ class OwnBar:
         self.peak = max(self.peak, surprise)
         self.quiet = self.quiet + 1 if surprise <= ALARMING else 0
         if self.quiet == QUIET_RECORDS:
-            self.raised = max(self.raised, min(self.peak - NOTABLE, LARGEST_RAISE))
+            most = LARGEST_RAISE if self.raised else FIRST_RAISE
+            self.raised = max(self.raised, min(self.peak - NOTABLE, most))
             self.peak, self.quiet = 0.0, 0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import compiled
-from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LINE_NOISE, LOSS_FLOOR_SHARE, RANGE, LearningCurve
+from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE, START_FLOOR_SHARE, LearningCurve
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
 from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
@@ -37,10 +37,11 @@ from rmetric.robust.reference import (
     SortedWindow,
     UpperReference,
     deviation_of,
+    doubt,
     grown,
     middle_of,
 )
-from rmetric.robust.surprise import ALARMING, LARGEST_RAISE, NOTABLE, QUIET_RECORDS, OwnBar
+from rmetric.robust.surprise import ALARMING, FIRST_RAISE, LARGEST_RAISE, NOTABLE, QUIET_RECORDS, OwnBar
 
 Column = NDArray[np.float64]
 
@@ -109,6 +110,7 @@ def _add(window, value):  # type: ignore[no-untyped-def]
 
 _middle = compiled(middle_of)
 _deviation = compiled(deviation_of)
+_doubt = compiled(doubt)
 _grown = compiled(grown)
 
 
@@ -202,7 +204,7 @@ def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, grow
                 expected, reach = middle + usual, CLIP * scale
                 entering = min(max(value, expected - reach), expected + reach)
                 excess[index] = error - lag - growth * rise
-                z[index] = excess[index] / scale
+                z[index] = excess[index] / (scale * _doubt(count))
         own_steps[head] = steps[index]
         _add(window, entering)
     return z, excess
@@ -235,7 +237,7 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
         known[:points], entered[:points] = zip(*of._points, strict=True)
     sums = np.array([line.origin, line.count, line.x, line.y, line.xx, line.xy])
     span, errors = np.array([0, points, of._until_renewed]), _taken(of._errors._values)
-    z, excess = _curve(errors, known, entered, sums, span, places, values, of._errors.warm_up)
+    z, excess, of._largest = _curve(errors, known, entered, sums, span, of._largest, places, values, of._errors.warm_up)
     first, last, of._until_renewed = span.tolist()
     of._points = deque(zip(known[first:last].tolist(), entered[first:last].tolist(), strict=True))
     line.origin, count, line.x, line.y, line.xx, line.xy = sums.tolist()
@@ -245,7 +247,7 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
 
 
 @compiled
-def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type: ignore[no-untyped-def]
+def _curve(errors, known, entered, sums, span, largest, places, values, warm_up):  # type: ignore[no-untyped-def]
     z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
     length = len(errors.recent)
     first, last, until_renewed = span  # of the points that make the line
@@ -256,14 +258,16 @@ def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type
         z[index] = np.nan
         if last - first >= FIRST_LINE:
             expected = _line(sums, place)
-            floor = max(LOSS_FLOOR_SHARE * abs(sums[3] / sums[1]), 1.0 / LARGEST_LOSS**2)
+            level = abs(sums[3] / sums[1])
+            largest = max(largest, level)
+            floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * largest, 1.0 / LARGEST_LOSS**2)
             error = value - expected
             judged, usual, scale = _judge(errors, error, warm_up, floor, CLIP, TAILS)
             if not np.isnan(judged):
                 reach = CLIP * scale
                 value = min(max(value, expected - reach), expected + reach)
                 excess[index] = error - max(0.0, usual)
-                z[index] = excess[index] / (scale * math.sqrt(1.0 + LINE_NOISE / sums[1]))
+                z[index] = excess[index] / (scale * _doubt(sums[1]))
         known[last], entered[last] = place, value
         last += 1
         _sum(sums, place, value, 1.0)
@@ -278,7 +282,7 @@ def _curve(errors, known, entered, sums, span, places, values, warm_up):  # type
             for point in range(first, last):
                 _sum(sums, known[point], entered[point], 1.0)
     span[0], span[1], span[2] = first, last, until_renewed
-    return z, excess
+    return z, excess, largest
 
 
 @compiled
@@ -313,7 +317,7 @@ def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[n
             noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
             unit = max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
             if unit > 0.0:
-                result[index] = (np.min(recent) - lowest) / unit
+                result[index] = (np.min(recent) - lowest) / (unit * _doubt(changes.place[1]))
         _add(last, loss)
         if not np.isnan(before):
             _add(changes, loss - before)
@@ -397,7 +401,8 @@ def _evidence(state, surprises):  # type: ignore[no-untyped-def]
         peak = max(peak, surprise)
         quiet = quiet + 1 if surprise <= ALARMING else 0
         if quiet == QUIET_RECORDS:
-            raised = max(raised, min(peak - NOTABLE, LARGEST_RAISE))
+            most = LARGEST_RAISE if raised else FIRST_RAISE
+            raised = max(raised, min(peak - NOTABLE, most))
             peak, quiet = 0.0, 0
     state[0], state[1], state[2] = raised, peak, quiet
     return result

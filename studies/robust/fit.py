@@ -30,7 +30,7 @@ from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
 from rmetric.files import checksum, write_atomically
 from rmetric.records import Run
 from rmetric.robust.columns import evidence
-from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics
+from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics, by_component, tails_of_components
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, OwnBar, Tail
 from studies.abroad.sources import may_be_fitted_to
 from studies.abroad.sources import strangers as labelled_strangers
@@ -161,11 +161,10 @@ def fit_tail(timeline: Timeline, statistic_N: Floats) -> Tail:
 
 def r_of(tails: dict[str, Tail], source: Source) -> Floats:
     """R of a source's records, as :class:`RobustRMetric`; shape (records,)."""
-    known = [tails.get(name, Tail((), ())) for name in STATISTICS]
-    r_N = np.empty(len(source.statistics))
+    of_components, r_N = tails_of_components(tails), np.empty(len(source.statistics))
     for begin, end in itertools.pairwise(source.timeline.bounds.tolist()):
-        of_run = zip(known, source.statistics[begin:end].T, strict=True)
-        r_N[begin:end] = np.max([evidence(tail, OwnBar(), statistic) for tail, statistic in of_run], axis=0)
+        parts = zip(of_components, by_component(source.statistics[begin:end]), strict=True)
+        r_N[begin:end] = np.max([evidence(known, OwnBar(), part) for known, part in parts], axis=0)
     return r_N
 
 

@@ -65,6 +65,19 @@ def test_gradients_whose_squares_underflow_have_no_direction_and_spoil_none() ->
             assert float(cosine) == pytest.approx(0.99, abs=0.01) if size > 1e-18 else torch.isnan(cosine)
 
 
+def test_after_a_thousand_gradients_of_nothing_there_is_no_direction_to_agree_with() -> None:
+    model, parameters = parameters_of(2)
+    agreement = GradientAgreement(parameters)
+    give(model, [1.0, 1.0])
+    agreement.measure()
+    give(model, [0.0, 0.0])
+    for _ in range(1_000):
+        assert math.isnan(value(agreement))
+    give(model, [1.0, 0.0])
+    assert math.isnan(value(agreement))
+    assert value(agreement) == pytest.approx(1.0)
+
+
 def test_gradients_of_noise_agree_by_as_little_as_their_number_allows() -> None:
     model, parameters = parameters_of(20_000)
     agreement, generator = GradientAgreement(parameters, entries=2_000), torch.Generator().manual_seed(0)

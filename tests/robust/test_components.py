@@ -260,6 +260,12 @@ def test_zeros_of_a_warm_up_and_of_a_run_that_has_some_are_not(name: str, places
     assert not np.isposinf(found).any()
 
 
+@pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
+def test_with_a_loss_of_zero_everything_is_learned(name: str) -> None:
+    nothing_left = disturbed({name.partition(".")[0]: (LATER, 0.0), "training_loss": (LATER, 0.0)})
+    assert not np.isposinf(statistic(name, nothing_left)).any()
+
+
 # -- ΔL ---------------------------------------------------------------------------------------------------------------
 
 

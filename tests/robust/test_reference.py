@@ -16,6 +16,7 @@ from rmetric.robust.reference import (
     RobustTrend,
     SortedWindow,
     UpperReference,
+    doubt,
 )
 
 values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.integers(-3, 3).map(float)), min_size=1, max_size=30)
@@ -64,8 +65,10 @@ def trend(**changes: float) -> RobustTrend:
 
 
 def scores(values: np.ndarray, **changes: float) -> np.ndarray:
+    """Deviations in scales, without the doubt of a full window."""
     judge = trend(**changes)
-    return np.array([judge.update(step, value) for step, value in enumerate(values.tolist(), start=1)])
+    judged = [judge.update(step, value) for step, value in enumerate(values.tolist(), start=1)]
+    return doubt(64) * np.array(judged)
 
 
 def noise(n: int, seed: int = 0) -> np.ndarray:
@@ -76,6 +79,11 @@ def test_noise_without_a_trend_has_scores_of_one_scale() -> None:
     z = scores(2.0 + noise(2000))[64:]
     assert np.std(z) == pytest.approx(1.0, abs=0.15)
     assert abs(np.mean(z)) < 0.1
+
+
+def test_where_few_records_say_what_to_expect_more_is_needed_to_stand_out() -> None:
+    young, old = (scores(np.append(np.full(records, 2.0), 3.0), floor=0.1)[-1] for records in (50, 200))
+    assert (young, old) == (pytest.approx(10.0 * doubt(64) / doubt(50)), pytest.approx(10.0))
 
 
 @pytest.mark.parametrize("slope", [-0.001, -0.01, -0.1])
