@@ -64,7 +64,9 @@ class ZooPlan:
     add runs to a folder and change none."""
 
     kinds: tuple[str, ...] = field(default=(), metadata={"adds_runs": True})
-    """Names in :data:`KINDS`; empty: all of them."""
+    """Names in :data:`KINDS`; empty: all of ``zoo``."""
+    zoo: str = field(default="zoo", metadata={"adds_runs": True})
+    """Published set whose kinds are recorded where ``kinds`` names none."""
     seeds: tuple[int, ...] = field(default=(0, 1, 2), metadata={"adds_runs": True})
     bugs: tuple[str, ...] = field(default=(), metadata={"adds_runs": True})
     """Faults as they are spelled: each is brought upon the first kinds that can have it, in place of disturbances."""
@@ -83,7 +85,7 @@ class ZooPlan:
     """Steps between the held-out losses by which a run is judged against its twin; no detector sees them."""
 
     def __post_init__(self) -> None:
-        for name in self.kinds:
+        for name in self.chosen_kinds:
             KINDS[name]
         if self.steps * self.earliest < 2 or not self.earliest < self.latest < 1:
             raise UserError(f"runs of {self.steps} steps are too short to be forked; give --steps 28 or more")
@@ -112,7 +114,7 @@ class ZooPlan:
     @property
     def chosen_kinds(self) -> tuple[str, ...]:
         """Kinds that are recorded."""
-        return self.kinds or tuple(KINDS)
+        return self.kinds or kinds_of(self.zoo)
 
     def _bugs_of_kinds(self) -> dict[str, list[str]]:
         """Kind → bugs that it gets."""
@@ -145,6 +147,15 @@ BUGGED_KINDS = (
     "bert_masked", "gcn_communities", "gru_reverse", "length_ramp", "unet_segmentation",
 )  # fmt: skip
 """Kinds that get bugs, in the order in which they are asked; all have a held-out loss that a bug can be told by."""
+
+
+def kinds_of(zoo: str) -> tuple[str, ...]:
+    """Names of the kinds whose runs are published in a set; ``UserError`` if there are none."""
+    found = tuple(name for name, kind in KINDS.items() if kind.zoo == zoo)
+    if not found:
+        known = dict.fromkeys(kind.zoo for _, kind in KINDS.items())
+        raise UserError(f"no kind of training belongs to the set {zoo!r}; choose among {', '.join(known)}")
+    return found
 
 
 def groups_of(specs: Sequence[ZooSpec]) -> list[list[ZooSpec]]:

@@ -1,6 +1,7 @@
 """Record the zoo of trainings live, as a user's monitor sees them; make zoo does it.
 
 python -m studies.zoo.record --out logs_ZOO                           # every kind, three seeds, benign disturbances
+python -m studies.zoo.record --out logs_ZOO_2 --zoo zoo_2             # the kinds of another published set
 python -m studies.zoo.record --out logs_BUGS --bugs                   # bugs that people make, each against its twin
 python -m studies.zoo.record --out logs_ZOO_TRY --kinds cnn_sgd --seeds 0 --steps 100
 """
@@ -19,8 +20,10 @@ def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Record kinds of training through the monitor: healthy, disturbed, or with bugs.")
     p.add_argument("--out", type=Path, default=Path("logs_ZOO"), metavar="FOLDER", help="folder for the logs")
-    p.add_argument("--bugs", action="store_true", help="bugs in place of benign disturbances")
-    p.add_argument("--kinds", nargs="+", metavar="NAME", help="kinds of training (default: all; with bugs, a dozen)")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--bugs", action="store_true", help="bugs in place of benign disturbances")
+    what.add_argument("--zoo", metavar="NAME", help="published set whose kinds are recorded (default: zoo)")
+    p.add_argument("--kinds", nargs="+", metavar="NAME", help="kinds of training (default: of --zoo; bugs: a dozen)")
     p.add_argument("--seeds", nargs="+", type=whole_number(0), metavar="N", help="seeds (default: 0 1 2; bugs: 0)")
     p.add_argument("--steps", type=whole_number(28), metavar="N", help="of a run (default: 1400; bugs: 1000)")
     p.add_jobs()
@@ -37,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from studies.zoo.plan import ZooPlan  # torch, seconds to import
     from studies.zoo.run import ZOO
 
-    settings = {name: getattr(args, name) for name in ("kinds", "seeds", "steps")}
+    settings = {name: getattr(args, name) for name in ("kinds", "zoo", "seeds", "steps")}
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if value}
     plan = ZooPlan.with_bugs(**settings) if args.bugs else ZooPlan(**settings)
     result = run_study(

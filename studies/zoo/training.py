@@ -62,6 +62,8 @@ class Kind(ABC):
     """Name of the optimizer."""
     why: ClassVar[str] = ""
     """What is unlike other kinds, in some words."""
+    zoo: ClassVar[str] = "zoo"
+    """Name of the data set that its runs are published in."""
     processes: ClassVar[int] = 1
     """Processes of DistributedDataParallel."""
     config: ClassVar[LiveRunConfig] = LiveRunConfig(workers=1)

@@ -76,6 +76,19 @@ def test_bugs_of_one_name_have_logs_of_their_own() -> None:
     assert one.make_fault().parameters["factor"] == 10.0  # type: ignore[union-attr]
 
 
+def test_without_names_the_kinds_of_one_published_set_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ZooPlan().chosen_kinds
+    monkeypatch.setattr(KINDS["cnn_sgd"], "zoo", "zoo_of_others")
+    assert ZooPlan(zoo="zoo_of_others").chosen_kinds == ("cnn_sgd",)
+    assert ZooPlan().chosen_kinds == tuple(name for name in first if name != "cnn_sgd")
+    assert ZooPlan(zoo="zoo_of_others", kinds=("gan",)).chosen_kinds == ("gan",)
+
+
+def test_a_set_is_chosen_on_the_command_line_and_an_unknown_one_lists_the_others(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert record.main(["--zoo", "zo", "--out", str(tmp_path)]) == 2
+    assert "belongs to the set 'zo'; choose among zoo" in capsys.readouterr().err
+
+
 def test_what_cannot_be_recorded_is_refused() -> None:
     with pytest.raises(UserError, match="did you mean 'cnn_sgd'"):
         ZooPlan(kinds=("cnn_sdg",))
@@ -170,7 +183,7 @@ def test_a_folder_grows_and_a_recording_with_other_settings_is_refused(tmp_path:
     assert record.main([*command, "1"]) == 0
     assert "3 runs (3 made now" in capsys.readouterr().out
     assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
-    both = replace(SMALL, seeds=(0, 1), steps=28, eval_every=25)
+    both = replace(SMALL, zoo="another", seeds=(0, 1), steps=28, eval_every=25)
     assert run_study(both, tmp_path, backend=ZOO, resume=True).made == 0
     with pytest.raises(UserError, match="holds another study"):
         run_study(replace(both, steps=42), tmp_path, backend=ZOO, resume=True)
