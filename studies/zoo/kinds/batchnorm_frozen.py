@@ -1,0 +1,52 @@
+"""A convolutional network whose batch normalisation stops to follow the batches midway."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import photographs
+from studies.zoo.schedules import cosine
+from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+
+FROZEN_FROM = 700
+
+
+@register_kind("batchnorm_frozen")
+@dataclass(frozen=True, kw_only=True)
+class BatchnormFrozen(Kind):
+    """Small batches; from step 700 on the moving averages normalise in training as well, as detectors are trained."""
+
+    family = "vision"
+    optimizer = "SGD"
+    zoo = "zoo_2"
+    why = "batch normalisation goes over to its moving averages at step 700; batches of 12"
+    config = LiveRunConfig(workers=1, rows=12, learning_rate=0.02, warm_up_steps=50, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 8, 5, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16),
+            nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 2),
+        )  # fmt: skip
+        return Parts(model, torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return photographs().draw(rng, self.rows(step), held_out=step == 0)
+
+    def before_step(self, run: KindRun, batch: Examples) -> None:
+        if run.step >= FROZEN_FROM:
+            for layer in run.model.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.eval()
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
+
+    def rate(self, step: int, steps: int) -> float:
+        return super().rate(step, steps) * cosine(step / steps, last=0.02)
