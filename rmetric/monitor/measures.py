@@ -16,7 +16,7 @@ from rmetric.live.models.attention import AttentionFunction, grouped_logits, mas
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import gathered, stored
+from rmetric.monitor.tensors import gathered, norms_of, stored
 
 LOGGER = logging.getLogger("rmetric")
 ENTRIES = 16_384
@@ -62,7 +62,7 @@ class GradientNorms:
         present = list(gradients)
         if not present:
             return present, None
-        norms = torch._foreach_norm([stored(gradient) for gradient in gradients.values()], 2, torch.float32)
+        norms = norms_of([stored(gradient) for gradient in gradients.values()])
         mine = gathered(norms)
         whole = mine if self._shards is None else self._shards.whole(mine)
         return present if whole is not None else [], whole

@@ -17,6 +17,13 @@ def gathered(scalars: Sequence[Tensor]) -> Tensor:
     return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
 
 
+def norms_of(tensors: list[Tensor], order: float = 2.0) -> Sequence[Tensor]:
+    """Norm of each tensor, a scalar in single precision; torch refuses to narrow those of doubles by itself."""
+    if any(tensor.dtype is torch.float64 for tensor in tensors):
+        return [norm.float() for norm in torch._foreach_norm(tensors, order, torch.float64)]
+    return torch._foreach_norm(tensors, order, torch.float32)
+
+
 def to_device(values: Sequence[float], device: torch.device) -> Tensor:
     """Some numbers in single precision on a device, without waiting for it."""
     host = torch.tensor(values, dtype=torch.float32)

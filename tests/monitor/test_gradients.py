@@ -47,6 +47,16 @@ def test_half_precision_gradients_do_not_overflow() -> None:
     assert values.tolist() == pytest.approx([300.0 * math.sqrt(p.numel()) for p in net.parameters()], rel=1e-3)
 
 
+def test_double_precision_beside_single_is_measured_in_single() -> None:
+    net = model()
+    net[2].double()
+    for parameter in net.parameters():
+        parameter.grad = torch.full_like(parameter, 3.0)
+    _, values = GradientNorms(ModelParameters(net)).measure()
+    assert values is not None and values.dtype == torch.float32
+    assert values.tolist() == pytest.approx([3.0 * math.sqrt(p.numel()) for p in net.parameters()])
+
+
 def test_frozen_missing_sparse_and_tied_parameters() -> None:
     embedding, net = torch.nn.Embedding(5, 3, sparse=True), model()
     net[2].weight.requires_grad_(False)

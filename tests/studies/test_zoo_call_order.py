@@ -13,10 +13,11 @@ from rmetric.monitor import TrainingMonitor
 from studies.zoo.training import KINDS, KindRun
 
 UNLIKE = (
-    "dpo_preferences", "dqn_grid", "gan", "gpt_accumulated", "grokking", "grpo_sums", "linear_probe", "lora_finetune",
-    "mlp_lion", "moe_balanced", "ngram_fp16", "ppo_reach", "reinforce_grid", "simclr", "softmax_regression",
+    "accumulation_doubling", "ddpg_actor", "dpo_preferences", "dqn_grid", "gan", "gaussian_process", "gpt_accumulated",
+    "gradual_unfreezing", "grokking", "grpo_sums", "linear_probe", "lora_finetune", "mlp_lion", "moe_balanced",
+    "ngram_fp16", "ppo_reach", "reinforce_grid", "simclr", "softmax_regression", "wgan_penalty", "word2vec",
 )  # fmt: skip
-"""Kinds that call it in unlike ways: several networks, parts that are frozen, micro-batches, a gradient scaler."""
+"""Kinds that call it in unlike ways: several networks, frozen parts, micro-batches, a gradient scaler, doubles."""
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rmetric.monitor.dispersion.mean_loss import LossExchange
-from rmetric.monitor.tensors import gathered, to_device
+from rmetric.monitor.tensors import gathered, norms_of, to_device
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -107,7 +107,7 @@ class NormGather:
         """Add a piece of this process's gradient, before it is averaged with the others'."""
         self.losses.settle()
         try:
-            self._pieces.append(torch.linalg.vector_norm(gradient, dtype=torch.float32))
+            self._pieces += norms_of([gradient])
         except RuntimeError as error:  # out of memory: the exchange must go on, the training too
             LOGGER.warning("a gradient's norm could not be taken: %s", error)
             self._pieces.append(torch.full((), torch.nan, device=gradient.device))

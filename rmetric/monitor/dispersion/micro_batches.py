@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from rmetric.monitor.tensors import gathered
+from rmetric.monitor.tensors import gathered, norms_of
 
 LOGGER = logging.getLogger("rmetric")
 HELD_BYTES = 64 * 2**20
@@ -139,7 +139,7 @@ class MicroBatchDispersion:
 
     def _take_norms(self) -> None:
         if self._held:
-            self._fresh_norms += torch._foreach_norm(self._held, 2, torch.float32)
+            self._fresh_norms += norms_of(self._held)
             self._held, self._held_bytes = [], 0
 
     def _pass_ended(self) -> None:

@@ -18,7 +18,7 @@ from rmetric.monitor.mechanism.base import (
     on_cpu,
     worst_of,
 )
-from rmetric.monitor.tensors import gathered
+from rmetric.monitor.tensors import gathered, norms_of
 
 
 class UpdateSource(Protocol):
@@ -106,8 +106,8 @@ class UpdateExtremes(MechanismMonitor):
         changes = self._source.changes(self._parameters)
         if changes is None:
             return None
-        largest = gathered(torch._foreach_norm(changes, float("inf"), torch.float32))
-        norms = gathered(torch._foreach_norm(changes, 2, torch.float32))
+        largest = gathered(norms_of(changes, float("inf")))
+        norms = gathered(norms_of(changes))
         entries = torch.tensor([change.numel() for change in changes])
         return lambda: {"rms": norms / entries.to(norms).sqrt(), "max": largest}
 
