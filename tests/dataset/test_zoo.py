@@ -1,4 +1,4 @@
-"""The published zoo and bugs are as many and as varied as the card says."""
+"""The published zoos and bugs are as many and as varied as the card says."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def zoo() -> Study:
 
 
 @pytest.fixture(scope="module")
+def second_zoo() -> Study:
+    return load_study(DATA / "zoo_2.parquet")
+
+
+@pytest.fixture(scope="module")
 def bugs() -> Study:
     return load_study(DATA / "bugs.parquet")
 
@@ -33,6 +38,16 @@ def test_kinds_of_every_family_and_enough_healthy_steps(zoo: Study) -> None:
     assert len({run.config["family"] for run in zoo.runs}) == 9
     assert len({run.config["optimizer"] for run in zoo.runs}) >= 8
     assert Timeline.of(zoo.runs).healthy_steps.sum() >= BUDGETED_STEPS
+
+
+@pytest.mark.slow
+def test_further_kinds_have_twins_in_order_and_enough_healthy_steps(zoo: Study, second_zoo: Study) -> None:
+    kinds = {run.model_type for run in second_zoo.runs}
+    assert len(kinds) >= 20
+    assert kinds.isdisjoint(run.model_type for run in zoo.runs)
+    twins = [truth for run, truth in zip(second_zoo.runs, second_zoo.truths, strict=True) if run.disturbed_at is None]
+    assert {truth.kind for truth in twins} == {"clean"}
+    assert Timeline.of(second_zoo.runs).healthy_steps.sum() >= 60_000
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_without_names_the_kinds_of_one_published_set_are_recorded(monkeypatch: 
     assert ZooPlan(zoo="zoo_of_others").chosen_kinds == ("cnn_sgd",)
     assert ZooPlan().chosen_kinds == tuple(name for name in first if name != "cnn_sgd")
     assert ZooPlan(zoo="zoo_of_others", kinds=("gan",)).chosen_kinds == ("gan",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zoo", ["zoo", "zoo_2"])
+def test_the_published_runs_are_those_of_the_plan(zoo: str) -> None:
+    index = Path(__file__).resolve().parents[2] / "data" / f"{zoo}_index.csv"
+    published = {row["run"] for row in csv.DictReader(index.open(encoding="utf-8"))}
+    assert published <= {spec.experiment_id for spec in ZooPlan(zoo=zoo).specs()}
 
 
 def test_a_set_is_chosen_on_the_command_line_and_an_unknown_one_lists_the_others(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
