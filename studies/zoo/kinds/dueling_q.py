@@ -38,7 +38,7 @@ class Dueling(nn.Module):
 @register_kind("dueling_q")
 @dataclass(frozen=True, kw_only=True)
 class DuelingQ(DqnGrid):
-    """Squared errors of values that grow without bound at first: the loss is a saw that climbs.
+    """Values grow with each copy of the target, and squared errors with them: the loss is a saw.
 
     **Source:** van Hasselt et al. 2016, Deep Reinforcement Learning with Double Q-learning.
     """
@@ -46,7 +46,7 @@ class DuelingQ(DqnGrid):
     family = "reinforcement"
     optimizer = "Adam"
     zoo = "zoo_2"
-    why = "hard target copies every 200 steps: the loss leaps up tenfold at each and falls again; squared errors"
+    why = "hard target copies every 200 steps: the loss leaps up at each, a thousandfold at first; squared errors"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=2e-3, warm_up_steps=0, clip=10.0)
 
     def make(self, seed: int) -> Parts:

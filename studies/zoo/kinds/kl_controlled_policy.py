@@ -80,7 +80,7 @@ class KlControlledPolicy(Kind):
     family = "reinforcement"
     optimizer = "AdamW"
     zoo = "zoo_2"
-    why = "a loss around 0 of either sign, and a penalty whose weight follows a controller in jumps of 15 %"
+    why = "a negative loss without a floor, and a penalty whose weight a controller changes by 15 % at a time"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=5e-4, warm_up_steps=20)
 
     def make(self, seed: int) -> Parts:

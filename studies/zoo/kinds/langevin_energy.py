@@ -1,4 +1,4 @@
-"""An energy that is low where the data are; what it is trained against, chains of noisy gradient steps, it makes."""
+"""An energy that is low where the data are and high where its own samples are: chains of noisy gradient steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Energy(nn.Module):
 @register_kind("langevin_energy")
 @dataclass(frozen=True, kw_only=True)
 class LangevinEnergy(Kind):
-    """Persistent contrastive divergence: the loss is near 0 all the time, of either sign, and falls for nobody.
+    """Persistent contrastive divergence: the loss stays near 0, of either sign, and says nothing of progress.
 
     Held out is the exact likelihood of two half moons, by a sum over a grid in place of the integral.
 

@@ -1,4 +1,4 @@
-"""A linear model that learns for ever, of a target that becomes another one every so often."""
+"""Online learning of a linear target that becomes another one at once, every so often."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ProgressiveResizing(Kind):
     family = "vision"
     optimizer = "RAdam"
     zoo = "zoo_2"
-    why = "images of 6, 12, 24 pixels a side: loss and step time jump at each change of size"
+    why = "images of 6, 12, 24 pixels a side: step time and gradient norm jump at each change"
     config = LiveRunConfig(workers=1, rows=24, learning_rate=2e-3, warm_up_steps=20)
 
     def make(self, seed: int) -> Parts:

@@ -1,4 +1,4 @@
-"""A critic that measures how far generated points are from real ones; its negative loss is what is logged."""
+"""A critic that measures how far generated points are from real ones: its loss is logged, and often negative."""
 
 from __future__ import annotations
 
