@@ -89,7 +89,7 @@ def test_without_names_the_kinds_of_one_published_set_are_recorded(monkeypatch: 
 @pytest.mark.parametrize("zoo", ["zoo", "zoo_2"])
 def test_the_published_runs_are_those_of_the_plan(zoo: str) -> None:
     index = Path(__file__).resolve().parents[2] / "data" / f"{zoo}_index.csv"
-    published = {row["run"] for row in csv.DictReader(index.open(encoding="utf-8"))}
+    published = {row["run"] for row in csv.DictReader(index.read_text(encoding="utf-8").splitlines())}
     assert published <= {spec.experiment_id for spec in ZooPlan(zoo=zoo).specs()}
 
 
