@@ -54,11 +54,16 @@ class Dino(nn.Module):
         self.register_buffer("centre", torch.zeros(OUTPUTS))
         self.register_buffer("temperature", torch.tensor(COLD))
 
+    def answer(self, images: Tensor, temperature: Tensor | float) -> Tensor:
+        """Chances of the outputs, (B, OUTPUTS), that the teacher gives to images, (B, 1, 8, 8)."""
+        logits: Tensor = (self.teacher(images) - self.centre) / temperature
+        return logits.softmax(1)
+
 
 @register_kind("dino_teacher")
 @dataclass(frozen=True, kw_only=True)
 class DinoTeacher(Kind):
-    """Cross entropy between views; its value says little, so held out is what the features are worth.
+    """Cross entropy between views; its value says little, so held out is what the teacher's answers are worth.
 
     A batch is labels and, as inputs, two views of each image, (B, 2, 1, 8, 8); held out, the plain image.
 
@@ -94,14 +99,14 @@ class DinoTeacher(Kind):
     def loss(self, model: Any, batch: Examples) -> Tensor:
         first, second = batch.inputs.unbind(1)
         with torch.no_grad():
-            said = [((model.teacher(each) - model.centre) / model.temperature).softmax(1) for each in (first, second)]
+            said = [model.answer(each, model.temperature) for each in (first, second)]
         own = [(model.student(each) / STUDENT_TEMPERATURE).log_softmax(1) for each in (second, first)]
         return -0.5 * sum(
             ((one * other).sum(1).mean() for one, other in zip(said, own, strict=True)), torch.tensor(0.0)
         )
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
-        return probe_error(model.teacher[:-1], batch)
+        return probe_error(lambda images: model.answer(images, COLD), batch)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * cosine(step / steps, last=0.01)
