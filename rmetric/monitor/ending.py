@@ -39,9 +39,14 @@ class AtExit:
         self._leave, self._process = WeakMethod(leave), os.getpid()
         atexit.register(self._end)
 
+    @property
+    def here(self) -> bool:
+        """False in a process that was forked from the one that made this."""
+        return os.getpid() == self._process
+
     def _end(self) -> None:
         leave = self._leave()
-        if leave is not None and os.getpid() == self._process:
+        if leave is not None and self.here:
             leave()
 
     def close(self) -> None:

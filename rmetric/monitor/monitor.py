@@ -138,6 +138,9 @@ class TrainingMonitor:
         After construction nothing raises.
     """
 
+    _at_exit: AtExit | None = None
+    """``None``: the monitor was never made, or has peers."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -222,8 +225,6 @@ class TrainingMonitor:
         )
         self._hangs = hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
         self._last_words = LastWords(self._end_with_lost_worker) if several and first else None
-        # Where there are peers, what waits asks them, and they may be gone.
-        self._at_exit = None if several else AtExit(self.detach)
         self._order = CallOrder(self._measurer.parameters.tensors, optimizer)
         if not first:  # one process tells
             self._order.close()
@@ -234,9 +235,11 @@ class TrainingMonitor:
         if policy is not None:
             self._policies = PolicyRunner(
                 policy, model=model, parameters=self._measurer.parameters, optimizer=optimizer, scaler=scaler,
-                measure=self._measurer.computation, note=self.note, vocabulary=vocabulary,
+                measure=self._measurer.computation, note=self._recorder.note, vocabulary=vocabulary,
                 processes=self._processes.count,
             )  # fmt: skip
+        # Where there are peers, what waits asks them, and they may be gone.
+        self._at_exit = None if several else AtExit(self.detach)
 
     @property
     def last(self) -> Observation | None:
@@ -392,6 +395,14 @@ class TrainingMonitor:
         elif WorkerLost.caused(error):
             self._end_with_lost_worker(error)
         else:
+            self.detach()
+
+    def __del__(self) -> None:
+        """Lose nothing of a monitor that nobody refers to any more: what :class:`AtExit` does for one that is there.
+
+        No part of a monitor refers to it, so that this is at once; not one that was never made.
+        """
+        if self._at_exit is not None and self._at_exit.here:
             self.detach()
 
     def detach(self) -> None:

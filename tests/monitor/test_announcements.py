@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
+import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rmetric import read_run
+from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.repair import RecomputeStep
+from rmetric.monitor.sinks import PrometheusEndpoint
+from tests.monitor.common import small_loss, small_training
 from tests.monitor.repair.common import Toy
 
 NAN_GRADIENT = """
@@ -47,7 +54,6 @@ def test_a_nan_gradient_shows_on_a_console_where_nothing_is_configured(tmp_path:
 
 
 STOPS_ITSELF = """
-import torch, rmetric
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 monitor = rmetric.TrainingMonitor(model, optimizer, log="run.jsonl")
@@ -62,9 +68,18 @@ for step in range(1, 6):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", ["raise FloatingPointError", "raise SystemExit(3)", "break"])
-def test_a_loop_that_stops_itself_at_nan_and_closes_nothing_hears_of_it(stop: str, tmp_path: Path) -> None:
-    code = STOPS_ITSELF.format(stop=stop)
+@pytest.mark.parametrize(
+    ("stop", "in_function"),
+    [("raise FloatingPointError", False), ("raise SystemExit(3)", False), ("break", False), ("break", True),
+     ("return", True), ("raise SystemExit(3)", True), ("raise FloatingPointError", True)],
+)  # fmt: skip
+def test_a_loop_that_stops_itself_at_nan_and_closes_nothing_hears_of_it(
+    stop: str, in_function: bool, tmp_path: Path
+) -> None:
+    loop = STOPS_ITSELF.format(stop=stop)
+    code = f"import torch, rmetric\n{loop}"
+    if in_function:
+        code = f"import torch, rmetric\ndef train():{textwrap.indent(loop, '    ')}\ntrain()\n"
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     alert, verdict = (line for line in ended.stderr.splitlines() if line.startswith("R-Metric: "))
     assert alert.startswith("R-Metric: Step 3: the loss is not finite")
@@ -72,6 +87,53 @@ def test_a_loop_that_stops_itself_at_nan_and_closes_nothing_hears_of_it(stop: st
     run = read_run(tmp_path / "run.jsonl")
     assert run.observations["training_loss"][-1] == math.inf
     assert run.terminal is None
+
+
+def hooks_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Hooks on a model's parameters and modules, and on its optimizer."""
+    on_parameters = [len(parameter._backward_hooks or ()) for parameter in model.parameters()]
+    on_modules = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
+    on_optimizer = len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
+    return sum(on_parameters) + sum(on_modules) + on_optimizer
+
+
+@pytest.mark.parametrize("options", [{}, {"policy": RecomputeStep()}, {"sync": True}], ids=["plain", "policy", "sync"])
+def test_a_monitor_that_is_left_gives_its_hooks_back_to_the_next_one(
+    options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a cell of a notebook that is run again: the name is bound to the next monitor."""
+    model, optimizer = small_training()
+    monitor = TrainingMonitor(model, optimizer, hardware=False, log=tmp_path / "run.jsonl", **options)
+    for step in range(1, 4):
+        optimizer.zero_grad()
+        loss = small_loss(model, step)
+        loss.backward()
+        monitor.step(loss * math.nan if step == 3 else loss)
+    alone = hooks_of(model, optimizer)
+    monitor = TrainingMonitor(model, optimizer, hardware=False)
+    assert 0 < hooks_of(model, optimizer) <= alone
+    assert [text for text in messages(caplog) if "Step 3: the loss is not finite" in text]
+    assert read_run(tmp_path / "run.jsonl").last_step == 3
+    monitor.close()
+    assert hooks_of(model, optimizer) == 0
+
+
+def test_a_monitor_that_is_left_serves_nothing_any_more() -> None:
+    pytest.importorskip("prometheus_client")
+    endpoint = PrometheusEndpoint(0)
+    monitor = TrainingMonitor(*small_training(), hardware=False, sinks=[endpoint])
+    monitor.step(1.0)
+    del monitor
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", endpoint.port))
+
+
+def test_a_monitor_that_was_never_made_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UserError, match="policy= takes policies"):
+        TrainingMonitor(*small_training(), hardware=False, policy="x")  # type: ignore[arg-type]
+    gc.collect()
+    assert not caplog.records
 
 
 def trained(broken: dict[int, str], **options: Any) -> TrainingMonitor:

@@ -18,6 +18,7 @@ from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.repair.refuse_update import RefuseUpdate
 from rmetric.monitor.repair.stopped import TrainingStopped
 from rmetric.monitor.repair.trigger import Suspicion
+from rmetric.records import Event
 from rmetric.state import restore, state_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class PolicyRunner:
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None,
         measure: Callable[[Tensor | float], StepComputation],
-        note: Callable[..., None],
+        note: Callable[[Event], None],
         vocabulary: int | None,
         processes: int,
         suspicion: Suspicion | None = None,
@@ -136,7 +137,7 @@ class PolicyRunner:
         lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
         message = repair_message(repair)
         told = {"message": message} if message else {}
-        self._note("REPAIR", step=repair.step, **lists, **repair.details, **told)
+        self._note({"event": "REPAIR", "step": repair.step, **lists, **repair.details, **told})
 
     def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
         """Close the monitor and raise the verdict of a policy that has stopped the training, if there is one."""
