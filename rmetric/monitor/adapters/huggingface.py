@@ -75,6 +75,9 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         watched until the one of this training makes its first backward pass; from then on that one object is.
         """
         self._leave()
+        if vars(state).setdefault("rmetric_callback", self) is not self:  # every training has a state of its own
+            LOGGER.warning("another RMetricCallback watches this training; this one does nothing, leave it out")
+            return
         atexit.register(self._leave)  # no event tells of an exception or of Ctrl-C
         original = _Accelerator.backward
         wrapped = model

@@ -29,6 +29,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     ``log_every_n_steps``, and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With
     several optimizers the first one is watched. With ``policy=GoBack(every=0)`` a run that fails goes back to the
     checkpoints of ``ModelCheckpoint``, which are kept from rotation; ``global_step``, schedule and data go on.
+    A Trainer takes one of them: of two, Lightning says so (``RuntimeError``) when the Trainer is made.
 
     Parameters
     ----------

@@ -373,6 +373,22 @@ def test_a_mistake_of_the_user_is_said_at_once(trainer_of: Callable[..., Trainer
     assert trainer.state.global_step == 0
 
 
+@pytest.mark.filterwarnings("ignore:You are adding a")
+def test_of_two_in_one_trainer_the_second_says_so_and_does_nothing(
+    tmp_path: Path, trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (RMetricCallback(log=tmp_path / f"{name}.jsonl", hardware=False) for name in ("first", "second"))
+    trainer = trainer_of(first, second, max_steps=2, save_strategy="steps", save_steps=1)
+    for _ in range(2):
+        caplog.clear()
+        trainer.train()
+        assert trainer.state.global_step == 2 and second.monitor is None
+        assert [text for text in caplog.messages if "another RMetricCallback watches this training" in text]
+    assert [path.name for path in sorted(tmp_path.glob("*.jsonl"))] == ["first-2.jsonl", "first.jsonl"]
+    assert read_run(tmp_path / "first.jsonl").last_step == 2
+    assert Accelerator.backward is BACKWARD
+
+
 def test_the_training_is_the_same_with_and_without_the_monitor(trainer_of: Callable[..., Trainer]) -> None:
     weights = []
     for callbacks in ([], [RMetricCallback(hardware=False)]):

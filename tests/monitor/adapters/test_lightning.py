@@ -248,6 +248,11 @@ def test_a_mistake_of_the_user_is_said_at_once(tmp_path: Path) -> None:
         fit(trainer, module_of(package))
 
 
+def test_two_in_one_trainer_are_refused_before_the_training(package: Any, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="more than one stateful callback of type `RMetricLightning`"):
+        trainer_of(package, tmp_path, RMetricLightning(), RMetricLightning())
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "rmetric.monitor.adapters.lightning")
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
