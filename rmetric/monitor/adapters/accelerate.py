@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.adapters.hooks import replaced
+from rmetric.monitor.adapters.hooks import check_option_names, replaced
 from rmetric.monitor.worker_lost import WorkerLost
 
 KEEP_GRADIENTS = ("DEEPSPEED", "MEGATRON_LM")
@@ -56,6 +56,7 @@ def monitored(
     UserError
         As :class:`TrainingMonitor` does; and under DeepSpeed and Megatron-LM.
     """
+    check_option_names(monitored, options)
     with watched(accelerator, model, optimizer, torch.mean, options) as monitor:
         yield monitor
 

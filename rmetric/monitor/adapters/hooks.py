@@ -1,15 +1,28 @@
-"""Replace a method of a training framework for a while; log errors instead of raising them into its loop."""
+"""What adapters share: options checked, a method replaced for a while, errors logged and not raised into a loop."""
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rmetric.errors import UserError
+from rmetric.monitor import TrainingMonitor
+from rmetric.registry import Registry
 
 LOGGER = logging.getLogger("rmetric")
+
+
+def check_option_names(adapter: Callable[..., Any], options: Iterable[str]) -> None:
+    """Raise :class:`UserError` for an option that neither an adapter nor :class:`TrainingMonitor` has."""
+    known = Registry[Any](f"option of {adapter.__name__}")
+    for taker in (adapter, TrainingMonitor):
+        for parameter in inspect.signature(taker).parameters.values():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                known.add(parameter.name, taker)
+    _ = [known[name] for name in options]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import LOGGER, log_errors, replaced
+from rmetric.monitor.adapters.hooks import LOGGER, check_option_names, log_errors, replaced
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.adapters.trainer_checkpoint import load_checkpoint
 from rmetric.monitor.sinks import WandbAlerts
@@ -51,11 +51,17 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         Folder of the checkpoint that is resumed, where it is not ``output_dir/checkpoint-<step>``.
     **options
         Of :class:`TrainingMonitor`.
+
+    Raises
+    ------
+    UserError
+        For an option that there is not.
     """
 
     def __init__(
         self, *, validation_key: str = "eval_loss", checkpoint: str | os.PathLike[str] | None = None, **options: Any
     ) -> None:
+        check_option_names(type(self), options)
         self.monitor: TrainingMonitor | None = None
         """The monitor, from the first backward pass on."""
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import log_errors
+from rmetric.monitor.adapters.hooks import check_option_names, log_errors
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
@@ -37,9 +37,15 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         Logged metric that is the validation loss.
     **options
         Of :class:`TrainingMonitor`.
+
+    Raises
+    ------
+    UserError
+        For an option that there is not.
     """
 
     def __init__(self, *, validation_key: str = "val_loss", **options: Any) -> None:
+        check_option_names(type(self), options)
         self.monitor: TrainingMonitor | None = None
         """The monitor, from the start of the training on."""
         self._validation_key, self._options = validation_key, options

@@ -164,3 +164,12 @@ def test_a_vetoed_step_finds_no_gradients() -> None:
         loop(accelerator, model, optimizer, micro_batches(ACCUMULATED))
         assert monitor.alerts["numerics"] == 1
     assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_an_option_that_there_is_not_is_an_error_before_the_loop() -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    with (
+        pytest.raises(UserError, match="unknown option of monitored 'logs'; did you mean 'log'"),
+        monitored(accelerator, model, optimizer, logs="run.jsonl"),
+    ):
+        pass

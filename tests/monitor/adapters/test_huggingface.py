@@ -366,6 +366,16 @@ def test_a_monitor_that_cannot_start_does_not_stop_the_training(
     assert caplog.messages == ["the monitor's start failed, training goes on: RuntimeError: no luck"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"), [({"logs": "run.jsonl"}, "log"), ({"validation_keys": "loss"}, "validation_key")]
+)
+def test_an_option_that_there_is_not_is_an_error_where_it_stands(wrong: dict[str, str], right: str) -> None:
+    with pytest.raises(
+        UserError, match=f"unknown option of RMetricCallback '{next(iter(wrong))}'; did you mean '{right}'"
+    ):
+        RMetricCallback(**wrong)
+
+
 def test_a_mistake_of_the_user_is_said_at_once(trainer_of: Callable[..., Trainer]) -> None:
     trainer = trainer_of(RMetricCallback(detectors=["r_metrik"]))
     with pytest.raises(UserError, match="did you mean 'r_metric'"):

@@ -241,6 +241,16 @@ def test_a_monitor_that_cannot_start_does_not_stop_the_training(
     assert "the monitor's start failed, training goes on: RuntimeError: no luck" in caplog.messages
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"), [({"logs": "run.jsonl"}, "log"), ({"validation_keys": "loss"}, "validation_key")]
+)
+def test_an_option_that_there_is_not_is_an_error_where_it_stands(wrong: dict[str, str], right: str) -> None:
+    with pytest.raises(
+        UserError, match=f"unknown option of RMetricLightning '{next(iter(wrong))}'; did you mean '{right}'"
+    ):
+        RMetricLightning(**wrong)
+
+
 def test_a_mistake_of_the_user_is_said_at_once(tmp_path: Path) -> None:
     package = importlib.import_module("lightning.pytorch")
     trainer = trainer_of(package, tmp_path, RMetricLightning(detectors=["r_metrik"]))
