@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
+from rmetric.monitor.hardware.reports import HardwareReport, Kind
+from rmetric.monitor.notes import readable
 from rmetric.monitor.record_interval import AUTO
 from rmetric.monitor.sinks import Sink
+from rmetric.monitor.worker_lost import UNKNOWN_WORKER
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -79,6 +82,16 @@ def check_record_interval(steps: Any, **in_every_step: bool) -> None:
     asked = [name for name, there in in_every_step.items() if there]
     if steps != 1 and asked:
         raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps!r}")
+
+
+def hardware_report(component: Any, kind: Any, worker: Any, details: Any) -> HardwareReport:
+    """Report of a hardware event that a user saw; raises :class:`UserError` for a kind or a worker there is not."""
+    if kind not in get_args(Kind):
+        raise UserError(f"kind= of a hardware_event must be {' or '.join(get_args(Kind))}, not {kind!r}")
+    number = readable(worker)
+    if isinstance(number, bool) or not isinstance(number, int) or number < UNKNOWN_WORKER:
+        raise UserError(f"worker= of a hardware_event must be the rank of a worker, such as worker=3; not {worker!r}")
+    return HardwareReport(readable(str(component)), kind, number, readable(str(details)))
 
 
 def _check_items(name: str, given: Any, kind: Any, example: str) -> None:

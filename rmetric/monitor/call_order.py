@@ -178,10 +178,10 @@ class CallOrder:
         return found
 
     def tell(self, what: str) -> None:
-        """Tell one of :data:`WORDS`, once."""
+        """Tell one of :data:`WORDS`, or what else is wrong with a call, once."""
         if what not in self._told:
             self._told.add(what)
-            LOGGER.warning("%s", WORDS[what])
+            LOGGER.warning("%s", WORDS.get(what, what))
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""

@@ -22,11 +22,15 @@ class Guarded(Protocol):
     def disable(self, error: Exception) -> None:
         """End it because of an error."""
 
+    def pass_by(self, error: Exception) -> None:
+        """Tell that a call is passed by because of an error in what it was given."""
 
-def never_raises(default: Any) -> Callable[[Method], Method]:
+
+def never_raises(default: Any, *, ends: bool = True) -> Callable[[Method], Method]:
     """Decorate a method: an error in it disables its object and ``default`` is returned, as ever after.
 
-    Only the death of a peer, which a collective of the monitor may be the first to see, disables nothing: training
+    With ``ends=False`` the call alone is passed by: for a method that does no more than take what the user gives. Nor
+    does the death of a peer disable anything, which a collective of the monitor may be the first to see: training
     learns of it at its own next collective, and the log is to say so.
     """
 
@@ -38,7 +42,9 @@ def never_raises(default: Any) -> Callable[[Method], Method]:
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
-                if not WorkerLost.caused(error):
+                if not ends:
+                    self.pass_by(error)
+                elif not WorkerLost.caused(error):
                     self.disable(error)
                 return default
 

@@ -19,14 +19,21 @@ from rmetric.detectors.numerics import OF_THE_STEP, broken_evaluation
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.arguments import check_interval, check_options, check_record_interval, check_trained
+from rmetric.monitor.arguments import (
+    check_interval,
+    check_options,
+    check_record_interval,
+    check_trained,
+    hardware_report,
+)
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
-from rmetric.monitor.hardware import HardwareReport, HardwareWatch, own_watch
+from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
+from rmetric.monitor.notes import note_of, readable
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang_watch import HangWatch, hang_watch_of
@@ -190,7 +197,7 @@ class TrainingMonitor:
             detector_set.thresholds,
             vocabulary,
             self._processes.count,
-            config or {},
+            readable(config or {}),
             self._interval.steps,
             self._records_per_sigma_sq * self._interval.steps,
         )
@@ -289,7 +296,8 @@ class TrainingMonitor:
             proceed = self._record(loss, recompute) if self._interval.due(self.step_number) else self._rest()
         if self._interval.choose():
             self._keep_interval()
-            self.note("RECORD_INTERVAL", steps=self._interval.steps)
+            interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self._interval.steps}
+            self._recorder.note(interval)
         return proceed
 
     def _record(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
@@ -346,18 +354,21 @@ class TrainingMonitor:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
             self._recorder.validation(self.step_number, self._validation[-1])
 
-    @never_raises(None)
+    @never_raises(None, ends=False)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
         """Report a hardware event that something else saw (a cluster manager); it counts for λ.
 
         ``kind`` is ``correctable``, or ``fatal``: that worker is lost.
         """
-        self._pipeline.reports.append(HardwareReport(component, kind, worker, details))
+        self._pipeline.reports.append(hardware_report(component, kind, worker, details))
 
-    @never_raises(None)
+    @never_raises(None, ends=False)
     def note(self, event: str, *, step: int | None = None, **fields: Any) -> None:
-        """Put a line of your own into the log, at the current step unless told otherwise."""
-        self._recorder.note({"event": event, "step": self.step_number + 1 if step is None else step, **fields})
+        """Put a line of your own into the log, at the current step unless told otherwise.
+
+        What JSON has no form for (a tensor of several numbers, a path) is written as text.
+        """
+        self._recorder.note(note_of(event, self.step_number + 1 if step is None else step, fields))
 
     def paused(self) -> AbstractContextManager[None]:
         """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""
@@ -443,6 +454,10 @@ class TrainingMonitor:
             self.step_number, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
         self._release()
+
+    def pass_by(self, error: Exception) -> None:
+        """Tell, once, that a call is passed by because of what it was given."""
+        self._order.tell(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
     # -- a step -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,49 @@
+"""What users put into the log: their values in a form that it can hold, and names that are not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rmetric.errors import UserError
+from rmetric.records import TERMINAL_EVENTS, VALIDATION, Event, whole_step
+
+RESERVED = frozenset(
+    {"EXPERIMENT_START", "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", "HARDWARE_EVENT", "HANG"}
+    | {"HANG_OVER", "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
+)
+"""Events that the monitor writes; a reader would take a note of that name for one of them."""
+
+
+def note_of(name: Any, step: Any, fields: Mapping[str, Any]) -> Event:
+    """Line of a user's note; raises :class:`UserError` for a name or a step that no note can have."""
+    if not isinstance(name, str) or not name or name in RESERVED:
+        raise UserError(f"a note cannot be named {name!r}; take a name of your own, such as note('CHANGED_BATCH')")
+    whole = whole_step(readable(step))
+    if whole is None:
+        raise UserError(f"step= of the note {name} must be a whole number, 0 or more, not {step!r}")
+    return {"event": name, "step": whole, **readable(fields)}
+
+
+def readable(value: Any) -> Any:
+    """A value in a form that the log and a checkpoint can hold; what JSON has no form for becomes text.
+
+    >>> readable({"loss": np.float32(0.5), "seen": (1, 2), "file": {"run.jsonl"}, "big": 2**70})
+    {'loss': 0.5, 'seen': [1, 2], 'file': "{'run.jsonl'}", 'big': '1180591620717411303424'}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): readable(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return readable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [readable(item) for item in value]
+    if isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1):
+        return readable(value.item())
+    if isinstance(value, float | NoneType) or (isinstance(value, int) and -(2**63) <= value < 2**64):
+        return value
+    text = value if isinstance(value, str) else " ".join(str(value).split())
+    return text.encode(errors="replace").decode()  # half a character, as file names may have it, is no JSON

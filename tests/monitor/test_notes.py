@@ -1,0 +1,107 @@
+"""Notes and hardware events of the user: kept in a form that people can read, or refused in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rmetric import read_run
+from rmetric.monitor import TrainingMonitor
+from tests.monitor.common import small_loss, small_training
+
+
+class Unspeakable:
+    """A value that has no text."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("no words")
+
+
+def watched(tmp_path: Path, call: Callable[[TrainingMonitor], Any], **options: Any) -> list[dict[str, Any]]:
+    """Lines of the log of three steps, in the second of which something is called; the monitor watches to the end."""
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False, **options) as monitor:
+        for step in range(1, 4):
+            optimizer.zero_grad()
+            loss = small_loss(model, step)
+            loss.backward()
+            if step == 2:
+                call(monitor)
+                call(monitor)
+                torch.load(_saved(monitor.state_dict()), weights_only=True)
+            monitor.step(loss)
+            optimizer.step()
+    assert read_run(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3]
+    return [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+
+
+def _saved(state: dict[str, Any]) -> io.BytesIO:
+    content = io.BytesIO()
+    torch.save(state, content)
+    content.seek(0)
+    return content
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (torch.tensor(2.5), 2.5),
+        (torch.tensor([1.0, 2.0]), "tensor([1., 2.])"),
+        (np.arange(3), [0, 1, 2]),
+        (Path("data/run.jsonl"), "data/run.jsonl"),
+        ({"a"}, "{'a'}"),
+        (2**70, str(2**70)),
+        ("\udcff", "?"),
+        ({"at": Path("x"), 3: [{1}]}, {"at": "x", "3": ["{1}"]}),
+        (1j, "1j"),
+    ],
+)
+def test_a_value_that_json_has_no_form_for_is_kept_as_text(value: Any, written: Any, tmp_path: Path) -> None:
+    lines = watched(tmp_path, lambda monitor: monitor.note("MINE", value=value))
+    notes = [line for line in lines if line["event"] == "MINE"]
+    assert notes == [{"event": "MINE", "step": 2, "value": written}] * 2
+
+
+def test_a_config_may_hold_anything(tmp_path: Path) -> None:
+    lines = watched(tmp_path, lambda monitor: None, config={"data": Path("corpus"), "seed": np.int64(3), "x": object()})
+    config = lines[0]["config"]
+    assert (config["data"], config["seed"]) == ("corpus", 3) and config["x"].startswith("<object object")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda monitor: monitor.note("METRICS", training_loss=1.0), "a note cannot be named 'METRICS'"),
+        (lambda monitor: monitor.note("EXPERIMENT_SUCCESS"), "a note cannot be named 'EXPERIMENT_SUCCESS'"),
+        (lambda monitor: monitor.note(3), "a note cannot be named 3"),
+        (lambda monitor: monitor.note("MINE", event="METRICS"), "multiple values for argument 'event'"),
+        (lambda monitor: monitor.note("MINE", step="two"), "step= of the note MINE must be a whole number"),
+        (lambda monitor: monitor.note("MINE", value=Unspeakable()), "ZeroDivisionError: no words"),
+        (
+            lambda monitor: monitor.hardware_event("GPU", kind="faatal"),
+            "kind= of a hardware_event must be correctable or fatal, not 'faatal'",
+        ),
+        (lambda monitor: monitor.hardware_event("GPU", worker="a"), "must be the rank of a worker"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_one_line_and_watching_goes_on(
+    call: Callable[[TrainingMonitor], Any], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = watched(tmp_path, call, announce=False)
+    [message] = caplog.messages
+    assert said in message and "\n" not in message
+    kinds = {line["event"] for line in lines}
+    assert kinds == {"EXPERIMENT_START", "SIGNAL_SOURCE", "METRICS", "EXPERIMENT_SUCCESS"}
+
+
+def test_a_hardware_event_is_kept_with_its_worker(tmp_path: Path) -> None:
+    lines = watched(tmp_path, lambda monitor: monitor.hardware_event("NIC", worker=np.int64(3), details=Path("eth0")))
+    events = [line for line in lines if line["event"] == "HARDWARE_EVENT"]
+    assert [(event["component"], event["worker"], event["details"]) for event in events] == [("NIC", 3, "eth0")] * 2
