@@ -51,9 +51,9 @@ class WandbSink(Sink):
     the training logs by itself, at the training's own pace, and never move that run's step: of the records between two
     of the training's own ``log`` calls the last one stays. The run stays the training's to finish.
 
-    **Without one**, into an offline run of its own, a row a record: nothing goes over the network, nobody is asked to
-    log in, neither code nor output is copied. A resumed run is a second offline run under the same id; ``wandb sync
-    --append`` joins the two.
+    **Without one**, into an offline run of its own, a row a record, which an evaluation after it joins: nothing goes
+    over the network, nobody is asked to log in, neither code nor output is copied. A resumed run is a second offline
+    run under the same id; ``wandb sync --append`` joins the two.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ class WandbSink(Sink):
         kind = event.get("event")
         numbers = {f"rmetric/{name}": value for name, value in points(event).items()}
         if numbers:
-            step = event["step"] if self._own else None
-            self._run.log(numbers | {STEP: event["step"]}, step=step, commit=self._own)
+            # A row that is committed takes nothing more: the evaluation after its step would be dropped as too late.
+            self._run.log(numbers | {STEP: event["step"]}, step=event["step"] if self._own else None, commit=False)
         elif is_news(event):
             send(self._run, event)
         self._succeeded = kind == "EXPERIMENT_SUCCESS"

@@ -7,6 +7,7 @@ import struct
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,7 @@ def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:
     assert wandb.run is None  # a training's own run is not disturbed
     for step in (3, 4):
         sink.event({"event": "METRICS", "step": step, "training_loss": 2.5 + step, "is_nan": False, "alerts": {}})
+        sink.event({"event": "VALIDATION", "step": step, "validation_loss": 0.5 * step})
     sink.event({"event": "ALERT", "step": 4, "detector": "r_metric", "message": "Look at layer 3."})
     if end:
         sink.event({"event": end, "step": 4})
@@ -89,9 +91,11 @@ def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:
         for record in records
         if record.WhichOneof("record_type") == "history"
     ]
-    assert [(row["_step"], row["rmetric/training_loss"]) for row in rows] == [(3, 5.5), (4, 6.5)]
+    names = ("_step", "rmetric/training_loss", "rmetric/validation_loss")
+    assert [tuple(row[name] for name in names) for row in rows] == [(3, 5.5, 1.5), (4, 6.5, 2.0)]
     assert {name for row in rows for name in row if name.startswith("rmetric/")} == {
         "rmetric/training_loss",
+        "rmetric/validation_loss",
         "rmetric/step",
     }
     (run,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
@@ -100,6 +104,49 @@ def test_an_offline_run(end: str, exit_code: int, tmp_path: Path) -> None:
     assert (alert.title, alert.text) == ("R-Metric: r_metric", "Look at layer 3.")
     (done,) = (record.exit for record in records if record.WhichOneof("record_type") == "exit")
     assert done.exit_code == exit_code
+
+
+class Rows:
+    """A run of wandb: a row is complete when it is committed or a later step comes, and takes nothing more then."""
+
+    def __init__(self) -> None:
+        self.id, self.step, self.row, self.rows = "abc123", 0, {}, []
+
+    def log(self, values: dict[str, Any], step: int | None, commit: bool | None) -> None:
+        if step is not None and step < self.step:
+            return  # "Steps must be monotonically increasing, so this data will be ignored"
+        if step is not None and step > self.step:
+            self.complete(step)
+        self.row |= values
+        if commit or (commit is None and step is None):
+            self.complete(self.step + 1)
+
+    def complete(self, following: int) -> None:
+        if self.row:
+            self.rows.append((self.step, self.row))
+        self.step, self.row = following, {}
+
+    def finish(self, exit_code: int) -> None:
+        self.complete(self.step + 1)
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        pass
+
+
+def test_an_evaluation_after_a_record_reaches_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Rows()
+    standing_in = SimpleNamespace(init=lambda **_: run, Settings=lambda **_: None, run=None)
+    monkeypatch.setitem(sys.modules, "wandb", standing_in)
+    sink = WandbSink(folder=tmp_path)
+    sink.start(CONFIG, resume_step=None)
+    for step in (1, 2):
+        sink.event({"event": "METRICS", "step": step, "training_loss": 1.0 * step, "validation_loss": 9.0})
+        sink.event({"event": "VALIDATION", "step": step, "validation_loss": 2.0 * step})
+    sink.close()
+    assert run.rows == [
+        (step, {"rmetric/training_loss": 1.0 * step, "rmetric/validation_loss": 2.0 * step, "rmetric/step": step})
+        for step in (1, 2)
+    ]
 
 
 @pytest.mark.slow
