@@ -84,6 +84,20 @@ def check_record_interval(steps: Any, **in_every_step: bool) -> None:
         raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps!r}")
 
 
+def check_state(state: Any) -> None:
+    """Raise :class:`UserError` unless this is what a monitor's ``state_dict`` returned, or empty."""
+    if not state or _is_state(state):
+        return
+    parts = state.items() if isinstance(state, Mapping) else ()
+    key = next((key for key, part in parts if _is_state(part)), None)
+    hint = "what monitor.state_dict() has returned" if key is None else f"checkpoint[{key!r}], the monitor's part of it"
+    raise UserError(f"this is not the state of a monitor; pass {hint}")
+
+
+def _is_state(part: Any) -> bool:
+    return isinstance(part, Mapping) and {"step", "history", "recorder"} <= part.keys()
+
+
 def hardware_report(component: Any, kind: Any, worker: Any, details: Any) -> HardwareReport:
     """Report of a hardware event that a user saw; raises :class:`UserError` for a kind or a worker there is not."""
     if kind not in get_args(Kind):

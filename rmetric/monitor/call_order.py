@@ -42,6 +42,8 @@ WORDS = {
     "monitor.step(loss); pass the optimizer that updates this model",
     "no loss": "monitor.step(loss) and monitor.validation(loss) take one number, a float or a tensor with one entry; "
     "what they were given is passed by, and such a step is neither scored by its loss nor repaired",
+    "resumed late": "monitor.load_state_dict(state) is called after the first monitor.step(loss) and is passed by; "
+    "call it right after TrainingMonitor(model, optimizer)",
     "closed": "monitor.step(loss) is called after monitor.close() and watches nothing; close it after the last step, "
     "or make a new TrainingMonitor",
 }

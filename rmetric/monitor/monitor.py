@@ -23,6 +23,7 @@ from rmetric.monitor.arguments import (
     check_interval,
     check_options,
     check_record_interval,
+    check_state,
     check_trained,
     hardware_report,
 )
@@ -525,15 +526,25 @@ class TrainingMonitor:
             **({} if self._policies is None else {"repairs": self._policies.state_dict()}),
         }
 
-    @never_raises(None)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; before the first :meth:`step`. The log goes on where the checkpoint was taken.
 
         The detectors and their settings must be those of the run that is resumed; otherwise the monitor says so and
-        disables itself. An empty state is that of a new run.
+        disables itself. An empty state is that of a new run. After the first step a state is passed by, with a warning.
+
+        Raises
+        ------
+        UserError
+            For what :meth:`state_dict` has not returned, such as a checkpoint that holds it.
         """
-        if not state:
-            return
+        check_state(state)
+        if self._started:
+            self._order.tell("resumed late")
+        elif state:
+            self._load(state)
+
+    @never_raises(None)
+    def _load(self, state: Mapping[str, Any]) -> None:
         if self._interval.open and state.get("record_every", 1) > 1:
             self._interval.fix(state["record_every"])
             self._keep_interval()

@@ -395,6 +395,37 @@ def test_another_detectors_state_ends_the_monitor_and_not_the_training(caplog: p
     assert not monitor.enabled and "training goes on" in caplog.text
 
 
+def test_a_state_of_something_else_is_an_error_with_the_key_to_pass() -> None:
+    run = make_live_run(rows=1, length=4)
+    monitor = watched(run)
+    train(run, 2)
+    state = monitor.state_dict()
+    monitor.detach()
+    resumed = watched(run)
+    with pytest.raises(UserError, match=r"not the state of a monitor; pass checkpoint\['watch'\]"):
+        resumed.load_state_dict({"model": run.model.state_dict(), "watch": state})
+    for other in (run.model.state_dict(), [1]):
+        with pytest.raises(UserError, match=r"pass what monitor.state_dict\(\) has returned"):
+            resumed.load_state_dict(other)  # type: ignore[arg-type]
+    resumed.load_state_dict(state)
+    assert resumed.enabled and resumed.step_number == 2
+    resumed.detach()
+
+
+def test_a_state_that_comes_after_the_first_step_is_passed_by_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    run = make_live_run(rows=1, length=4)
+    with watched(run) as monitor:
+        train(run, 2)
+        state = monitor.state_dict()
+        train(run, 1)
+        monitor.load_state_dict(state)
+        assert monitor.step_number == 3
+        train(run, 1)
+    [message] = caplog.messages
+    assert "load_state_dict(state) is called after the first monitor.step(loss)" in message
+    assert monitor.last is not None and monitor.last.step == 4
+
+
 # -- it never breaks a run -------------------------------------------------------------------------------------------
 
 
