@@ -51,8 +51,7 @@ class Announcer(Sink):
             return
         self._open = False
         quietly = self._summary.in_order and LOGGER.isEnabledFor(logging.INFO)
-        stopped = "" if self._log is None or self._log.is_open else ", which stops before the end"
-        where = f"; the log is {self._log}{stopped}" if self._log is not None else ""
+        where = f"; the log is {self._log}{_what_is_wrong(self._log)}" if self._log is not None else ""
         LOGGER.log(logging.INFO if quietly else logging.WARNING, "R-Metric: %s%s", self._summary.sentence, where)
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,3 +62,11 @@ class Announcer(Sink):
         """Go on counting."""
         if state:
             restore(self._summary, dict(state))
+
+
+def _what_is_wrong(log: JsonlSink) -> str:
+    """What a reader has to know of a log that lacks lines, as part of a sentence."""
+    if not log.is_open:
+        return ", which stops before the end"
+    log.look()
+    return f", which {log.harm}" if log.harm else ""

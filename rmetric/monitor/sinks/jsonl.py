@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import count
@@ -51,6 +52,9 @@ class JsonlSink(Sink):
         """The file that is written; after :meth:`start`, with the name that was free."""
         self._asked = self.path
         self._descriptor: int | None = None
+        self._size = 0
+        self.harm = ""
+        """What somebody else has done to the file while it was written: ``was deleted``, ``was cut short``, nothing."""
         if self.path.is_dir():
             raise UserError(f"{self.path} is a folder; name a file for the log")
         for parent in self.path.parents:
@@ -78,9 +82,20 @@ class JsonlSink(Sink):
         """Write one line."""
         self._append(encode_event(event))
 
+    def look(self) -> int:
+        """Size of the file, bytes, while it is open; tells once what somebody else has done to it."""
+        assert self._descriptor is not None
+        found = os.fstat(self._descriptor)
+        if stat.S_ISREG(found.st_mode) and not self.harm:
+            self.harm = "was deleted" if not found.st_nlink else "was cut short" if found.st_size < self._size else ""
+            if self.harm:
+                LOGGER.warning("%s %s by somebody else and lacks lines; training goes on", self.path, self.harm)
+        return found.st_size
+
     def close(self) -> None:
         """Close the file. It is whole at any time; nothing is written."""
         if self._descriptor is not None:
+            self.look()
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
 
@@ -122,11 +137,12 @@ class JsonlSink(Sink):
         descriptor = self._descriptor
         if descriptor is None:
             raise ValueError("the log is not open")
-        whole = os.fstat(descriptor).st_size
+        whole = self.look()
         try:
             written = os.write(descriptor, line)
             while written < len(line):  # a full disk takes what fits, and only the next write says why
                 written += os.write(descriptor, line[written:])
+            self._size = whole + len(line)
         except BaseException:
             with suppress(OSError):
                 if os.fstat(descriptor).st_size != whole + len(line):  # Ctrl-C may come when all of it is in

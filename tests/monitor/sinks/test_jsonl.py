@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import given
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
 from rmetric.log_writer import encode_event
-from rmetric.monitor.sinks import JsonlSink, Sinks
+from rmetric.monitor.sinks import Announcer, JsonlSink, Sinks
 from rmetric.monitor.sinks.jsonl import cut_back
 from tests.helpers import lines_of
 from tests.test_scripts import mounted
@@ -251,6 +252,28 @@ def test_a_line_that_went_in_only_partly_is_taken_away(
     assert lines_of(sink.path.read_bytes()) == [START]
     sink.event(metrics(2))
     assert lines_of(sink.path.read_bytes()) == [START, metrics(2)]
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"), [(Path.unlink, "was deleted"), (lambda path: os.truncate(path, 20), "was cut short")]
+)
+@pytest.mark.parametrize("later", [0, 2])
+def test_a_log_that_somebody_else_deletes_or_cuts_is_said_once_and_at_the_end(
+    harm: Callable[[Path], Any], said: str, later: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run.jsonl"
+    log = JsonlSink(path)
+    sinks = Sinks([Announcer(log), log])
+    sinks.start(CONFIG, resume_step=None)
+    sinks.event(metrics(1))
+    harm(path)
+    for step in range(2, 2 + later):
+        sinks.event(metrics(step))
+    sinks.event(END)
+    sinks.close()
+    once, closing = caplog.messages
+    assert once == f"{path} {said} by somebody else and lacks lines; training goes on"
+    assert closing.endswith(f"; the log is {path}, which {said}")
 
 
 def test_ctrl_c_after_a_whole_line_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
