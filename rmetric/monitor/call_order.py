@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import OptState
 
 from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
@@ -36,6 +37,8 @@ WORDS = {
     "the last one and before optimizer.step()",
     "clipped": f"the gradient norm was the same in {CLIPPED} steps with other losses: gradients are clipped before "
     "monitor.step(loss) sees them; call it before clip_grad_norm_",
+    "scaled": "gradients are still multiplied by the scale of the GradScaler when monitor.step(loss) sees them; call "
+    "scaler.unscale_(optimizer) before it",
     "not cleared": "gradients are never cleared: when backward() began, those of the last update were still there; add "
     "optimizer.zero_grad() after optimizer.step()",
     "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
@@ -79,12 +82,19 @@ class CallOrder:
         Those that are trained; the list may grow.
     optimizer
         Gets two hooks.
+    scaler
+        An enabled gradient scaler, or ``None``.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
         self.closed = False
         """True if nothing is watched any more."""
-        self._parameters = parameters
+        self._parameters, self._optimizer, self._scaler = parameters, optimizer, scaler
         self._owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -113,12 +123,15 @@ class CallOrder:
     def _look(self) -> None:
         now, before, updated = self._stamp(), self._at_call, self._at_update
         self._at_call, self._at_update = now, None
-        if now and updated is not None and now.same(updated):
-            self._count("late")
-        if now and before is not None and now.same(before):
-            self._count("twice")
-        if now and before is not None and now.one_pass_more(before):
-            self._count("each pass")
+        misplaced = {
+            "late": updated is not None and now.same(updated),
+            "twice": before is not None and now.same(before),
+            "each pass": before is not None and now.one_pass_more(before),
+        }
+        for what in [what for what, seen in misplaced.items() if now and seen]:
+            self._count(what)
+        if now and not any(misplaced.values()) and not self._told and self._gradients_are_scaled():
+            self._count("scaled")
         if self._probe is not None and self._probe.never_cleared:
             self._count("not cleared")
         if self._calls == STEPS and not self._updates and now:
@@ -161,6 +174,13 @@ class CallOrder:
 
     def _stamp(self) -> GradientStamp:
         return GradientStamp(self._parameters, values=self._calls <= LOOKS)
+
+    def _gradients_are_scaled(self) -> bool:
+        """Whether a scaler that is in use has not unscaled the gradients since its last update."""
+        if self._scaler is None or self._scaler._get_scale_async() is None:
+            return False
+        state = self._scaler._per_optimizer_states.get(id(self._optimizer), {})
+        return bool(state.get("stage", OptState.READY) is OptState.READY)
 
     def _make_probe(self) -> ClearedProbe | None:
         updated = [item for item in self._parameters if id(item) in self._owned and item.grad is not None]

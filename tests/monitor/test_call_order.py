@@ -24,7 +24,10 @@ class Training:
 
     def __init__(self, **options: Any) -> None:
         self.model, self.optimizer = small_training()
-        self.monitor = TrainingMonitor(self.model, self.optimizer, hardware=False, announce=False, **options)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=5)
+        self.monitor = TrainingMonitor(
+            self.model, self.optimizer, hardware=False, announce=False, scaler=self.scaler, **options
+        )
 
     def losses(self) -> Iterator[Tensor]:
         for step in range(1, STEPS + 1):
@@ -124,6 +127,20 @@ def the_optimizer_that_does_nothing(training: Training) -> None:
         other.step()
 
 
+def not_unscaled(training: Training) -> None:
+    scaled(training, unscale=False)
+
+
+def after_the_scaled_update(training: Training) -> None:
+    scaler = training.scaler
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(training.optimizer)
+        scaler.update()
+        training.monitor.step(loss)
+
+
 MISUSES: dict[Loop, str] = {
     before_backward: "called before loss.backward()",
     before_backward_cleared_to_zero: "called before loss.backward()",
@@ -135,6 +152,8 @@ MISUSES: dict[Loop, str] = {
     after_each_micro_batch: "after each of several backward passes",
     never_cleared: "add optimizer.zero_grad()",
     never_cleared_micro_batches: "add optimizer.zero_grad()",
+    not_unscaled: "call scaler.unscale_(optimizer) before it",
+    after_the_scaled_update: "called after optimizer.step() or zero_grad()",
     the_optimizer_that_does_nothing: "has made no step in 64 calls",
 }
 
@@ -220,12 +239,13 @@ def some_batches_left_out(training: Training) -> None:
             training.optimizer.step()
 
 
-def scaled(training: Training) -> None:
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=5)
+def scaled(training: Training, unscale: bool = True) -> None:
+    scaler = training.scaler
     for loss in training.losses():
         training.optimizer.zero_grad()
         scaler.scale(loss).backward()
-        scaler.unscale_(training.optimizer)
+        if unscale:
+            scaler.unscale_(training.optimizer)
         training.monitor.step(loss)
         scaler.step(training.optimizer)
         scaler.update()
