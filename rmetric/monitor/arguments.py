@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, get_args
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
-from rmetric.monitor.hardware.reports import HardwareReport, Kind
+from rmetric.monitor.hardware import HardwareReport, HardwareWatch
+from rmetric.monitor.hardware.reports import Kind
 from rmetric.monitor.notes import readable
+from rmetric.monitor.ranks.hang_watch import HangWatch
 from rmetric.monitor.record_interval import AUTO
 from rmetric.monitor.sinks import Sink
 from rmetric.monitor.worker_lost import UNKNOWN_WORKER
@@ -69,16 +72,36 @@ def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, sca
     _check_items("sinks", sinks, Sink, "sinks=[TensorBoardSink('folder')]; a file for the log is log='run.jsonl'")
 
 
-def check_interval(name: str, steps: Any) -> None:
-    """Raise :class:`UserError` unless this is a number of steps, at least 1."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UserError(f"{name} must be a whole number of steps, at least 1, such as {name}=10; not {steps!r}")
+def check_number(name: str, number: Any, of: str = "steps", least: int = 1, example: int = 10) -> None:
+    """Raise :class:`UserError` unless this is a whole number of something, at least ``least``."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise UserError(
+            f"{name} must be a whole number of {of}, at least {least}, such as {name}={example}; not {number!r}"
+        )
+
+
+def check_optional(
+    *, log: Any, hang: Any, hardware: Any, vocabulary: Any, update_entries: Any, **switches: Any
+) -> None:
+    """Raise :class:`UserError` for an option that may be left out or be a switch, and is neither nor what it takes."""
+    if log is not None and not isinstance(log, str | PathLike):
+        raise UserError(f"log must be the path of a file, such as log='run.jsonl'; not {log!r}")
+    if vocabulary is not None:
+        check_number("vocabulary", vocabulary, "tokens", least=2, example=50257)
+    if update_entries is not None:
+        check_number("update_entries", update_entries, "entries", example=16384)
+    for name, given, kind in (("hang", hang, HangWatch), ("hardware", hardware, HardwareWatch)):
+        if given is not None and not isinstance(given, bool | kind):
+            raise UserError(f"{name} must be True, False, or a {kind.__name__}; not {given!r}")
+    for name, given in switches.items():
+        if not isinstance(given, int):
+            raise UserError(f"{name} must be True or False; not {given!r}")
 
 
 def check_record_interval(steps: Any, **in_every_step: bool) -> None:
     """Raise :class:`UserError` unless it is ``"auto"`` or a number of steps, and goes with what looks at every step."""
     if steps != AUTO:
-        check_interval("record_every", steps)
+        check_number("record_every", steps)
     asked = [name for name, there in in_every_step.items() if there]
     if steps != 1 and asked:
         raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps!r}")

@@ -20,7 +20,8 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.arguments import (
-    check_interval,
+    check_number,
+    check_optional,
     check_options,
     check_record_interval,
     check_state,
@@ -175,7 +176,11 @@ class TrainingMonitor:
     ) -> None:
         check_trained(model, optimizer)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
-        check_interval("sigma_sq_every", sigma_sq_every)
+        check_optional(
+            log=log, hang=hang, hardware=hardware, vocabulary=vocabulary, update_entries=update_entries,
+            announce=announce, sync=sync, attention_logits=attention_logits,
+        )  # fmt: skip
+        check_number("sigma_sq_every", sigma_sq_every)
         check_record_interval(record_every, sync=sync, policy=policy is not None, mechanism=mechanism is not None)
         self._interval, self._sigma_sq_every = RecordInterval(record_every), sigma_sq_every
         self.enabled = True

@@ -10,6 +10,7 @@ import torch
 
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair import RecomputeStep
 from tests.monitor.common import small_training
 
 
@@ -27,12 +28,27 @@ from tests.monitor.common import small_training
         ({"record_every": True}, "record_every must be a whole number of steps, at least 1"),
         ({"sigma_sq_every": 0}, "sigma_sq_every must be a whole number of steps, at least 1"),
         ({"policy": "RecomputeStep"}, "policy= takes policies"),
+        ({"vocabulary": -3}, "vocabulary must be a whole number of tokens, at least 2, such as vocabulary=50257"),
+        ({"vocabulary": "x"}, "vocabulary must be a whole number of tokens"),
+        ({"update_entries": -1}, "update_entries must be a whole number of entries, at least 1"),
+        ({"update_entries": 0}, "update_entries must be a whole number of entries, at least 1"),
+        ({"log": 5}, "log must be the path of a file, such as log='run.jsonl'; not 5"),
+        ({"hang": "x"}, "hang must be True, False, or a HangWatch; not 'x'"),
+        ({"hardware": "x"}, "hardware must be True, False, or a HardwareWatch; not 'x'"),
+        ({"announce": "x"}, "announce must be True or False; not 'x'"),
+        ({"sync": "x"}, "sync must be True or False; not 'x'"),
     ],
 )
 def test_an_option_of_the_wrong_kind(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        TrainingMonitor(*small_training(), hardware=False, **options)
+        TrainingMonitor(*small_training(), **{"hardware": False, **options})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("retries", [-1, 0, "two"])
+def test_a_policy_with_a_wrong_number(retries: Any) -> None:
+    with pytest.raises(UserError, match="max_retries must be a whole number, at least 1"):
+        RecomputeStep(max_retries=retries)
 
 
 def test_swapped_model_and_optimizer() -> None:

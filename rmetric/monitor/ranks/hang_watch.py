@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmetric.errors import UserError
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang import Beat, Hang, culprits
 from rmetric.monitor.ranks.heartbeats import Heartbeats
@@ -42,7 +43,7 @@ class HangWatch:
     def __post_init__(self) -> None:
         for name in ("floor_s", "startup_s", "slow_s", "interval_s"):
             if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")
+                raise UserError(f"{name} must be above 0 s, not {getattr(self, name)}")
 
 
 def hang_watch_of(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmetric.detectors import StreamingDetector, default_detectors
+from rmetric.errors import UserError
 from rmetric.measurements import Observation
 
 LEAST_REFERENCE = 20
@@ -66,7 +67,7 @@ class FatalRule:
 
     def __post_init__(self) -> None:
         if not 1 <= self.stays <= self.of:
-            raise ValueError(f"stays is {self.stays}; it must lie between 1 and of={self.of}")
+            raise UserError(f"stays is {self.stays}; it must lie between 1 and of={self.of}")
         self._detectors = [*default_detectors().values()]
         self._past, self._rates = deque(maxlen=self.reference), deque(maxlen=self.reference)
         self._evaluated, self._above = deque(maxlen=self.evaluations), deque(maxlen=self.of)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmetric.errors import UserError
 from rmetric.monitor.repair.context import GradientSnapshot, StepContext
 from rmetric.monitor.repair.policy import Decision, Policy, TokenBucket
 from rmetric.state import restore, state_of
@@ -59,8 +60,8 @@ class RecomputeStep(Policy):
     _budgets: dict[str, TokenBucket] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.max_retries < 1:
-            raise ValueError(f"max_retries is {self.max_retries}; it must be at least 1")
+        if not isinstance(self.max_retries, int) or self.max_retries < 1:
+            raise UserError(f"max_retries must be a whole number, at least 1, not {self.max_retries!r}")
         self._rehearsed = not self.rehearsal
         self._budgets = {kind: TokenBucket(share=self.max_share, burst=self.burst) for kind in ("unusual", "certain")}
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionLimit, InterventionPolicy, Policy
 from rmetric.monitor.repair.reduced_rate import ReducedRate
@@ -111,7 +112,7 @@ class LowerLearningRate(InterventionPolicy):
 
     def __post_init__(self) -> None:
         if not 0.0 < self.factor < 1.0:
-            raise ValueError(f"factor is {self.factor}; it must lie between 0 and 1")
+            raise UserError(f"factor is {self.factor}; it must lie between 0 and 1")
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._rate = ReducedRate(optimizer, self.factor)
