@@ -147,7 +147,10 @@ class CallOrder:
             self.tell("clipped")
 
     @_quiet
-    def _before_update(self, *_: Any) -> None:
+    def _before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if any(map(callable, (*args[1:], *kwargs.values()))):  # a closure makes its passes inside the update
+            self.closed = True  # hooks are given back at the end: one cannot be removed while it runs
+            return
         if torch._C._current_graph_task_id() != -1:  # an optimizer inside the backward pass
             return
         self._updating = True

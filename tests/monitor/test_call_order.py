@@ -273,6 +273,23 @@ def closure(training: Training) -> None:
         training.optimizer.step(compute)
 
 
+def after_a_closure(training: Training) -> None:
+    """The only place outside the closure; ``LBFGS`` calls it several times in an update."""
+    training.monitor.detach()
+    optimizer = torch.optim.LBFGS(training.model.parameters(), lr=0.1, max_iter=4)
+    with TrainingMonitor(training.model, optimizer, hardware=False, announce=False, detectors=[]) as monitor:
+        for step in range(1, STEPS + 1):
+
+            def compute(step: int = step) -> Tensor:
+                optimizer.zero_grad()
+                loss = small_loss(training.model, step)
+                loss.backward()
+                return loss
+
+            monitor.step(optimizer.step(compute))
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+
+
 def adversarial(training: Training) -> None:
     """The discriminator is watched; the other network adds to its gradients, which are cleared before its own pass."""
     generator = nn.Linear(6, 6)
@@ -323,6 +340,7 @@ IN_ORDER: list[Loop] = [
     scaled,
     frozen_half_way,
     closure,
+    after_a_closure,
     adversarial,
     in_the_backward_pass,
     full_batch_that_has_converged,
