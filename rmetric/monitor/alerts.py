@@ -36,6 +36,8 @@ class Alert:
     detector: str
     """Registered name."""
     score: float
+    """Infinite for what no healthy step shows, such as a loss that is not finite; JSON has no such number, and the log
+    names it in ``non_finite`` instead."""
     threshold: float
     """The score lies above it."""
     message: str

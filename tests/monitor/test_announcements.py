@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import math
 import socket
@@ -172,6 +173,16 @@ def test_two_detectors_that_see_one_nan_are_one_alert_for_people_and_two_in_the_
     assert [(alert.step, alert.detector) for alert in told] == [(50, "numerics")]
     assert [text for text in messages(caplog) if "Step 50" in text] == [f"R-Metric: {told[0].message}"]
     assert monitor.alerts == {"numerics": 50, "r_metric_robust": 50}
+
+
+def test_the_log_of_an_infinite_score_is_strict_json(tmp_path: Path) -> None:
+    told: list[Alert] = []
+    trained({50: "loss"}, log=tmp_path / "run.jsonl", on_alert=told.append, config={"clip": math.inf})
+    assert told[0].score == math.inf
+    lines = (tmp_path / "run.jsonl").read_text().splitlines()
+    events = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [event["non_finite"] for event in events if event["event"] == "ALERT"] == [["score"]] * 2
+    assert events[0]["config"]["clip"] == "inf"
 
 
 def test_another_cause_is_another_alert(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rmetric.log_writer import as_logged
 from rmetric.monitor.sinks.base import Sink, optional_module, points, sentence
 
 LAYOUT = {
@@ -63,7 +64,7 @@ class TensorBoardSink(Sink):
         purge_step = None if resume_step is None else resume_step + 1
         self._writer = SummaryWriter(str(self.folder), purge_step=purge_step)
         if resume_step is None:
-            text = json.dumps(config, indent=2, default=str)
+            text = json.dumps(as_logged(config), indent=2, allow_nan=False)
             self._writer.add_text("rmetric/config", f"```\n{text}\n```", 0)
             self._writer.add_custom_scalars(_charts())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from rmetric.measurements import OBSERVABLE, VERDICTS
 from rmetric.monitor.sinks import TensorBoardSink
 from rmetric.monitor.sinks.tensorboard import LAYOUT
 
-CONFIG = {"experiment_id": "x", "seed": 1}
+CONFIG = {"experiment_id": "x", "seed": 1, "clip": math.inf}
 
 
 def metrics(step: int, loss: float) -> dict[str, object]:
@@ -38,7 +39,9 @@ def test_numbers_become_curves_and_events_text(tmp_path: Path) -> None:
     assert points == [(1, 2.0), (2, 1.0), (3, 0.0), (4, math.inf)]
     (alert,) = read.Tensors("rmetric/alert/text_summary")
     assert (alert.step, alert.tensor_proto.string_val) == (4, [b"Look at layer 3."])
-    assert b'"seed": 1' in read.Tensors("rmetric/config/text_summary")[0].tensor_proto.string_val[0]
+    (config,) = read.Tensors("rmetric/config/text_summary")[0].tensor_proto.string_val
+    written = json.loads(config.decode().strip("`\n"), parse_constant=pytest.fail)  # strict: no bare Infinity
+    assert written == {"experiment_id": "x", "seed": 1, "non_finite": ["clip"]}
 
 
 def test_the_curves_are_arranged_in_charts(tmp_path: Path) -> None:
