@@ -25,6 +25,8 @@ from rmetric.log_reader import BYTE_ORDER_MARK
 
 HEAD_BYTES = 1 << 16
 AUTO = "auto"
+UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
+"""First bytes of a compressed file → the command that unpacks it."""
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]|$)")
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
@@ -116,6 +118,8 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return _folder_format(path) or "rmetric"
     with open(path, "rb") as file:
         head = file.read(HEAD_BYTES)
+    if unpack := next((command for signature, command in UNPACK.items() if head.startswith(signature)), ""):
+        raise UserError(f"{path} is compressed; unpack it first ({unpack} {path})")
     if head.startswith(MAGIC):
         return "wandb"
     if head.startswith(SQLITE):

@@ -50,12 +50,12 @@ def check_trained(model: Any, optimizer: Any) -> None:
 
 
 def usable_loss(loss: Any) -> Tensor | None:
-    """A loss as a tensor; ``None`` if it is not one number."""
+    """A loss as a tensor; ``None`` if it is not one real number."""
     try:
         tensor = torch.as_tensor(loss)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return tensor if tensor.numel() == 1 else None
+    return tensor if tensor.numel() == 1 and not tensor.is_complex() else None
 
 
 def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, scaler: Any, clock: Any) -> None:

@@ -43,8 +43,9 @@ WORDS = {
     "optimizer.zero_grad() after optimizer.step()",
     "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
     "monitor.step(loss); pass the optimizer that updates this model",
-    "no loss": "monitor.step(loss) and monitor.validation(loss) take one number, a float or a tensor with one entry; "
-    "what they were given is passed by, and such a step is neither scored by its loss nor repaired",
+    "no loss": "monitor.step(loss) and monitor.validation(loss) take one real number, a float or a tensor with one "
+    "entry (of a complex loss, loss.real); what they were given is passed by, and such a step is neither scored by its "
+    "loss nor repaired",
     "resumed late": "monitor.load_state_dict(state) is called after the first monitor.step(loss) and is passed by; "
     "call it right after TrainingMonitor(model, optimizer)",
     "closed": "monitor.step(loss) is called after monitor.close() and watches nothing; close it after the last step, "
@@ -196,7 +197,7 @@ class CallOrder:
             self.tell(what)
 
     def usable(self, loss: Any) -> Tensor | None:
-        """The loss that the monitor is given as a tensor; ``None``, which is told, if it is not one number."""
+        """The loss that the monitor is given as a tensor; ``None``, which is told, if it is not one real number."""
         found = usable_loss(loss)
         if found is None:
             self.tell("no loss")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,3 +142,13 @@ def test_a_data_set_is_refused_with_the_command_that_unpacks_it(tmp_path: Path, 
     with pytest.raises(UserError, match=r"data set.*rmetric\.dataset\.unpack .*runs\.parquet") as refused:
         collect_logs([tmp_path / name])
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("packed", "command"), [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2")])
+def test_a_compressed_log_is_named_with_what_unpacks_it(
+    packed: Callable[[bytes], bytes], command: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl.gz"
+    path.write_bytes(packed(b'{"event":"EXPERIMENT_START","config":{}}\n'))
+    with pytest.raises(UserError, match=rf"is compressed; unpack it first \({command} .*run.jsonl.gz\)"):
+        detect_format(path)

@@ -178,7 +178,7 @@ def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
     assert "called after monitor.close()" in message
 
 
-@pytest.mark.parametrize("wrong", [None, "loss", torch.ones(3), (1.0, 2.0)])
+@pytest.mark.parametrize("wrong", [None, "loss", torch.ones(3), (1.0, 2.0), 1j, torch.tensor(1 + 1j)])
 def test_what_is_no_loss_is_told_once_and_training_is_watched_all_the_same(
     wrong: Any, heard: Callable[[], list[str]]
 ) -> None:
@@ -190,7 +190,7 @@ def test_what_is_no_loss_is_told_once_and_training_is_watched_all_the_same(
         training.optimizer.step()
     training.monitor.validation(wrong)
     [message] = heard()
-    assert "take one number" in message
+    assert "take one real number" in message and "loss.real" in message
     last = training.monitor.last
     assert training.monitor.enabled and last is not None
     assert last["training_loss"] != last["training_loss"] and last["grad_norm"] > 0.0

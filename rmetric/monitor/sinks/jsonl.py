@@ -18,6 +18,8 @@ from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
 from rmetric.records import TERMINAL_EVENTS, VALIDATION, step_of
 
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+"""Endings that promise what no log is."""
 _START = "EXPERIMENT_START"
 
 
@@ -41,7 +43,7 @@ class JsonlSink(Sink):
     Raises
     ------
     UserError
-        The path is a folder, or lies beneath something that is none.
+        The path is a folder, lies beneath something that is none, or has the ending of a compressed file.
     """
 
     noun = "the log"
@@ -57,6 +59,10 @@ class JsonlSink(Sink):
         """What somebody else has done to the file while it was written: ``was deleted``, ``was cut short``, nothing."""
         if self.path.is_dir():
             raise UserError(f"{self.path} is a folder; name a file for the log")
+        if self.path.suffix.casefold() in COMPRESSED:
+            raise UserError(
+                f"the log {self.path} is written as plain text; name it {self.path.stem}, compress it later"
+            )
         for parent in self.path.parents:
             if parent.exists() and not parent.is_dir():
                 raise UserError(f"{parent} is no folder; the log {self.path} cannot be made in it")

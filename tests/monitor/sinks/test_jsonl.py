@@ -93,6 +93,8 @@ def test_a_path_that_cannot_be_a_log_is_refused_at_once(tmp_path: Path) -> None:
         JsonlSink(tmp_path)
     with pytest.raises(UserError, match=r"is no folder; the log .* cannot be made in it"):
         JsonlSink(tmp_path / "file" / "deeper" / "run.jsonl")
+    with pytest.raises(UserError, match=r"is written as plain text; name it run\.jsonl, compress it later"):
+        JsonlSink(tmp_path / "run.jsonl.gz")
 
 
 def test_a_closed_log_takes_no_event(tmp_path: Path) -> None:
