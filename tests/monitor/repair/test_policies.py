@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from rmetric.errors import UserError
 from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions, expert_blocks
 from rmetric.live.run import LiveRun
+from rmetric.monitor import repair
 from rmetric.monitor.repair import (
     ClipGradients,
     LowerLearningRate,
@@ -315,3 +318,13 @@ def test_wrapping_is_undone_when_the_monitor_closes() -> None:
     with wrapped_attention([module], lambda inner, *a, **k: called.append(inner) or inner(*a, **k)):
         train(run, 1)
     assert all(not hasattr(inner, "func") for inner in called)  # nothing but the model's own function lies below
+
+
+def test_the_policies_are_made_as_the_document_says() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "repair.md").read_text(encoding="utf-8")
+    calls = re.findall(r"^\| `(\w+\(.*?\))` \|", text, re.M)
+    assert len(calls) == 8
+    for call in calls:
+        name = call.partition("(")[0]
+        policy = getattr(repair, name)
+        assert repr(eval(call, {name: policy})) == repr(policy())  # the defaults stand in the table
