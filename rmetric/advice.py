@@ -67,7 +67,8 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "GRADIENT_REPEATS": Advice(
         ("the same batch again and again, or examples that are no longer shuffled", "gradients that are not cleared "
-         "after an update", "old copies of the weights", "an error that all batches share, such as shifted labels"),
+         "after an update", "old copies of the weights", "an error that all batches share, such as shifted labels",
+         "a loss weight or term that was changed"),
         "Compare the batches of these steps; check that gradients are cleared, and that the forward pass uses the "
         "weights that the optimizer changes.",
     ),

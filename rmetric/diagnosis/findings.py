@@ -29,6 +29,9 @@ BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRA
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
 
+OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
+"""Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
+
 
 def findings_of(
     events: Sequence[Event], states: Sequence[State], records: int, steps_a_record: float
@@ -86,7 +89,7 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
             "value": first.value, "before": first.before, "events": float(len(events)),
             "alerts": float(sum(event.alerts for event in events)), "surprise": surprise,
         },
-        sure=_sure(surprise, records),
+        sure=math.nan if first.kind in OFTEN_MEANT else _sure(surprise, records),
         causes=ADVICE[first.kind].causes,
         advice=ADVICE[first.kind].action,
     )  # fmt: skip

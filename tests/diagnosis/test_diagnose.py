@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,7 @@ def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     (finding,) = diagnose(run).findings
     assert finding.name == "GRADIENT_REPEATS" and 250 < finding.step <= 253
     assert "agreement of the gradient with the steps before 0.9" in finding.sentence
+    assert "a loss weight or term that was changed" in finding.causes
 
 
 def test_spikes_of_one_kind_are_one_finding() -> None:
@@ -241,6 +243,8 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     (finding,) = diagnose(Run("run", {}, run, lines)).findings
     assert (finding.name, finding.step) == ("SETTING_CHANGED", 200)
     assert finding.sentence == "a setting changed abruptly at step 200: weight_decay was 0.01 and is 10"
+    assert "if the change is meant, nothing has to be done" in finding.advice
+    assert math.isnan(finding.sure)  # healthy runs do that as well
     (bare,) = diagnose(run).findings
     assert bare.sentence == "a setting changed abruptly at step 200"
 
