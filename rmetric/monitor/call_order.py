@@ -95,7 +95,7 @@ class CallOrder:
     ) -> None:
         self.closed = False
         """True if nothing is watched any more."""
-        self._parameters, self._optimizer, self._scaler = parameters, optimizer, scaler
+        self._parameters, self._scaler = parameters, scaler
         self._owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -180,11 +180,10 @@ class CallOrder:
         return GradientStamp(self._parameters, values=self._calls <= LOOKS)
 
     def _gradients_are_scaled(self) -> bool:
-        """Whether a scaler that is in use has not unscaled the gradients since its last update."""
+        """Whether a scaler that is in use has unscaled nothing since its last update."""
         if self._scaler is None or self._scaler._get_scale_async() is None:
             return False
-        state = self._scaler._per_optimizer_states.get(id(self._optimizer), {})
-        return bool(state.get("stage", OptState.READY) is OptState.READY)
+        return all(state["stage"] is OptState.READY for state in self._scaler._per_optimizer_states.values())
 
     def _make_probe(self) -> ClearedProbe | None:
         updated = [item for item in self._parameters if id(item) in self._owned and item.grad is not None]

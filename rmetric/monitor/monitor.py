@@ -144,7 +144,7 @@ class TrainingMonitor:
     UserError
         For an argument of the wrong kind, a model with nothing to train, an unknown detector, a log that cannot be
         where it should, a distributed set-up that cannot be watched.
-        After construction nothing raises.
+        After construction nothing raises but :meth:`load_state_dict`.
     """
 
     _at_exit: AtExit | None = None

@@ -61,7 +61,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     def __init__(
         self, *, validation_key: str = "eval_loss", checkpoint: str | os.PathLike[str] | None = None, **options: Any
     ) -> None:
-        check_option_names(type(self), options)
+        check_option_names(RMetricCallback, options)
         self.monitor: TrainingMonitor | None = None
         """The monitor, from the first backward pass on."""
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options

@@ -45,7 +45,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     """
 
     def __init__(self, *, validation_key: str = "val_loss", **options: Any) -> None:
-        check_option_names(type(self), options)
+        check_option_names(RMetricLightning, options)
         self.monitor: TrainingMonitor | None = None
         """The monitor, from the start of the training on."""
         self._validation_key, self._options = validation_key, options

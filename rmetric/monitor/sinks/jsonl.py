@@ -56,7 +56,7 @@ class JsonlSink(Sink):
         self._descriptor: int | None = None
         self._size = 0
         self.harm = ""
-        """What somebody else has done to the file while it was written: ``was deleted``, ``was cut short``, nothing."""
+        """What somebody else has done to the file while it was written, such as ``was deleted``; empty: nothing."""
         if self.path.is_dir():
             raise UserError(f"{self.path} is a folder; name a file for the log")
         if self.path.suffix.casefold() in COMPRESSED:
@@ -93,9 +93,12 @@ class JsonlSink(Sink):
         assert self._descriptor is not None
         found = os.fstat(self._descriptor)
         if stat.S_ISREG(found.st_mode) and not self.harm:
-            self.harm = "was deleted" if not found.st_nlink else "was cut short" if found.st_size < self._size else ""
+            if not found.st_nlink:
+                self.harm = "was replaced" if self.path.exists() else "was deleted"
+            elif found.st_size < self._size:
+                self.harm = "was cut short"
             if self.harm:
-                LOGGER.warning("%s %s by somebody else and lacks lines; training goes on", self.path, self.harm)
+                LOGGER.warning("%s %s by somebody else and lacks lines of this run", self.path, self.harm)
         return found.st_size
 
     def close(self) -> None:

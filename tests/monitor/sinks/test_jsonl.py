@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 
 from rmetric.errors import UserError
+from rmetric.files import write_atomically
 from rmetric.log_reader import read_run
 from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sinks
@@ -257,7 +258,12 @@ def test_a_line_that_went_in_only_partly_is_taken_away(
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"), [(Path.unlink, "was deleted"), (lambda path: os.truncate(path, 20), "was cut short")]
+    ("harm", "said"),
+    [
+        (Path.unlink, "was deleted"),
+        (lambda path: write_atomically(path, b""), "was replaced"),
+        (lambda path: os.truncate(path, 20), "was cut short"),
+    ],
 )
 @pytest.mark.parametrize("later", [0, 2])
 def test_a_log_that_somebody_else_deletes_or_cuts_is_said_once_and_at_the_end(
@@ -274,7 +280,7 @@ def test_a_log_that_somebody_else_deletes_or_cuts_is_said_once_and_at_the_end(
     sinks.event(END)
     sinks.close()
     once, closing = caplog.messages
-    assert once == f"{path} {said} by somebody else and lacks lines; training goes on"
+    assert once == f"{path} {said} by somebody else and lacks lines of this run"
     assert closing.endswith(f"; the log is {path}, which {said}")
 
 
