@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import LOGGER, check_option_names, log_errors, replaced
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.adapters.trainer_checkpoint import load_checkpoint
+from rmetric.monitor.ending import AtExit, close_all
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
@@ -69,6 +70,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._reports = FrameworkLog()
         self._kept: KeptCheckpoints | None = None
         self._stack = ExitStack()
+        self._at_exit: AtExit | None = None
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, model: nn.Module, optimizer: Any, **_: Any
@@ -84,7 +86,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         if vars(state).setdefault("rmetric_callback", self) is not self:  # every training has a state of its own
             LOGGER.warning("another RMetricCallback watches this training; this one does nothing, leave it out")
             return
-        atexit.register(self._leave)  # no event tells of an exception or of Ctrl-C
+        self._at_exit = AtExit(self._leave)  # no event tells of an exception or of Ctrl-C
         original = _Accelerator.backward
         wrapped = model
 
@@ -127,13 +129,16 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     def _reporting(self) -> AbstractContextManager[None]:
         """Put the monitor's numbers into what the Trainer logs of its training.
 
-        Reporters hear of a log before callbacks of the user do, so that one of these cannot add to it.
+        Reporters hear of a log before callbacks of the user do, so that one of these cannot add to it. A training that
+        was left is not kept alive by this.
         """
-        original = _transformers.Trainer.log
+        original, own = _transformers.Trainer.log, ref(self)
 
         def log(trainer: Any, logs: dict[str, float], *args: Any, **options: Any) -> None:
-            if "loss" in logs and any(callback is self for callback in trainer.callback_handler.callbacks):
-                logs.update(self._reports.take())
+            callback = own()
+            known = any(callback is other for other in trainer.callback_handler.callbacks)
+            if callback is not None and known and "loss" in logs:
+                logs.update(callback._reports.take())
             original(trainer, logs, *args, **options)
 
         return replaced(_transformers.Trainer, "log", log)
@@ -177,13 +182,13 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the log."""
         self._stack.close()
-        atexit.unregister(self._leave)
+        close_all([self._at_exit])
 
     def _leave(self) -> None:
         """Clean up after a training that did not reach its end."""
         self._stack.__exit__(_LeftError, _LeftError(), None)
         self._stack, self.monitor, self._early = ExitStack(), None, []
-        atexit.unregister(self._leave)
+        close_all([self._at_exit])
 
 
 def _checkpoint(output: str, step: int) -> Path:

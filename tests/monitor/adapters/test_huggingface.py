@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import sys
@@ -302,9 +303,9 @@ def test_the_last_record_is_written_when_the_program_ends(
     tmp_path: Path, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     due: list[Callable[[], None]] = []
-    monkeypatch.setattr("rmetric.monitor.adapters.huggingface.atexit.register", due.append)
+    monkeypatch.setattr("rmetric.monitor.ending.atexit.register", due.append)
     monkeypatch.setattr(
-        "rmetric.monitor.adapters.huggingface.atexit.unregister", lambda call: due.remove(call) if call in due else None
+        "rmetric.monitor.ending.atexit.unregister", lambda call: due.remove(call) if call in due else None
     )
     at = At(4, stop)
     trainer = trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), at)
@@ -320,6 +321,20 @@ def test_the_last_record_is_written_when_the_program_ends(
     at.step = 0
     trainer.train()
     assert due == []
+
+
+def test_a_training_that_was_left_gives_everything_back_when_nothing_refers_to_it(
+    tmp_path: Path, trainer_of: Callable[..., Trainer]
+) -> None:
+    trainer = trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), At(4, stop))
+    model, log = trainer.model, Trainer.log
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert Trainer.log is not log and any(weight._backward_hooks for weight in model.parameters())
+    del trainer
+    gc.collect()
+    assert Trainer.log is log and not any(weight._backward_hooks for weight in model.parameters())
+    assert read_run(tmp_path / "run.jsonl").last_step == 3
 
 
 def test_a_training_that_fails_before_its_first_step_leaves_nothing_behind(
