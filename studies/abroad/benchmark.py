@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS, make_detector
@@ -64,7 +65,10 @@ def parser() -> Parser:
     )
     p.add_argument("--own", type=Path, nargs="*", default=sorted(DATA.glob("real_runs*.parquet")), help="data sets")
     p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="by name")
-    p.add_argument("--alerts", type=named_file, nargs="*", default=[], metavar="NAME=FILE", help="CSV: set, run, step")
+    p.add_argument(
+        "--alerts", type=named_file, nargs="*", action="extend", default=[], metavar="NAME=FILE",
+        help="CSV: set, run, step; NAME is none of a detector",
+    )  # fmt: skip
     p.add_argument("--out", type=Path, default=Path("results/abroad"), help="folder for tables and kept scores")
     p.add_plugin("detectors")
     p.add_jobs()
@@ -76,8 +80,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     detectors = {name: make_detector(name) for name in args.detectors}
     out = output_folder(args.out)
-    files = dict(args.alerts)
+    files = files_by_name(args.alerts)
     alerts = {name: alerts_in(file) for name, file in files.items()}
+    for name, theirs in alerts.items():
+        refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()
@@ -102,6 +108,28 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(table, out)
     print(to_screen(tables[1]))
     print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
+
+
+def files_by_name(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    """Files of alerts by the name of their line; :class:`UserError` for a name that another line has."""
+    files: dict[str, Path] = {}
+    for name, file in named:
+        if name in DETECTORS or name in files:
+            other = "a detector" if name in DETECTORS else files[name]
+            raise UserError(f"--alerts {name}={file}: {name} is the name of {other}; choose another")
+        files[name] = file
+    return files
+
+
+def refuse_unknown_sets(file: Path, alerts: pd.DataFrame, given: Sequence[Path]) -> None:
+    """:class:`UserError` for a set that is neither given, nor in data/, nor a source: it would count as silent."""
+    known = {*SOURCES, *(place.stem for place in [*given, *DATA.glob("*.parquet")])}
+    unknown = sorted({*alerts["set"].dropna()} - known)
+    if unknown:
+        raise UserError(
+            f"{file} names the set {unknown[0]!r}, which nobody knows (known: {', '.join(sorted(known))}); "
+            "correct it, or give the set with --zoo or --own"
+        )
 
 
 def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -> Iterator[RunSet]:

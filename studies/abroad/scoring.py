@@ -159,6 +159,9 @@ def alerts_in(file: Path) -> pd.DataFrame:
     wrong = table["step"][steps.isna() & table["step"].notna()]
     if len(wrong):
         raise UserError(f"{file} has a step {wrong.iloc[0]!r}; a whole number is due, or nothing for no alert")
+    nowhere = table["step"][steps.notna() & table[["set", "run"]].isna().any(axis=1)]
+    if len(nowhere):
+        raise UserError(f"{file} has an alert at step {nowhere.iloc[0]} without a set or a run; name both")
     return table.assign(step=steps)
 
 

@@ -18,6 +18,7 @@ from studies.abroad.sources import Group, RunSet, stranger_timeline
 from tests.evaluation.builders import build_run
 
 RECORDS, CADENCE = 400, 100
+Capture = pytest.CaptureFixture[str]
 
 
 def source() -> RunSet:
@@ -85,6 +86,7 @@ def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
         (b"\xff\xfe\x00\x80", "is no CSV of alerts"),
         (b"a,b\n1,2\n", "has columns a, b; set, run and step are due"),
         (b"set,run,step\nzoo,lost,soon\n", "has a step 'soon'; a whole number is due"),
+        (b"set,run,step\nzoo,,300\n", "has an alert at step 300 without a set or a run"),
     ],
 )
 def test_a_file_that_holds_no_alerts_is_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:
@@ -92,6 +94,21 @@ def test_a_file_that_holds_no_alerts_is_refused_in_one_line(content: bytes, mess
     with pytest.raises(UserError, match=message) as caught:
         alerts_in(tmp_path / "alerts.csv")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["robust_z", "mine"])
+def test_alerts_under_a_name_that_is_taken_are_refused(name: str, tmp_path: Path, capsys: Capture) -> None:
+    file = alerts(tmp_path)
+    assert main(["--alerts", f"mine={file}", "--alerts", f"{name}={file}", "--out", str(tmp_path)]) == 2
+    assert f"{name} is the name of" in capsys.readouterr().err
+
+
+def test_a_set_that_nobody_knows_is_refused_with_those_known(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "alerts.csv"
+    file.write_text("set,run,step\nalgoperff,lost,300\n")
+    assert main(["--alerts", f"mine={file}", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "'algoperff', which nobody knows (known: algoperf, " in error and error.count("\n") == 1
 
 
 def test_exact_interval_of_a_rate() -> None:
