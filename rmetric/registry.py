@@ -6,7 +6,9 @@ import difflib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -14,6 +16,7 @@ from typing import Generic, TypeVar
 from rmetric.errors import UserError
 
 T = TypeVar("T")
+_PLUGIN_MODULE = "rmetric_plugin_"
 _VALID_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -32,11 +35,17 @@ class Registry(Generic[T]):
         self._items: dict[str, T] = {}
 
     def add(self, name: str, item: T) -> T:
-        """Register ``item``; raises ``ValueError`` when the name is taken or cannot stand in a file name."""
+        """Register ``item``; raises ``ValueError`` when the name is taken or cannot stand in a file name.
+
+        ``TypeError`` for a class without a method that its kind must have.
+        """
         if name in self._items:
             raise ValueError(f"{self.kind} {name!r} is already registered, by {self._items[name]!r}")
         if not _VALID_NAME.fullmatch(name):
             raise ValueError(f"{self.kind} name {name!r} must consist of letters, digits, '_', '-' and '.'")
+        missing = sorted(getattr(item, "__abstractmethods__", ()))
+        if missing:
+            raise TypeError(f"{self.kind} {name!r} lacks {', '.join(missing)}")
         self._items[name] = item
         return item
 
@@ -80,7 +89,7 @@ def load_plugin(path: str | Path) -> None:
         raise UserError(
             f"plugin {path} is not a file; give the path of a Python file that registers a fault or detector"
         )
-    module_name = "rmetric_plugin_" + re.sub(r"\W", "_", str(file))
+    module_name = _PLUGIN_MODULE + re.sub(r"\W", "_", str(file))
     if module_name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(module_name, file)
@@ -93,6 +102,31 @@ def load_plugin(path: str | Path) -> None:
     except Exception as error:
         del sys.modules[module_name]
         raise UserError(f"plugin {path} could not be loaded: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def plugin_errors(run: str) -> Iterator[None]:
+    """Raise an error that comes out of a plug-in's code as a :class:`UserError` that names its place and the run.
+
+    What has nothing to do with a plug-in, and a :class:`UserError` of the plug-in, are raised as they are.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        through = [
+            (frame.f_code, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if str(frame.f_globals.get("__name__")).startswith(_PLUGIN_MODULE)
+        ]
+        if not through:
+            raise
+        code, line = through[-1]
+        raise UserError(
+            f"plugin {code.co_filename}, line {line}: {code.co_qualname} fails in run {run}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def load_entry_points(group: str) -> None:

@@ -7,7 +7,10 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
-from rmetric.registry import Registry, load_plugin
+from rmetric.registry import Registry, load_plugin, plugin_errors
+from studies.paper.plan import StudyPlan
+from studies.paper.run import SIMULATION
+from studies.runner import run_study
 
 PLUGIN = '''
 from dataclasses import dataclass
@@ -106,6 +109,32 @@ def test_a_broken_plugin_says_what_is_wrong_and_can_be_mended(plugin: Path) -> N
     plugin.write_text(PLUGIN)
     load_plugin(plugin)
     assert "NIC_FLAP" in FAULTS
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_in_a_plugin_is_told_with_its_place_and_the_run(
+    jobs: int, plugin: Path, tmp_path: Path, clean_registries: None
+) -> None:
+    plugin.write_text(PLUGIN.replace("active * 2.0", "active / zero"))
+    load_plugin(plugin)
+    plan = StudyPlan(repetitions=1, controls=1, steps=100).only(["mistral-7b"], ["NIC_FLAP"])
+    told = rf"{plugin}, line 12: NicFlap.simulate fails in run run_\d+_mistral-7b_nic_flap_\w+: NameError: .*'zero'"
+    with pytest.raises(UserError, match=told) as caught:
+        run_study(plan, tmp_path, backend=SIMULATION, jobs=jobs, plugins=[plugin])
+    assert caught.value.__cause__ is not None
+
+
+def test_an_error_that_is_no_plugins_is_left_alone() -> None:
+    with pytest.raises(ZeroDivisionError), plugin_errors("some"):
+        _ = 1 / 0
+    with pytest.raises(UserError, match=r"^mine$"), plugin_errors("some"):
+        raise UserError("mine")
+
+
+def test_a_plugin_without_the_method_of_its_kind_is_refused_when_it_is_loaded(plugin: Path) -> None:
+    plugin.write_text(PLUGIN.replace("def simulate", "def simulated"))
+    with pytest.raises(UserError, match="fault 'NIC_FLAP' lacks simulate"):
+        load_plugin(plugin)
 
 
 def test_a_plugin_does_not_leave_its_folder_on_the_path(plugin: Path) -> None:

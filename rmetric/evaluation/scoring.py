@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rmetric.detectors import DETECTORS, Detector
+from rmetric.errors import UserError
 from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.files import written_aside
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import Observations
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugin, plugin_errors
 from rmetric.versions import content_checksums, foreign_code
 
 SCORING_VERSION = 1
@@ -123,7 +124,7 @@ def _scored(
     study: Study, detectors: Mapping[str, Detector], jobs: int | None, plugins: Sequence[str | Path]
 ) -> Iterator[dict[str, NDArray[np.float64]]]:
     recipes = {name: _recipe(detector) for name, detector in detectors.items()}
-    tasks = [(recipes, run.observations, tuple(map(str, plugins))) for run in study.runs]
+    tasks = [(recipes, run.name, run.observations, tuple(map(str, plugins))) for run in study.runs]
     return in_parallel(_score, tasks, jobs, f"scoring with {len(recipes)} detectors", "run")
 
 
@@ -131,14 +132,22 @@ def _recipe(detector: Detector) -> Recipe:
     return detector.name, {item.name: getattr(detector, item.name) for item in fields(detector) if item.init}
 
 
-def _score(task: tuple[Mapping[str, Recipe], Observations, tuple[str, ...]]) -> dict[str, NDArray[np.float64]]:
-    recipes, observations, plugins = task
+def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]) -> dict[str, NDArray[np.float64]]:
+    recipes, run, observations, plugins = task
     for plugin in plugins:
         load_plugin(plugin)
-    return {
-        name: DETECTORS[registered](**settings).score_run(observations)
-        for name, (registered, settings) in recipes.items()
-    }
+    with plugin_errors(run):
+        scores = {
+            name: DETECTORS[registered](**settings).score_run(observations)
+            for name, (registered, settings) in recipes.items()
+        }
+    for name, found in scores.items():
+        if np.shape(found) != (len(observations),):
+            raise UserError(
+                f"detector {name} gives scores of shape {np.shape(found)} for the {len(observations)} records of "
+                f"run {run}; one a record is due"
+            )
+    return scores
 
 
 def _key(study: Study, detector: Detector) -> str:

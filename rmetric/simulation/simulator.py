@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmetric.architectures import Architecture
 from rmetric.faults import NEVER, HardwareEvent, Processes
 from rmetric.faults.processes import FLOOR_RATE
+from rmetric.registry import plugin_errors
 from rmetric.signals import gradient_variance
 from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, FloatsRT, correlated, integrate, visible
 from rmetric.simulation.gradients import update_rms, worker_norms
@@ -103,16 +104,17 @@ def _inject(
     first = 0
     for _, group in groupby(specs, key=lambda spec: (spec.fault, spec.severity)):
         rows = slice(first, first := first + len(list(group)))
-        fault = specs[rows.start].make_fault()
-        if fault is None:
-            continue
-        starts = np.array(onsets[rows], dtype=np.int64)
-        last_stop = np.zeros(len(starts), dtype=np.int64)
-        for part in fault.parts:
-            stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
-            active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
-            part.simulate(processes.of_runs(rows), active, streams.of_runs(rows).within(f"fault {part.name}"))
-            last_stop = np.maximum(last_stop, stops)
+        with plugin_errors(specs[rows.start].experiment_id):
+            fault = specs[rows.start].make_fault()
+            if fault is None:
+                continue
+            starts = np.array(onsets[rows], dtype=np.int64)
+            last_stop = np.zeros(len(starts), dtype=np.int64)
+            for part in fault.parts:
+                stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
+                active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
+                part.simulate(processes.of_runs(rows), active, streams.of_runs(rows).within(f"fault {part.name}"))
+                last_stop = np.maximum(last_stop, stops)
         cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
     return onsets, cleared
 

@@ -28,6 +28,7 @@ from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.recorder import start_config, vocabulary_of
 from rmetric.records import Event
+from rmetric.registry import plugin_errors
 from rmetric.twins.snapshots import Schedule, Snapshot, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import LOGGED_DETECTORS, MakeMonitor, monitor_of, watching
 
@@ -269,7 +270,7 @@ def record_group(
             yield finished(schedule, twin, work, truth, truth)
     for branch in forks:
         assert branch.onset is not None
-        with work_file(folder, branch.name) as work:
+        with work_file(folder, branch.name) as work, plugin_errors(branch.name):
             own = record_fork(
                 schedule,
                 run,

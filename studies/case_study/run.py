@@ -8,6 +8,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.monitor.hardware import HardwareWatch
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugin, plugin_errors
 from rmetric.twins.recording import append_events, fault_entry, judge_against, log_config, record_fork, record_healthy
 from rmetric.twins.snapshots import Snapshot, TruthRecord, train_to_end
 from rmetric.twins.watching import close_hardware_watch, monitor_of, watching
@@ -135,7 +136,8 @@ def train_fork(plan: CaseStudyPlan, name: str, spelling: str, snapshot: Snapshot
         return truth
     fault, config = fault_of(spelling), _config(plan, name, spelling, run)
     log = out / f"{name}.jsonl"
-    return record_fork(plan, run, snapshot, log, config, fault=fault, details=f"{spelling} begins")
+    with plugin_errors(name):
+        return record_fork(plan, run, snapshot, log, config, fault=fault, details=f"{spelling} begins")
 
 
 def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LanguageModelRun) -> dict[str, Any]:
@@ -238,10 +240,10 @@ def run_case_study(
 def _check(plan: CaseStudyPlan, run: LanguageModelRun) -> None:
     """Enter and leave every fault once, so that one that does not fit is known before any training."""
     state = run.state_dict()
-    for spelling in plan.faults:
-        fault = fault_of(spelling)
-        if fault is not None:
-            with fault.inject(run):
+    for name, spelling in zip(plan.run_names(), plan.faults, strict=True):
+        with plugin_errors(name):
+            fault = fault_of(spelling)
+            with nullcontext() if fault is None else fault.inject(run):
                 pass
     run.load_state_dict(state)
 

@@ -15,6 +15,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scoring import by_run, score_study
 from rmetric.evaluation.studies import load_study
+from rmetric.registry import load_plugin
 from rmetric.replay import replay_log
 from rmetric.versions import foreign_code
 from tests.evaluation.builders import build_log
@@ -193,3 +194,24 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
     evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric", "grad_norm"], jobs=1, draws=20)
     assert evaluator.left_out["incomplete"] == 1
     assert evaluator.summary("grad_norm", "strict")["recall"].value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return observations['nothing']", r"broken\.py, line 8: Broken\.score_run fails in run \w+: KeyError"),
+        ("return observations.step[1:] * 1.0", r"detector broken gives scores of shape \(\d+,\) for the \d+ records"),
+    ],
+)
+def test_a_detector_of_a_plugin_that_breaks_is_named_with_the_run(body, told, logs, tmp_path, clean_registries):
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from rmetric.detectors import Detector, register_detector\n"
+        "@register_detector('broken')\n@dataclass(kw_only=True)\nclass Broken(Detector):\n"
+        f"    threshold: float = 0.5\n    def score_run(self, observations):\n        {body}\n",
+        encoding="utf-8",
+    )
+    load_plugin(plugin)
+    with pytest.raises(UserError, match=told):
+        score_study(load_study(logs, jobs=1), {"broken": make_detector("broken")}, jobs=2, plugins=[plugin])

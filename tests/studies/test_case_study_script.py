@@ -233,6 +233,25 @@ def test_a_plugin_that_is_no_file(main: Main, capsys: pytest.CaptureFixture[str]
     assert "is not a file" in capsys.readouterr().err
 
 
+def test_a_fault_of_a_plugin_that_breaks_in_training_is_named_with_the_run(
+    main: Main, capsys: pytest.CaptureFixture[str], tmp_path: Path, clean_registries: None
+) -> None:
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(
+        "from contextlib import contextmanager\nfrom dataclasses import dataclass\n"
+        "from rmetric import Fault, register_fault\n"
+        "@register_fault('BROKEN')\n@dataclass(frozen=True, kw_only=True)\nclass Broken(Fault):\n"
+        "    def simulate(self, state, active, rng): pass\n"
+        "    @contextmanager\n    def inject(self, training):\n"
+        "        with training.at('loss', lambda *_: nothing):\n            yield\n"
+    )
+    command = ["--steps", "12", "--fault-step", "4", "--batch", "4", "--length", "16", "--device", "cpu", "--jobs", "2"]
+    assert main([*command, "--plugin", str(plugin), "--faults", "BROKEN", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "broken.py, line 10: Broken.inject.<locals>.<lambda> fails in run run_" in error
+    assert "Traceback" not in error
+
+
 def test_ctrl_c_leaves_valid_incomplete_logs(tmp_path: Path) -> None:
     command = [sys.executable, "run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length"]
     command += ["16", "--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]
