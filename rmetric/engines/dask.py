@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -48,11 +50,19 @@ class DaskEngine:
             ) from error
 
 
+def dask_setup(worker: object) -> None:
+    """Leave Ctrl-C to the process that asks; Dask calls this in each worker that is started here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("distributed.worker.state_machine").setLevel(logging.ERROR)  # else it warns of each unit given up
+
+
 @contextmanager
 def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
     """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set({"distributed.nanny.pre-spawn-environ": ENVIRONMENT}))  # of those from here
+        preload = [*dask.config.get("distributed.worker.preload"), __name__]
+        ours = {"distributed.nanny.pre-spawn-environ": ENVIRONMENT, "distributed.worker.preload": preload}
+        stack.enter_context(dask.config.set(ours))  # of workers that are started here
         cluster = address or stack.enter_context(
             LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
         )

@@ -18,6 +18,7 @@ import pytest
 from rmetric.engines import engine, parallel_map
 from rmetric.engines.local import ENVIRONMENT
 from rmetric.errors import UserError
+from tests.helpers import hearing_ctrl_c
 
 
 def square(number: int) -> int:
@@ -49,6 +50,11 @@ def own_number(folder: Path, number: int) -> int:
     (folder / f"{os.getpid()}").touch()
     while True:
         time.sleep(0.1)
+
+
+def noted_and_slow(folder: Path, number: int) -> None:
+    (folder / f"{os.getpid()}").touch()
+    time.sleep(0.2)
 
 
 def onto_a_full_disk(number: int) -> int:
@@ -179,3 +185,37 @@ def test_a_killed_local_process_is_one_line(tmp_path: Path) -> None:
     work = partial(square_or_die_once, tmp_path / "marker")
     with engine("local", jobs=2), pytest.raises(UserError, match="--resume"):
         list(parallel_map(work, range(20), 2))
+
+
+INTERRUPTED = """
+import sys
+from functools import partial
+from pathlib import Path
+from rmetric.cli import script
+from rmetric.engines import engine, parallel_map
+from tests.engines.test_engines import noted_and_slow
+
+@script
+def main(argv):
+    with engine("dask", jobs=2):
+        list(parallel_map(partial(noted_and_slow, Path({folder!r})), range(1000), 2))
+
+if __name__ == "__main__":
+    sys.exit(main(None))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    (asked := tmp_path / "asked.py").write_text(INTERRUPTED.format(folder=str(tmp_path)), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with hearing_ctrl_c():
+        asking = subprocess.Popen(
+            [sys.executable, asked], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    await_that(lambda: len([*tmp_path.iterdir()]) >= 3)
+    os.killpg(asking.pid, signal.SIGINT)  # a terminal sends it to the workers as well
+    _, told = asking.communicate(timeout=60)
+    assert (asking.returncode, told) == (130, "interrupted\n")
