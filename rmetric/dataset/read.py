@@ -79,7 +79,7 @@ def _table(file: Path, columns: Sequence[str] = SCHEMA.names) -> pa.Table:
         raise UserError(f"{file} is a folder where a .parquet file is due; give the file")
     if not file.exists():
         raise UserError(
-            f"{file} does not exist; make it with python -m studies.real_runs.publish, or give --logs FOLDER"
+            f"{file} does not exist; name a data set, or make one with python -m studies.real_runs.publish"
         )
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:

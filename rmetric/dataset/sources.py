@@ -9,6 +9,7 @@ from rmetric.errors import UserError
 SAMPLE = "sample"
 """Folder of the committed logs, which stand in for a study that has not been made."""
 DATA_SET = ".parquet"
+_INSTEAD = "name a folder of logs, or make one with python run_modern_experiments.py"
 
 
 def data_set_of(source: str | Path) -> Path | None:
@@ -44,7 +45,7 @@ def find_logs(folder: str | Path) -> tuple[list[Path], str]:
     """
     root = Path(folder)
     if not root.exists():
-        raise UserError(f"{root} does not exist; run python run_modern_experiments.py first, or give --logs FOLDER")
+        raise UserError(f"{root} does not exist; {_INSTEAD}")
     if not root.is_dir():
         raise UserError(f"{root} is a file where a folder is due; give a folder of .jsonl logs, or a .parquet data set")
     logs = sorted(root.glob("*.jsonl"))
@@ -57,4 +58,4 @@ def find_logs(folder: str | Path) -> tuple[list[Path], str]:
             "Run python run_modern_experiments.py for the full study."
         )
         return sample, note
-    raise UserError(f"{root} holds no .jsonl logs; run python run_modern_experiments.py first, or give --logs FOLDER")
+    raise UserError(f"{root} holds no .jsonl logs; {_INSTEAD}")

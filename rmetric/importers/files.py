@@ -43,11 +43,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     does not exist or holds no log.
     """
     if not paths:
-        try:
-            return find_logs(DEFAULT_LOGS)
-        except UserError as error:
-            message = str(error).replace("give --logs FOLDER", "name a log or a folder of logs")
-            raise UserError(message) from None
+        return find_logs(DEFAULT_LOGS)
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):

@@ -280,7 +280,7 @@ def test_a_measurement_that_is_younger_than_the_file_was_not_measured(data_set: 
 
 
 def test_a_missing_file_or_a_folder_of_that_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist; make it with"):
+    with pytest.raises(UserError, match="does not exist; name a data set, or make one"):
         load_study(tmp_path / "gone.parquet")
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(UserError, match="is a folder"):

@@ -132,7 +132,7 @@ def test_a_missing_and_an_empty_folder_say_what_to_do(tmp_path: Path, path: str,
 
 def test_nothing_named_and_no_study_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"run_modern_experiments\.py first, or name a log or a folder of logs"):
+    with pytest.raises(UserError, match=r"name a folder of logs, or make one with python run_modern_experiments\.py"):
         collect_logs([])
 
 

@@ -137,6 +137,15 @@ def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest
     assert {*table["detector"]} == {"robust_z", "numerics"} and {*table["level"]} >= {"source", "bug"}
 
 
+def test_a_missing_zoo_is_told_without_an_option_of_another_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
+    assert main(["--zoo", str(tmp_path / "none"), "--own", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "none does not exist; name a folder of logs" in error and "--logs" not in error
+
+
 def test_the_bounds_see_what_differs_from_the_twin_and_nothing_where_there_is_none() -> None:
     loss = 2.0 + 0.01 * np.random.default_rng(0).normal(size=RECORDS)
     step, usual = range(1, RECORDS + 1), {"training_loss": loss, "step_time_s": np.full(RECORDS, 0.02)}

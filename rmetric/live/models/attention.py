@@ -125,7 +125,7 @@ def _switch_of(module: nn.Module) -> _Switch:
     if table is None:
         raise UserError(
             f"the attention of {type(module).__name__} cannot be reached, for it does not use transformers' attention "
-            "functions; choose a model such as --model tiny-llama"
+            "functions; choose a model that does"
         )
     name = getattr(module.config, "_attn_implementation", None) or "eager"
     return _SWITCHES.setdefault((id(table), name), _Switch(table, name))

@@ -122,7 +122,7 @@ def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
     if not found:
         raise UserError(
             f"{needed_by} needs attention with q_proj, k_proj and v_proj or c_attn, and {model_name(model)} has none; "
-            "choose a model such as --model tiny-llama"
+            "choose a model that has it"
         )
     return found
 
@@ -140,7 +140,7 @@ def norms(model: nn.Module, needed_by: str = "this") -> list[Norm]:
     if not found:
         raise UserError(
             f"{needed_by} needs an RMSNorm or LayerNorm in the layers, and {model_name(model)} has none; "
-            "choose a model such as --model tiny-llama"
+            "choose a model that has it"
         )
     return found
 
@@ -154,7 +154,7 @@ def expert_blocks(model: nn.Module, needed_by: str = "this") -> list[ExpertBlock
     blocks = [part for part in _parts(model) if hasattr(part[2], "experts") and _router(part[2])]
     if not blocks:
         raise UserError(
-            f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; choose --model tiny-moe"
+            f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; choose tiny-moe"
         )
     return [_expert_block(*block, needed_by) for block in blocks]
 
@@ -228,7 +228,7 @@ def _expert_block(layer: int, name: str, block: nn.Module, needed_by: str) -> Ex
     if router is None or not isinstance(experts, nn.Module) or not hasattr(experts, "num_experts") or top_k is None:
         raise UserError(
             f"{needed_by} needs the experts of a layer in one module, as transformers 5 has them, and those of {name} "
-            "are not; install transformers 5 or choose --model tiny-moe"
+            "are not; install transformers 5 or choose another model"
         )
     return ExpertBlock(layer, name, router, experts, int(experts.num_experts), int(top_k))  # type: ignore[arg-type]
 
