@@ -27,7 +27,7 @@ SUITES = {"faults": "case_study", "mechanism": "mechanism", "sdc": "sdc"}
 def main(argv: Sequence[str] | None = None) -> None:
     """Choose the suite and run it."""
     choice = Parser("", add_help=False)
-    choice.add_argument("--suite", choices=SUITES, default="faults")
+    choice.add_argument("--suite", choices=SUITES, default="faults", help="which study; each has options of its own")
     chosen, rest = choice.parse_known_args(argv)
     importlib.import_module(f"studies.{SUITES[chosen.suite]}.cli").main(rest)
 

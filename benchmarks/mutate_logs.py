@@ -199,9 +199,11 @@ def _progress(starts: range) -> Iterator[int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, mutate, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mutations", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0, help="number of the first, which is its seed")
-    parser.add_argument("--logs", type=Path, help="folder of logs to mutate; default: samples of every layout")
+    parser.add_argument("--mutations", type=int, default=2000, metavar="N", help="damaged logs (default: 2000)")
+    first = "number of the first, which is its seed (default: 0)"
+    parser.add_argument("--first", type=int, default=0, metavar="N", help=first)
+    logs = "folder of logs to mutate (default: samples of every layout)"
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help=logs)
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.worker:

@@ -78,9 +78,7 @@ def _table(file: Path, columns: Sequence[str] = SCHEMA.names) -> pa.Table:
     if file.is_dir():
         raise UserError(f"{file} is a folder where a .parquet file is due; give the file")
     if not file.exists():
-        raise UserError(
-            f"{file} does not exist; name a data set, or make one with python -m studies.real_runs.publish"
-        )
+        raise UserError(f"{file} does not exist; name a data set, or make one with python -m studies.real_runs.publish")
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
             schema = opened.schema_arrow

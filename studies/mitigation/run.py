@@ -112,12 +112,14 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, train, write, print."""
     p = Parser("Train tiny models with faults, with each mitigation and without, beside their healthy twins.")
-    p.add_argument("--out", type=output_folder, default=Path("results/mitigation"), metavar="FOLDER")
+    p.add_argument(
+        "--out", type=Path, default=Path("results/mitigation"), metavar="FOLDER", help="folder for tables and runs"
+    )
     p.add_argument("--steps", type=whole_number(60), default=200, metavar="N", help="of a run; half of them healthy")
-    p.add_argument("--seeds", type=whole_number(1), default=3, metavar="N")
+    p.add_argument("--seeds", type=whole_number(1), default=3, metavar="N", help="runs of each model and fault")
     p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
     args = p.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
+    output_folder(args.out)
     tasks = [(model, seed, args.steps) for seed in range(1, args.seeds + 1) for model in FAULTS]
     done = in_fresh_processes(train_group, tasks, args.jobs)
     with open(args.out / FILE, "w", encoding="utf-8") as file:

@@ -94,7 +94,8 @@ def _end(run: Run) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, stream, print."""
     p = Parser("Stream the rules of GoBack and StopDoomed over published runs.")
-    p.add_argument("data", type=Path, nargs="*", default=[Path("data") / f"{name}.parquet" for name in DATA])
+    published = [Path("data") / f"{name}.parquet" for name in DATA]
+    p.add_argument("data", type=Path, nargs="*", default=published, help="data sets (default: those in data/)")
     p.add_argument(
         "--quantile", type=float, default=FatalRule.quantile,
         help="of the losses before a first sign: the level above which losses stay (0 to 1; default %(default)s)",

@@ -54,7 +54,7 @@ def by_fault(rows: pd.DataFrame) -> pd.DataFrame:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, read, print."""
     p = Parser("Print what going back was worth, from the results of studies.rollback.run.")
-    p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER")
+    p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder of the results")
     rows = rows_of(read_results(p.parse_args(argv).out))
     print(table(rows).to_markdown(index=False), end="\n\n")
     print(by_fault(rows).to_markdown(index=False), end="\n\n")

@@ -215,12 +215,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     p.add_argument(
         "--data", type=Path, default=Path("data"), metavar="FOLDER", help="published runs with their indices"
     )
-    p.add_argument("--out", type=output_folder, default=Path("results/rollback"), metavar="FOLDER")
-    p.add_argument("--groups", type=whole_number(1), metavar="N", help="the first N groups")
-    p.add_argument("--runs", type=whole_number(1), metavar="N", help="the first N failing runs of each group")
+    p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder for results")
+    p.add_argument("--groups", type=whole_number(1), metavar="N", help="the first N groups (default: all)")
+    first = "the first N failing runs of each group (default: all)"
+    p.add_argument("--runs", type=whole_number(1), metavar="N", help=first)
     p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
     args = p.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
+    output_folder(args.out)
     chosen = [replace(group, runs=group.runs[: args.runs]) for group in groups(args.data)[: args.groups]]
     tasks = [(group, args.out) for group in chosen]
     for _ in tqdm(in_fresh_processes(write_group, tasks, args.jobs), desc="groups", total=len(tasks), disable=None):
