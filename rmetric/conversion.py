@@ -27,7 +27,9 @@ from rmetric.records import Event, Run, step_of
 LOG = ".jsonl"
 
 
-def write_converted(logs: Iterable[LoggedPortions], out: Path, *, overwrite: bool = False) -> list[Path]:
+def write_converted(
+    logs: Iterable[LoggedPortions], out: Path, *, overwrite: bool = False, read: Sequence[str | Path] = ()
+) -> list[Path]:
     """Write runs, the lines of a log portion by portion; what was written. Runs without a record are left out.
 
     Parameters
@@ -40,6 +42,8 @@ def write_converted(logs: Iterable[LoggedPortions], out: Path, *, overwrite: boo
         one log a run.
     overwrite
         Replace files that are there.
+    read
+        Files and folders that the logs are read from; what lies there is not replaced.
 
     Raises
     ------
@@ -48,8 +52,8 @@ def write_converted(logs: Iterable[LoggedPortions], out: Path, *, overwrite: boo
         would be replaced; nothing is written.
     """
     if out.suffix in (LOG, DATA_SET):  # before anything is read
-        _refuse_loss(out, overwrite)
-    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite)
+        _refuse_loss(out, overwrite, read)
+    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite, read)
 
 
 def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
@@ -63,7 +67,7 @@ def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
     return [written.path, written.index] if written else []
 
 
-def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool) -> list[Path]:
+def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read: Sequence[str | Path]) -> list[Path]:
     """Logs are written aside, and take their places when all of them are there."""
     rest = iter(logs)
     first = next(rest, None)
@@ -77,7 +81,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool) -> l
         for log in chain((first,), rest):
             if _write_log(log.portions, Path(aside) / str(len(names))):
                 files.append(_file_of(log.name, names, out))
-                _refuse_loss(files[-1], overwrite)
+                _refuse_loss(files[-1], overwrite, read)
                 names.append(log.name)
         for number, file in enumerate(files):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -98,9 +102,15 @@ def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
     return file
 
 
-def _refuse_loss(file: Path, overwrite: bool) -> None:
+def _refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path]) -> None:
     """A conversion keeps what this project's formats hold: a log that it replaces may have held more."""
-    if file.exists() and not overwrite:
+    if not file.exists():
+        return
+    if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
+        raise UserError(
+            f"{file} is one of the logs that are read and may hold more than its copy; choose another --out"
+        )
+    if not overwrite:
         raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
 
 

@@ -46,6 +46,6 @@ def run(args: argparse.Namespace) -> int:
             else:
                 yield log
 
-    for file in write_converted(usable(), args.out, overwrite=args.overwrite):
+    for file in write_converted(usable(), args.out, overwrite=args.overwrite, read=args.logs):
         print(f"wrote {file}")
     return UNUSABLE if unusable else 0

@@ -77,9 +77,10 @@ def test_a_log_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "run.jsonl").write_text('{"step": 1, "loss": 2.0, "accuracy": 0.1}\n')
     (tmp_path / "run.csv").write_text(CSV)
     before = (tmp_path / "run.jsonl").read_bytes()
-    for log, out in (("run.jsonl", "run.jsonl"), ("run.csv", ".")):
+    unasked = "is there already; choose another --out, or replace it with --overwrite"
+    for log, out, told in (("run.jsonl", "run.jsonl", "is one of the logs that are read"), ("run.csv", ".", unasked)):
         assert main(["convert", str(tmp_path / log), "--out", str(tmp_path / out)]) == 2
-        assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+        assert told in capsys.readouterr().err
     assert (tmp_path / "run.jsonl").read_bytes() == before
     assert main(["convert", str(tmp_path / "run.csv"), "--out", str(tmp_path), "--overwrite"]) == 0
     assert len(read_run(tmp_path / "run.jsonl").observations) == 4
@@ -118,3 +119,18 @@ def test_a_log_of_no_use_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     assert main(["convert", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "new" / "run.jsonl")]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["empty.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("given", "out"), [("run.jsonl", "run.jsonl"), (".", "."), (".", "run.jsonl"), ("link", "run.jsonl")]
+)
+def test_a_log_is_not_replaced_by_its_own_copy(
+    given: str, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_bytes(SAMPLE[0].read_bytes())
+    if given == "link":
+        (tmp_path / given).symlink_to(log)
+    assert main(["convert", str(tmp_path / given), "--out", str(tmp_path / out), "--overwrite"]) == 2
+    assert "is one of the logs that are read" in capsys.readouterr().err
+    assert log.read_bytes() == SAMPLE[0].read_bytes()
