@@ -9,7 +9,7 @@ import platform
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from rmetric import __version__
+from rmetric.dataset.sources import find_parts
 from rmetric.errors import UserError
 from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
@@ -112,7 +113,8 @@ def run_study(
     Raises
     ------
     UserError
-        If there is a study in the folder and neither flag is given, or if it is a different one.
+        If there is a study in the folder and neither flag is given, or if it is a different one; if other logs lie
+        where a study is to be replaced.
     """
     started = time.perf_counter()
     runs = plan.specs()
@@ -163,16 +165,14 @@ def _prepare(
     manifest = _read_manifest(folder)
     present = sorted(path.stem for path in folder.glob(f"run_*{form.suffix}"))
     if overwrite:
-        for name in {*present} & ({*(manifest or {}).get("runs", {})} | {spec.experiment_id for spec in specs}):
-            (folder / f"{name}{form.suffix}").unlink()
-        (folder / MANIFEST).unlink(missing_ok=True)
+        _clear(folder, {*(manifest or {}).get("runs", {})} | {spec.experiment_id for spec in specs})
         return {}, {}
     if manifest is None and not present:
         return {}, {}
     if not resume:
         raise UserError(f"{folder} already holds a study; --resume goes on with it, --overwrite replaces it")
     if manifest is None:
-        raise UserError(f"{folder} holds logs without {MANIFEST}; choose another --out, or use --overwrite")
+        raise UserError(f"{folder} holds logs without {MANIFEST}; choose another --out, or move them away")
     if manifest.get("study") != identity:
         different = _first_difference(manifest.get("study") or {}, identity)
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
@@ -182,6 +182,22 @@ def _prepare(
     found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
     others = {name: entry for name, entry in listed.items() if name not in {spec.experiment_id for spec in specs}}
     return {item.name: item for item in found if item is not None}, others
+
+
+def _clear(folder: Path, own: Collection[str]) -> None:
+    """Remove the logs of a study, in whichever form, and its manifest; :class:`UserError` if there are other logs.
+
+    Whoever reads the folder would take those for runs of the study that is to come.
+    """
+    logs = [*sorted(folder.glob("*.jsonl")), *find_parts(folder)]
+    others = [log.name for log in logs if log.stem not in own]
+    if others:
+        raise UserError(
+            f"{folder} holds logs that are none of the study in it, such as {others[0]}; "
+            "choose another --out, or move them away"
+        )
+    for file in (*logs, *folder.glob(".run_*.part"), folder / MANIFEST):
+        file.unlink(missing_ok=True)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any] | None:

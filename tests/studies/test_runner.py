@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
+from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_run
 from rmetric.simulation import run_batch
 from studies.paper.plan import StudyPlan
-from studies.paper.run import simulate_study
-from studies.runner import MANIFEST
+from studies.paper.run import IN_PARTS, SIMULATION, simulate_study
+from studies.runner import MANIFEST, Backend, run_study
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = StudyPlan.smoke(steps=400, architectures=("gpt-4-moe", "mistral-7b"))
@@ -116,14 +117,24 @@ def test_an_existing_study_is_never_touched_without_a_flag(tiny_study: dict[str,
     assert (tmp_path / "run_000_something.jsonl").read_text() == "mine\n"
 
 
-def test_overwrite_removes_the_old_study_and_nothing_else(tmp_path: Path) -> None:
-    simulate_study(StudyPlan.smoke(steps=300, architectures=("llama-3-8b",)), tmp_path)
-    (tmp_path / "run_999_of_somebody_else.jsonl").write_text("{}\n")
+@pytest.mark.parametrize("backend", [SIMULATION, IN_PARTS], ids=["jsonl", "parquet"])
+def test_overwrite_removes_the_old_study_and_nothing_else(backend: Backend, tmp_path: Path) -> None:
+    run_study(StudyPlan.smoke(steps=300, architectures=("llama-3-8b",)), tmp_path, backend=backend)
     (tmp_path / "README.md").write_text("keep\n")
     simulate_study(TINY, tmp_path, overwrite=True)
-    names = {path.stem for path in tmp_path.glob("*.jsonl")}
-    assert names == {spec.experiment_id for spec in TINY.specs()} | {"run_999_of_somebody_else"}
+    assert sorted(run.name for run in load_study(tmp_path).runs) == sorted(spec.experiment_id for spec in TINY.specs())
     assert (tmp_path / "README.md").exists()
+
+
+def test_a_study_is_not_replaced_where_other_logs_would_pass_for_its_runs(tmp_path: Path) -> None:
+    simulate_study(TINY, tmp_path)
+    (tmp_path / "of_somebody_else.jsonl").write_text("{}\n")
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(
+        UserError, match=r"holds logs that are none of the study in it, such as of_somebody_else\.jsonl"
+    ):
+        simulate_study(TINY, tmp_path, overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 def test_resume_makes_missing_cut_and_changed_logs_anew(tiny_study: dict[str, bytes], tmp_path: Path) -> None:
