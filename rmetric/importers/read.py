@@ -232,5 +232,7 @@ def _guarded(events: Iterator[NumberedEvent], file: Path) -> Iterator[NumberedEv
 def _readable(file: Path) -> Iterator[None]:
     try:
         yield
+    except IsADirectoryError as error:
+        raise UserError(f"{file} is a folder and no log itself; name a log in it") from error
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}); check the path and its permissions") from error

@@ -10,21 +10,19 @@ Same seed: a faulty run against its fault-free twin. Other seed: against the con
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rmetric.cli import Parser, output_folder, script
-from rmetric.comparison import SIGNALS, compare, highest_sum
-from rmetric.comparison.compare import PLANNED, differences_of
+from rmetric.comparison import SIGNALS
+from rmetric.comparison.compare import PLANNED
 from rmetric.evaluation.scores import Score, binomial_interval
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import in_parallel, load_study
-from rmetric.records import NO_FAULT, Run
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
+from studies.compare.pairs import first_step, pairs_of, sum_of
 
 NEAR = 5
 """Steps within which a step counts as found."""
@@ -33,20 +31,6 @@ COLUMNS = (
     Column("exact", "At the onset"), Column("near", f"Within {NEAR} steps"), Column("early", "Before the onset"),
     Column("late", "Median steps after it", 1),
 )  # fmt: skip
-
-
-MACHINE = ("NODE_FAILURE", "NETWORK_DEGRADATION")
-"""Faults of the machine, which reach the model's numbers late or never."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two runs, and the step at which the second one was disturbed."""
-
-    kind: str
-    a: Run
-    b: Run
-    onset: int | None
 
 
 def parser() -> Parser:
@@ -83,47 +67,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     table = Table("compare", "Comparison of two runs", caption, COLUMNS, rows)
     write(table, output_folder(args.out))
     print(to_screen(table))
-
-
-def pairs_of(runs: Sequence[Run], failed: set[str]) -> Iterator[Pair]:
-    """All pairs of a set: twins, other seeds with a fault that made the run fail or not, healthy other seeds."""
-    by_name = {run.name: run for run in runs}
-    controls: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.fault == NO_FAULT and run.disturbed_at is None:
-            controls.setdefault(run.model_type, []).append(run)
-    for run in runs:
-        twin = by_name.get(str(run.config.get("twin")))
-        if run.fault == NO_FAULT or run.onset is None or twin is None:
-            continue
-        ended = f"{'machine' if run.fault in MACHINE else 'model'}, {'failed' if run.name in failed else 'recovered'}"
-        yield Pair(f"same seed, {ended}", twin, run, run.onset)
-        others = [other for other in controls.get(run.model_type, []) if other.config["seed"] != run.config["seed"]]
-        if others:
-            later = [other for other in others if other.config["seed"] > run.config["seed"]]
-            yield Pair(f"other seed, {ended}", (later or others)[0], run, run.onset)
-    for of_model in controls.values():
-        for a, b in combinations(of_model, 2):
-            if a.config["seed"] != b.config["seed"]:
-                yield Pair("other seed, healthy", a, b, None)
-
-
-def first_step(pair: Pair) -> tuple[int | None, int | None]:
-    """Onset, and the first step at which the runs differ."""
-    first = compare(pair.a, pair.b).first
-    return pair.onset, None if first is None else first.step
-
-
-def sum_of(name: str, pair: Pair) -> float:
-    """Highest CUSUM of one signal of a pair."""
-    one, other = pair.a.observations, pair.b.observations
-    _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
-    a, b = one[name][rows_a], other[name][rows_b]
-    if name == "validation_loss":
-        assert one.evaluated is not None
-        a, b = a[one.evaluated[rows_a]], b[one.evaluated[rows_a]]
-    known = ~np.isnan(a) & ~np.isnan(b)
-    return highest_sum(*differences_of(name, a[known], b[known]))
 
 
 def row(kind: str, found: Sequence[tuple[int | None, int | None]]) -> dict[str, Cell]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,6 @@ from rmetric.commands import main
 from rmetric.comparison import compare
 from rmetric.conversion import chunk_of, log_lines
 from rmetric.records import Observations, Run
-from studies.compare.__main__ import main as study
 from tests.diagnosis.runs import losses, norms, run_of
 
 REAL_RUNS = Path(__file__).parents[1] / "data" / "real_runs"
@@ -133,6 +135,9 @@ def test_the_command_tells_by_its_exit_status(capsys: pytest.CaptureFixture[str]
     assert main(["compare", str(TWIN), str(FORKS[0])]) == 1
     assert "first difference: " in capsys.readouterr().out
     assert main(["compare", str(TWIN), "nowhere.jsonl"]) == 2
+    capsys.readouterr()
+    assert main(["compare", str(TWIN), str(TWIN.parent)]) == 2
+    assert "is a folder and no log itself; name a log in it" in capsys.readouterr().err
 
 
 def test_json_is_strict_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +153,10 @@ def test_the_study_writes_its_table(tmp_path: Path) -> None:
         run = read_run(path)
         run.config["twin"] = TWIN.stem
         (tmp_path / path.name).write_bytes(log_lines(chunk_of(run)))
-    assert study(["--data", str(tmp_path), "--half", "all", "--out", str(tmp_path), "--jobs", "1"]) == 0
+    call = ["--data", tmp_path, "--half", "all", "--out", tmp_path, "--jobs", "2"]  # processes that import the work
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-m", "studies.compare", *call], cwd=root, env=environment, check=True)
     with open(tmp_path / "compare.csv", encoding="utf-8", newline="") as table:
         exact = {float(row["exact"]) for row in csv.DictReader(table) if row["pairs"].startswith("same seed, model")}
     assert exact == {1.0}

@@ -1,0 +1,67 @@
+"""Pairs of runs whose onset is known, compared; in a module of its own, which other processes can import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from rmetric.comparison import compare, highest_sum
+from rmetric.comparison.compare import differences_of
+from rmetric.records import NO_FAULT, Run
+
+MACHINE = ("NODE_FAILURE", "NETWORK_DEGRADATION")
+"""Faults of the machine, which reach the model's numbers late or never."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs, and the step at which the second one was disturbed."""
+
+    kind: str
+    a: Run
+    b: Run
+    onset: int | None
+
+
+def pairs_of(runs: Sequence[Run], failed: set[str]) -> Iterator[Pair]:
+    """All pairs of a set: twins, other seeds with a fault that made the run fail or not, healthy other seeds."""
+    by_name = {run.name: run for run in runs}
+    controls: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.fault == NO_FAULT and run.disturbed_at is None:
+            controls.setdefault(run.model_type, []).append(run)
+    for run in runs:
+        twin = by_name.get(str(run.config.get("twin")))
+        if run.fault == NO_FAULT or run.onset is None or twin is None:
+            continue
+        ended = f"{'machine' if run.fault in MACHINE else 'model'}, {'failed' if run.name in failed else 'recovered'}"
+        yield Pair(f"same seed, {ended}", twin, run, run.onset)
+        others = [other for other in controls.get(run.model_type, []) if other.config["seed"] != run.config["seed"]]
+        if others:
+            later = [other for other in others if other.config["seed"] > run.config["seed"]]
+            yield Pair(f"other seed, {ended}", (later or others)[0], run, run.onset)
+    for of_model in controls.values():
+        for a, b in combinations(of_model, 2):
+            if a.config["seed"] != b.config["seed"]:
+                yield Pair("other seed, healthy", a, b, None)
+
+
+def first_step(pair: Pair) -> tuple[int | None, int | None]:
+    """Onset, and the first step at which the runs differ."""
+    first = compare(pair.a, pair.b).first
+    return pair.onset, None if first is None else first.step
+
+
+def sum_of(name: str, pair: Pair) -> float:
+    """Highest CUSUM of one signal of a pair."""
+    one, other = pair.a.observations, pair.b.observations
+    _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
+    a, b = one[name][rows_a], other[name][rows_b]
+    if name == "validation_loss":
+        assert one.evaluated is not None
+        a, b = a[one.evaluated[rows_a]], b[one.evaluated[rows_a]]
+    known = ~np.isnan(a) & ~np.isnan(b)
+    return highest_sum(*differences_of(name, a[known], b[known]))
