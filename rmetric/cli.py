@@ -179,6 +179,10 @@ def output_folder(path: str | Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file where a folder is due; choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):  # raises the OSError that a later write would
-        pass
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # raises the OSError that a later write would
+            pass
+    except OSError as error:
+        error.filename = str(folder)  # and not a file that nobody knows of
+        raise
     return folder

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.cli import output_folder
 from tests.helpers import hearing_ctrl_c
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,6 +185,9 @@ def test_a_read_only_disk_is_one_line(tmp_path: Path) -> None:
             assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
             assert ended.stderr.splitlines()[-1].startswith("error: ")
             assert "read-only" in ended.stderr
+        with pytest.raises(OSError, match="Read-only") as caught:
+            output_folder(fixed)
+        assert caught.value.filename == str(fixed)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ Writes the long table and the one of false alarms as Markdown, CSV and LaTeX.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -142,8 +143,10 @@ def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -
             print(f"left out: {name}: no --strangers and no ${FOLDER_VARIABLE}{why}", file=sys.stderr)
         else:
             yield sources.strangers(place, name)
-    yield from map(sources.zoo, zoo)
-    yield from map(sources.own, own)
+    for source in itertools.chain(map(sources.zoo, zoo), map(sources.own, own)):
+        for warning in source.study.warnings():
+            print(f"warning: {source.name}: {warning}", file=sys.stderr)
+        yield source
 
 
 def rows_of(source: RunSet, judged: Mapping[str, Judged]) -> list[Row]:

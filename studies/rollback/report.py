@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from rmetric.cli import Parser, script
+from rmetric.errors import UserError
 from studies.rollback.run import HEALTHY, POLICIES, read_results
 
 TITLES = {"go_on": "data and schedule go on", "rewind": "the loop goes back too"}
@@ -55,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse, read, print."""
     p = Parser("Print what going back was worth, from the results of studies.rollback.run.")
     p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder of the results")
-    rows = rows_of(read_results(p.parse_args(argv).out))
+    out = p.parse_args(argv).out
+    rows = rows_of(read_results(out))
+    if rows.empty:
+        raise UserError(f"{out} holds no results; make them with python -m studies.rollback.run --out {out}")
     print(table(rows).to_markdown(index=False), end="\n\n")
     print(by_fault(rows).to_markdown(index=False), end="\n\n")
     alone = rows[(rows["scenario"] == "passes") & (rows["policy"] == "alone")]

@@ -137,6 +137,15 @@ def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest
     assert {*table["detector"]} == {"robust_z", "numerics"} and {*table["level"]} >= {"source", "bug"}
 
 
+def test_damaged_logs_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
+    (logs := tmp_path / "mine").mkdir()
+    (logs / "run.jsonl").write_text("step,loss\n1,2.0\n2,1.9\n")
+    call = ["--zoo", str(logs), "--own", "--detectors", "numerics", "--jobs", "1", "--out", str(tmp_path / "out")]
+    assert main(call) == 0
+    assert "warning: mine: 1 of 1 logs are damaged" in capsys.readouterr().err
+
+
 def test_a_missing_zoo_is_told_without_an_option_of_another_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
