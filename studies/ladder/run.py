@@ -73,7 +73,7 @@ def scores_of(runs: Sequence[Run], name: str, protocol: Protocol) -> dict[str, S
 
 def results(data: Path, jobs: int, **plan: Any) -> Iterator[Result]:
     """Every rung, those of real training at the end; ``plan`` as of :func:`studies.ladder.rungs.rungs`."""
-    found = list(rungs(**plan))
+    found, real = list(rungs(**plan)), load_study(data, jobs).runs  # a missing data set is told before the simulation
     with tqdm(total=len(found) + 2, unit="rung", disable=None, desc="ladder") as bar:
         summaries = {}
         for rung in found:
@@ -84,7 +84,6 @@ def results(data: Path, jobs: int, **plan: Any) -> Iterator[Result]:
                 alone = summaries.get("1" if rung.key == "1" else f"{ALONE}{rung.key}")
                 f1 = None if alone is None else alone["f1"]
                 yield Result(rung.key, rung.title, rung.takes_away, summaries[rung.key], f1)
-        real = load_study(data, jobs).runs
         taken = (
             "Real loss curves let R rest now and then: some faults are seen, beside one false alarm "
             "in 190 healthy steps."

@@ -95,3 +95,9 @@ def test_the_ladder_is_written_as_table_and_figure(tmp_path):
     assert table["f1"].iloc[0] >= 0.97
     assert table["f1"].iloc[-3] < 0.1
     assert (tmp_path / "figure_ladder.png").stat().st_size > 10_000
+
+
+def test_missing_real_runs_are_told_before_anything_is_simulated(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("studies.ladder.run.simulated", lambda *_: pytest.fail("simulated"))
+    assert main(["--data", str(tmp_path / "none.parquet"), "--out", str(tmp_path)]) == 2
+    assert "none.parquet does not exist" in capsys.readouterr().err
