@@ -300,10 +300,9 @@ def test_an_unknown_detector_is_answered_with_the_nearest() -> None:
 
 
 def test_a_detector_needs_an_update_to_stream(clean_registries: None) -> None:
-    @register_detector("blind")
     class Blind(StreamingDetector):
         reads = ("training_loss",)
 
-    with pytest.raises(TypeError, match="abstract"):
-        make_detector("blind")
-    assert Blind.title == "blind"
+    with pytest.raises(TypeError, match="detector 'blind' lacks update"):
+        register_detector("blind")(Blind)
+    assert "blind" not in DETECTORS
