@@ -9,6 +9,9 @@ from typing import Any
 from rmetric.records import TERMINAL_EVENTS, step_of
 from rmetric.robust.reference import WARM_UP
 
+CALL_ORDER = "CALL_ORDER"
+"""Event of a monitor that is called at the wrong place; ``wrong``, ``details``. People are told of it elsewhere."""
+
 
 def is_news(event: Mapping[str, Any]) -> bool:
     """Return whether people are told of an event: it has a message, and no other alert has told them of its cause.
@@ -35,6 +38,8 @@ class RunSummary:
     repairs: int = 0
     warnings: int = 0
     """Hangs, and workers that have become slow."""
+    wrong_calls: int = 0
+    """Ways in which the training loop called the monitor at the wrong place; what it saw is then not the training."""
     ended: str = ""
     """Event that ended the run; empty: none has."""
     reason: str = ""
@@ -54,6 +59,8 @@ class RunSummary:
             self.repairs += 1
         elif kind in ("HANG", "HARDWARE_EVENT") and is_news(event):
             self.warnings += 1
+        elif kind == CALL_ORDER:
+            self.wrong_calls += 1
         elif kind in TERMINAL_EVENTS:
             self.ended, self.reason = str(kind), str(event.get("reason") or "")
             self.last_step = step_of(event) or self.last_step
@@ -61,7 +68,9 @@ class RunSummary:
     @property
     def in_order(self) -> bool:
         """True if the run reached its end and nothing was found."""
-        return self.ended == "EXPERIMENT_SUCCESS" and not (self.alerts or self.repairs or self.warnings)
+        return self.ended == "EXPERIMENT_SUCCESS" and not (
+            self.alerts or self.repairs or self.warnings or self.wrong_calls
+        )
 
     @property
     def sentence(self) -> str:
@@ -86,6 +95,8 @@ class RunSummary:
             return "reached its end, repaired on the way"
         if self.warnings:
             return "reached its end, with hangs or slow workers on the way"
+        if self.wrong_calls:
+            return "cannot be judged, the monitor was called at the wrong place"
         return "too short to be judged" if self.records < WARM_UP else "in order as far as it was watched"
 
     @property
@@ -93,7 +104,9 @@ class RunSummary:
         first = f", the first at step {self.first_alert:,} ({self.first_detector})" if self.alerts else ""
         repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
-        return f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}{first}{repairs}{warnings}"
+        calls = f"; {_counted(self.wrong_calls, 'wrong call')} of the monitor" if self.wrong_calls else ""
+        found = f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}"
+        return f"{found}{first}{repairs}{warnings}{calls}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -41,6 +41,11 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
             [*RECORDS, HANG, SLOW_STEP, SUCCESS],
             "reached its end, with hangs or slow workers on the way: no alert in 100 records; 1 warning of workers",
         ),
+        (
+            [*RECORDS, {"event": "CALL_ORDER", "step": 12, "wrong": "clipped", "details": "Call it earlier."}, SUCCESS],
+            "cannot be judged, the monitor was called at the wrong place: no alert in 100 records; "
+            "1 wrong call of the monitor",
+        ),
         ([SUCCESS], "too short to be judged: no alert in no record"),
     ],
 )

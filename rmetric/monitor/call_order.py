@@ -99,6 +99,7 @@ class CallOrder:
         self._owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
+        self._untold: list[str] = []
         self._calls = self._updates = 0
         self._update_came_first = self._updating = self._touched = False
         self._at_call: GradientStamp | None = None
@@ -206,7 +207,13 @@ class CallOrder:
         """Tell one of :data:`WORDS`, or what else is wrong with a call, once."""
         if what not in self._told:
             self._told.add(what)
+            self._untold.append(what)
             LOGGER.warning("%s", WORDS.get(what, what))
+
+    def taken(self) -> list[str]:
+        """What was told since the last call, for the log."""
+        found, self._untold = self._untold, []
+        return found
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""

@@ -28,7 +28,7 @@ from rmetric.monitor.arguments import (
     check_trained,
     hardware_report,
 )
-from rmetric.monitor.call_order import CallOrder
+from rmetric.monitor.call_order import WORDS, CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
@@ -53,6 +53,7 @@ from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_w
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import Event
+from rmetric.verdict import CALL_ORDER
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
@@ -300,6 +301,9 @@ class TrainingMonitor:
         self.step_number += 1
         with self._interval.timed(self.step_number):
             proceed = self._record(loss, recompute) if self._interval.due(self.step_number) else self._rest()
+        for what in self._order.taken():
+            words = WORDS.get(what, what)
+            self._recorder.note({"event": CALL_ORDER, "step": self.step_number, "wrong": what, "details": words})
         if self._interval.choose():
             self._keep_interval()
             interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self._interval.steps}

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from rmetric.errors import UserError
 from rmetric.records import TERMINAL_EVENTS, VALIDATION, Event, whole_step
+from rmetric.verdict import CALL_ORDER
 
 RESERVED = frozenset(
     {"EXPERIMENT_START", "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", "HARDWARE_EVENT", "HANG"}
-    | {"HANG_OVER", "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
+    | {"HANG_OVER", CALL_ORDER, "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
 )
 """Events that the monitor writes; a reader would take a note of that name for one of them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
+from rmetric.replay import replay_log
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import small_loss, small_training
 
@@ -167,6 +169,16 @@ def test_a_misuse_is_told_once_and_nothing_else(loop: Loop, heard: Callable[[], 
     assert training.monitor.enabled
     training.monitor.close()
     assert not training.optimizer._optimizer_step_pre_hooks and not training.optimizer._optimizer_step_post_hooks
+
+
+def test_a_run_whose_loop_calls_the_monitor_at_the_wrong_place_is_not_in_order(tmp_path: Path) -> None:
+    training = Training(detectors=[], log=tmp_path / "run.jsonl")
+    after_clipping(training)
+    training.monitor.close()
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None
+    assert replay.own.sentence.startswith("cannot be judged, the monitor was called at the wrong place")
+    assert not replay.own.in_order
 
 
 def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
