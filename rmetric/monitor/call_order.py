@@ -207,11 +207,12 @@ class CallOrder:
         """Tell one of :data:`WORDS`, or what else is wrong with a call, once."""
         if what not in self._told:
             self._told.add(what)
-            self._untold.append(what)
             LOGGER.warning("%s", WORDS.get(what, what))
+            if what in WORDS:
+                self._untold.append(what)
 
     def taken(self) -> list[str]:
-        """What was told since the last call, for the log."""
+        """What of :data:`WORDS` was told since the last call, for the log."""
         found, self._untold = self._untold, []
         return found
 

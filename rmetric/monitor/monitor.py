@@ -302,8 +302,8 @@ class TrainingMonitor:
         with self._interval.timed(self.step_number):
             proceed = self._record(loss, recompute) if self._interval.due(self.step_number) else self._rest()
         for what in self._order.taken():
-            words = WORDS.get(what, what)
-            self._recorder.note({"event": CALL_ORDER, "step": self.step_number, "wrong": what, "details": words})
+            wrong = {"event": CALL_ORDER, "step": self.step_number, "wrong": what, "details": WORDS[what]}
+            self._recorder.note(wrong)
         if self._interval.choose():
             self._keep_interval()
             interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self._interval.steps}
