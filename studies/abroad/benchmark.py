@@ -31,7 +31,7 @@ from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
 DATA = Path("data")
-ZOO = ("zoo.parquet", "zoo_2.parquet", "bugs.parquet")
+ZOO = ("zoo.parquet", "zoo_2.parquet", "zoo_3.parquet", "bugs.parquet")
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
 """Healthy steps without which a line is not called the worst."""

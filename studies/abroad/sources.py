@@ -25,6 +25,8 @@ from studies.abroad.strangers import read_strangers
 
 WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librispeech_conformer",
              "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
+UNFITTED_ZOOS = ("zoo_2", "zoo_3")
+"""Zoos to no kind of which anything may be fitted."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,15 @@ def zoo(place: Path) -> RunSet:
         for group in _groups("kind", study.runs, lambda run: run.model_type)
     ]
     bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
-    whole = Group("source", place.stem, np.ones(len(study.runs), bool))
-    others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])
-    half = Group("half", f"{place.stem}, kinds not fitted to", others)
-    return RunSet(place.stem, study, Timeline.of(study.runs), [whole, half, *kinds, *bugs])
+    groups = [Group("source", place.stem, np.ones(len(study.runs), bool))]
+    if place.stem not in UNFITTED_ZOOS:
+        others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])
+        groups.append(Group("half", f"{place.stem}, kinds not fitted to", others))
+    return RunSet(place.stem, study, Timeline.of(study.runs), [*groups, *kinds, *bugs])
 
 
 def may_be_fitted_to(kind: str) -> bool:
-    """Whether a kind of the zoo belongs to the half that a detector may be fitted to: by a checksum of its name."""
+    """Whether a kind of the first zoo is in the half that a detector may be fitted to: by a checksum of its name."""
     return zlib.crc32(kind.encode()) % 2 == 1
 
 

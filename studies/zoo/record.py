@@ -25,6 +25,7 @@ def parser() -> Parser:
     what.add_argument("--zoo", metavar="NAME", help="published set whose kinds are recorded (default: zoo)")
     p.add_argument("--kinds", nargs="+", metavar="NAME", help="kinds of training (default: of --zoo; bugs: a dozen)")
     p.add_argument("--seeds", nargs="+", type=whole_number(0), metavar="N", help="seeds (default: 0 1 2; bugs: 0)")
+    p.add_argument("--disturbed", type=whole_number(0, 3), metavar="N", help="disturbed forks of each twin (default: 2)")
     p.add_argument("--steps", type=whole_number(28), metavar="N", help="of a run (default: 1400; bugs: 1000)")
     p.add_jobs()
     existing = p.add_mutually_exclusive_group()
@@ -40,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from studies.zoo.plan import ZooPlan  # torch, seconds to import
     from studies.zoo.run import ZOO
 
-    settings = {name: getattr(args, name) for name in ("kinds", "zoo", "seeds", "steps")}
-    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if value}
+    settings = {name: getattr(args, name) for name in ("kinds", "zoo", "seeds", "disturbed", "steps")}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    settings = {name: value for name, value in given.items() if value is not None}
     plan = ZooPlan.with_bugs(**settings) if args.bugs else ZooPlan(**settings)
     result = run_study(
         plan, output_folder(args.out), backend=ZOO, jobs=args.jobs, resume=args.resume, overwrite=args.overwrite

@@ -39,7 +39,7 @@ REAL = ROOT / "data" / "real_runs.parquet"
 PUBLISHED = [
     REAL,
     *(companion(REAL, part) for part in EXTRA_SETS),
-    *(REAL.with_name(f"{n}.parquet") for n in ("zoo", "zoo_2", "bugs")),
+    *(REAL.with_name(f"{n}.parquet") for n in ("zoo", "zoo_2", "zoo_3", "bugs")),
 ]
 
 

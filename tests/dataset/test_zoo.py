@@ -23,11 +23,6 @@ def zoo() -> Study:
 
 
 @pytest.fixture(scope="module")
-def second_zoo() -> Study:
-    return load_study(DATA / "zoo_2.parquet")
-
-
-@pytest.fixture(scope="module")
 def bugs() -> Study:
     return load_study(DATA / "bugs.parquet")
 
@@ -41,13 +36,14 @@ def test_kinds_of_every_family_and_enough_healthy_steps(zoo: Study) -> None:
 
 
 @pytest.mark.slow
-def test_further_kinds_have_twins_in_order_and_enough_healthy_steps(zoo: Study, second_zoo: Study) -> None:
-    kinds = {run.model_type for run in second_zoo.runs}
+@pytest.mark.parametrize("name", ["zoo_2", "zoo_3"])
+def test_further_zoos_have_other_kinds_all_of_them_in_order_and_enough_healthy_steps(zoo: Study, name: str) -> None:
+    further = load_study(DATA / f"{name}.parquet")
+    kinds = {run.model_type for run in further.runs}
     assert len(kinds) >= 20
     assert kinds.isdisjoint(run.model_type for run in zoo.runs)
-    twins = [truth for run, truth in zip(second_zoo.runs, second_zoo.truths, strict=True) if run.disturbed_at is None]
-    assert {truth.kind for truth in twins} == {"clean"}
-    assert Timeline.of(second_zoo.runs).healthy_steps.sum() >= 60_000
+    assert {truth.kind for truth in further.truths} == {"clean"}
+    assert Timeline.of(further.runs).healthy_steps.sum() >= 60_000
 
 
 @pytest.mark.slow

@@ -85,8 +85,13 @@ def test_without_names_the_kinds_of_one_published_set_are_recorded(monkeypatch: 
     assert ZooPlan(zoo="zoo_of_others", kinds=("gan",)).chosen_kinds == ("gan",)
 
 
+def test_twins_alone_are_those_that_have_forks_elsewhere() -> None:
+    twins = ZooPlan(kinds=("cnn_sgd",), disturbed=0).specs()
+    assert twins == [spec for spec in ZooPlan(kinds=("cnn_sgd",)).specs() if spec.twin is None]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("zoo", ["zoo", "zoo_2"])
+@pytest.mark.parametrize("zoo", ["zoo", "zoo_2", "zoo_3"])
 def test_the_published_runs_are_those_of_the_plan(zoo: str) -> None:
     index = Path(__file__).resolve().parents[2] / "data" / f"{zoo}_index.csv"
     published = {row["run"] for row in csv.DictReader(index.read_text(encoding="utf-8").splitlines())}
