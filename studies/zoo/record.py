@@ -25,7 +25,9 @@ def parser() -> Parser:
     what.add_argument("--zoo", metavar="NAME", help="published set whose kinds are recorded (default: zoo)")
     p.add_argument("--kinds", nargs="+", metavar="NAME", help="kinds of training (default: of --zoo; bugs: a dozen)")
     p.add_argument("--seeds", nargs="+", type=whole_number(0), metavar="N", help="seeds (default: 0 1 2; bugs: 0)")
-    p.add_argument("--disturbed", type=whole_number(0, 3), metavar="N", help="disturbed forks of each twin (default: 2)")
+    p.add_argument(
+        "--disturbed", type=whole_number(0, 3), metavar="N", help="disturbed forks of each twin (default: 2)"
+    )
     p.add_argument("--steps", type=whole_number(28), metavar="N", help="of a run (default: 1400; bugs: 1000)")
     p.add_jobs()
     existing = p.add_mutually_exclusive_group()
