@@ -289,7 +289,7 @@ def test_the_limits_are_those_that_were_measured() -> None:
     section = TEXT.split("## When to believe it\n")[1].split("\n## ")[0]
     for number in re.findall(r"\d+\.\d+", section):
         assert number in ROBUST, number
-    for words in ("one or two in 1,400 records", "not measured"):
+    for words in ("one alert or two in 1,400 records", "not measured"):
         assert words in section and words in ROBUST
 
 
