@@ -27,10 +27,7 @@ class Lion(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update; ``closure`` computes loss and gradients anew and its value is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _evaluated(closure)
         for group in self.param_groups:
             fast, slow = group["betas"]
             for weights in group["params"]:
@@ -41,6 +38,39 @@ class Lion(torch.optim.Optimizer):
                 weights.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
                 momentum.lerp_(weights.grad, 1.0 - slow)
         return loss
+
+
+class Lamb(torch.optim.Optimizer):
+    """Adam whose step of each tensor is as long as the tensor, times the rate.
+
+    **Source:** You et al. 2020, Large Batch Optimization for Deep Learning, algorithm 2.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float = 1e-2, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
+        loss = _evaluated(closure)
+        for group in self.param_groups:
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    self._update(weights, weights.grad, group["lr"], group["weight_decay"])
+        return loss
+
+    def _update(self, weights: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
+        state = self.state[weights]
+        if not state:
+            state.update(step=0, mean=torch.zeros_like(weights), square=torch.zeros_like(weights))
+        state["step"] += 1
+        state["mean"].lerp_(gradient, 0.1)
+        state["square"].lerp_(gradient.square(), 0.001)
+        mean = state["mean"] / (1.0 - 0.9 ** state["step"])
+        direction = mean / ((state["square"] / (1.0 - 0.999 ** state["step"])).sqrt() + 1e-6) + decay * weights
+        length, size = weights.norm(), direction.norm()
+        trust = torch.where((length > 0.0) & (size > 0.0), length / size, 1.0)
+        weights.sub_(rate * trust * direction)
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
@@ -69,11 +99,16 @@ class MuonAndAdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update; ``closure`` computes loss and gradients anew and its value is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _evaluated(closure)
         for part, group in zip(self._parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state  # of this object, also after a state was loaded
             part.step()
         return loss
+
+
+def _evaluated(closure: Callable[[], Any] | None) -> Any:
+    """What a closure returns, with gradients; ``None`` without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()

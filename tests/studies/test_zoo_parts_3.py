@@ -16,8 +16,8 @@ from studies.zoo.data import digits  # noqa: E402
 from studies.zoo.kinds.adversarial_training import REACH, attacked  # noqa: E402
 from studies.zoo.kinds.cox_survival import CoxSurvival  # noqa: E402
 from studies.zoo.kinds.deep_cluster import clusters_of  # noqa: E402
-from studies.zoo.kinds.masked_autoencoder import Lamb  # noqa: E402
 from studies.zoo.kinds.private_digits import LARGEST, shares  # noqa: E402
+from studies.zoo.optimizers import Lamb  # noqa: E402
 from studies.zoo.probes import probe_error  # noqa: E402
 from studies.zoo.training import Examples  # noqa: E402
 

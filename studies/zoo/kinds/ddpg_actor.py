@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.memory import Memory
+from studies.zoo.memory import Memory, follow
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 WORLDS, CAPACITY, SPAN, EXPLORATION, DISCOUNT, FOLLOWED = 16, 4096, 30, 0.3, 0.95, 0.02
@@ -95,8 +95,7 @@ class DdpgActor(Kind):
         target = run.beside["target"]
         wanted = DISCOUNT * target.value(later, target.actor(later)) - costs.squeeze(1)
         self._learn(run, states, done, wanted)
-        for old, new in zip(target.parameters(), model.parameters(), strict=True):
-            old.lerp_(new, FOLLOWED)
+        follow(target, model, FOLLOWED)
         return Examples(states, costs)
 
     @torch.enable_grad()

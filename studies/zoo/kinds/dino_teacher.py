@@ -14,6 +14,7 @@ from torch.nn import functional
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
 from studies.zoo.kinds.simclr import view
+from studies.zoo.memory import follow
 from studies.zoo.probes import probe_error
 from studies.zoo.schedules import cosine
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
@@ -89,8 +90,7 @@ class DinoTeacher(Kind):
     @torch.no_grad()
     def before_step(self, run: KindRun, batch: Examples) -> None:
         model: Any = run.model
-        for old, new in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
-            old.lerp_(new, FOLLOW)
+        follow(model.teacher, model.student, FOLLOW)
         model.centre.lerp_(model.teacher(batch.inputs.flatten(0, 1)).mean(0), CENTRE_FOLLOW)
         first, last = WARMED
         model.temperature.fill_(COLD + (WARM - COLD) * min(max((run.step - first) / (last - first), 0.0), 1.0))

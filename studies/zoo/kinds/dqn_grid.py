@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,9 +17,7 @@ from studies.zoo.memory import Memory
 from studies.zoo.training import Kind, KindRun, Parts, register_kind
 
 EPISODES, CAPACITY = 16, 4096
-FOLLOW_EVERY = 100
-"""Steps between two copies of the network into the target."""
-DISCOUNT, EXPLORATION = 0.9, 0.2
+EXPLORATION = 0.2
 TEMPERATURE = 0.1
 """Of the policy that is judged: nearly greedy, and smooth in the values."""
 
@@ -40,6 +38,13 @@ class Transitions:
         return type(self)(*(each.chunk(parts)[index] for each in (self.inputs, self.labels, self.targets)))
 
 
+def parts_of(model: nn.Module, optimizer: torch.optim.Optimizer, followed: nn.Module) -> Parts:
+    """A model with an empty memory, and with a target that begins as a copy of what it follows."""
+    none, places = torch.zeros(CAPACITY, 4, dtype=torch.long), torch.zeros(2, EPISODES, dtype=torch.long)
+    memory = Memory(steps=none, filled=torch.tensor(0), now=places)  # at the goal: all begin anew in the first step
+    return Parts(model, optimizer, {"target": copy.deepcopy(followed).requires_grad_(False), "memory": memory})
+
+
 @register_kind("dqn_grid")
 @dataclass(frozen=True, kw_only=True)
 class DqnGrid(Kind):
@@ -50,30 +55,41 @@ class DqnGrid(Kind):
     why = "bootstrapped targets: the loss jumps with the target network and rises as values grow"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=0, clip=10.0)
 
+    follow_every: ClassVar[int] = 100
+    """Steps between two copies of the network into the target."""
+    discount: ClassVar[float] = 0.9
+    cost: ClassVar[float] = 1.0
+    """Of a move."""
+
     def make(self, seed: int) -> Parts:
-        model, none = gridworld.network(), torch.zeros(CAPACITY, 4, dtype=torch.long)
-        places = torch.zeros(2, EPISODES, dtype=torch.long)  # at the goal: all begin anew in the first step
-        memory = Memory(steps=none, filled=torch.tensor(0), now=places)
-        optimizer = torch.optim.RMSprop(model.parameters(), alpha=0.95)
-        return Parts(model, optimizer, {"target": copy.deepcopy(model).requires_grad_(False), "memory": memory})
+        model = gridworld.network()
+        return parts_of(model, torch.optim.RMSprop(model.parameters(), alpha=0.95), model)
 
     def batch(self, rng: np.random.Generator, step: int) -> Transitions:
         luck = torch.from_numpy(rng.random((5, EPISODES), dtype=np.float32))
         return Transitions(luck, torch.from_numpy(rng.random(self.config.rows)), torch.empty(0))
 
     def before_step(self, run: KindRun, batch: Transitions) -> None:
-        if run.step % FOLLOW_EVERY == 0:
+        if run.step % self.follow_every == 0:
             run.beside["target"].load_state_dict(run.model.state_dict())
 
     @torch.no_grad()
     def experience(self, run: KindRun, batch: Transitions) -> Transitions:
         memory = run.beside["memory"].tensors
-        self._act(run.model, memory, *batch.inputs)
+        self._act(self.actor(run.model), memory, *batch.inputs)
         filled = memory["filled"].clamp(max=CAPACITY)
         places, goals, moves, after = memory["steps"][(batch.labels * filled).long()].T
-        best = run.beside["target"](gridworld.observation(after, goals)).amax(-1)
-        targets = torch.where(after == goals, 0.0, DISCOUNT * best) - 1.0
+        to_come = self.to_come(run, gridworld.observation(after, goals))
+        targets = torch.where(after == goals, 0.0, self.discount * to_come) - self.cost
         return Transitions(gridworld.observation(places, goals), moves, targets)
+
+    def actor(self, model: Any) -> nn.Module:
+        """From observations to numbers of which the largest is the move."""
+        return model
+
+    def to_come(self, run: KindRun, seen: Tensor) -> Tensor:
+        """Value, (rows,), of what is seen after a move."""
+        return run.beside["target"](seen).amax(-1)
 
     def _act(self, model: nn.Module, memory: dict[str, Tensor], *luck: Tensor) -> None:
         """Move one step in each episode, and remember it; an episode that is at its goal begins anew."""

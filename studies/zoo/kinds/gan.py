@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.adversaries import energy_distance, step_discriminator
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 LATENT = 8
@@ -41,8 +42,8 @@ class Gan(nn.Module):
 class GanRing(Kind):
     """Eight clusters on a ring. The training loss is the generator's, and wanders.
 
-    Held out is what matters: the energy distance between points and generated points (Székely, Rizzo 2013), of the
-    generator's moving average, whose weights wander less.
+    Held out is what matters: the energy distance between points and generated points, of the generator's
+    moving average, whose weights wander less.
     """
 
     family = "generative"
@@ -68,22 +69,12 @@ class GanRing(Kind):
         return Examples(torch.from_numpy(drawn), torch.from_numpy(points.astype(np.float32)))
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
-        model: Any = run.model
-        optimizer = run.beside["discriminator"]
-        for average, weights in zip(model.average.parameters(), model.generator.parameters(), strict=True):
-            average.data.lerp_(weights.data, 0.02)
-        model.discriminator.requires_grad_(True)
-        real = model.discriminator(batch.labels)
-        made = model.discriminator(model.generator(batch.inputs).detach())
-        (functional.softplus(-real) + functional.softplus(made)).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        model.discriminator.requires_grad_(False)
+        step_discriminator(
+            run, batch, lambda real, made: (functional.softplus(-real) + functional.softplus(made)).mean()
+        )
 
     def loss(self, model: Any, batch: Examples) -> Tensor:
         return functional.softplus(-model.discriminator(model.generator(batch.inputs))).mean()
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
-        made, real = model.average(batch.inputs), batch.labels
-        between = 2.0 * torch.cdist(made, real).mean() - torch.cdist(made, made).mean() - torch.cdist(real, real).mean()
-        return between.clamp(min=0.0).sqrt()
+        return energy_distance(model.average(batch.inputs), batch.labels)

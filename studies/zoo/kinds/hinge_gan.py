@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.adversaries import energy_distance, step_discriminator
 from studies.zoo.data import digits
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
@@ -65,25 +66,15 @@ class HingeGanDigits(Kind):
         return Examples(torch.from_numpy(rng.standard_normal((rows, LATENT), dtype=np.float32)), images)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
-        model: Any = run.model
-        optimizer = run.beside["discriminator"]
-        for average, weights in zip(model.average.parameters(), model.generator.parameters(), strict=True):
-            average.data.lerp_(weights.data, 0.02)
-        model.discriminator.requires_grad_(True)
-        real = model.discriminator(batch.labels)
-        made = model.discriminator(model.generator(batch.inputs).detach())
-        (functional.relu(1.0 - real) + functional.relu(1.0 + made)).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        model.discriminator.requires_grad_(False)
+        step_discriminator(
+            run, batch, lambda real, made: (functional.relu(1.0 - real) + functional.relu(1.0 + made)).mean()
+        )
 
     def loss(self, model: Any, batch: Examples) -> Tensor:
         return -model.discriminator(model.generator(batch.inputs)).mean()
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
-        made, real = model.average(batch.inputs), batch.labels
-        between = 2.0 * torch.cdist(made, real).mean() - torch.cdist(made, made).mean() - torch.cdist(real, real).mean()
-        return 0.05 + between.clamp(min=0.0).sqrt()
+        return 0.05 + energy_distance(model.average(batch.inputs), batch.labels)
 
     def validation_loss(self, model: Any, batch: Examples) -> Tensor:
         return self.loss(model, batch)

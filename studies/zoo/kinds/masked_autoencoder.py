@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,48 +11,13 @@ from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import photographs
+from studies.zoo.optimizers import Lamb
 from studies.zoo.schedules import cosine
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 from studies.zoo.transformer import Block, Size
 
 PATCH, SEEN = 4, 4
 """Pixels of a patch's side; patches that the encoder sees, of 16."""
-
-
-class Lamb(torch.optim.Optimizer):
-    """Adam whose step of each tensor is as long as the tensor, times the rate.
-
-    **Source:** You et al. 2020, Large Batch Optimization for Deep Learning, algorithm 2.
-    """
-
-    def __init__(self, params: Iterable[Tensor], lr: float = 1e-2, weight_decay: float = 0.0) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for weights in group["params"]:
-                if weights.grad is not None:
-                    self._update(weights, weights.grad, group["lr"], group["weight_decay"])
-        return loss
-
-    def _update(self, weights: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
-        state = self.state[weights]
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(weights), square=torch.zeros_like(weights))
-        state["step"] += 1
-        state["mean"].lerp_(gradient, 0.1)
-        state["square"].lerp_(gradient.square(), 0.001)
-        mean = state["mean"] / (1.0 - 0.9 ** state["step"])
-        direction = mean / ((state["square"] / (1.0 - 0.999 ** state["step"])).sqrt() + 1e-6) + decay * weights
-        length, size = weights.norm(), direction.norm()
-        trust = torch.where((length > 0.0) & (size > 0.0), length / size, 1.0)
-        weights.sub_(rate * trust * direction)
 
 
 class MaskedAutoencoder(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,8 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo import gridworld
-from studies.zoo.kinds.dqn_grid import CAPACITY, DISCOUNT, DqnGrid, Transitions
-from studies.zoo.memory import Memory
+from studies.zoo.kinds.dqn_grid import DqnGrid, Transitions, parts_of
+from studies.zoo.memory import follow
 from studies.zoo.training import KindRun, Parts, register_kind
 
 ENTROPY, FOLLOW = 0.4, 0.02
@@ -51,29 +50,21 @@ class SacGrid(DqnGrid):
     config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=0, clip=10.0)
 
     def make(self, seed: int) -> Parts:
-        model, none = SoftActorCritic(), torch.zeros(CAPACITY, 4, dtype=torch.long)
-        places = torch.zeros(2, 16, dtype=torch.long)  # at the goal: all begin anew in the first step
-        memory = Memory(steps=none, filled=torch.tensor(0), now=places)
-        target = copy.deepcopy(model.critics).requires_grad_(False)
-        return Parts(model, torch.optim.Adam(model.parameters()), {"target": target, "memory": memory})
+        model = SoftActorCritic()
+        return parts_of(model, torch.optim.Adam(model.parameters()), model.critics)
 
     def before_step(self, run: KindRun, batch: Transitions) -> None:
         model: Any = run.model
-        for old, new in zip(run.beside["target"].parameters(), model.critics.parameters(), strict=True):
-            old.data.lerp_(new.data, FOLLOW)
+        follow(run.beside["target"], model.critics, FOLLOW)
 
-    @torch.no_grad()
-    def experience(self, run: KindRun, batch: Transitions) -> Transitions:
+    def actor(self, model: Any) -> nn.Module:
+        return Sampled(model.actor)
+
+    def to_come(self, run: KindRun, seen: Tensor) -> Tensor:
         model: Any = run.model
-        memory = run.beside["memory"].tensors
-        self._act(Sampled(model.actor), memory, *batch.inputs)
-        filled = memory["filled"].clamp(max=CAPACITY)
-        places, goals, moves, after = memory["steps"][(batch.labels * filled).long()].T
-        seen = gridworld.observation(after, goals)
         chances = model.actor(seen).log_softmax(-1)
         soft = least(run.beside["target"], seen) - model.log_temperature.exp() * chances
-        targets = torch.where(after == goals, 0.0, DISCOUNT * (chances.exp() * soft).sum(-1)) - 1.0
-        return Transitions(gridworld.observation(places, goals), moves, targets)
+        return (chances.exp() * soft).sum(-1)
 
     def loss(self, model: nn.Module, batch: Transitions) -> Tensor:
         assert isinstance(model, SoftActorCritic)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.adversaries import energy_distance
 from studies.zoo.kinds.gan import LATENT, layers
+from studies.zoo.memory import follow
 from studies.zoo.training import Kind, KindRun, Parts, register_kind
 
 PENALTY, CRITIC_STEPS = 3.0, 4
@@ -80,8 +82,7 @@ class WganPenalty(Kind):
         optimizer.zero_grad()
         model.generator.requires_grad_(False)
         model.critic.requires_grad_(True)
-        for average, weights in zip(model.average.parameters(), model.generator.parameters(), strict=True):
-            average.data.lerp_(weights.data, 0.01)
+        follow(model.average, model.generator, 0.01)
 
     def loss(self, model: Any, batch: Points) -> Tensor:
         made = model.generator(batch.drawn).detach()
@@ -91,9 +92,7 @@ class WganPenalty(Kind):
         return model.critic(made).mean() - model.critic(batch.real).mean() + PENALTY * penalty
 
     def held_out_loss(self, model: Any, batch: Points) -> Tensor:
-        made, real = model.average(batch.drawn), batch.real
-        between = 2.0 * torch.cdist(made, real).mean() - torch.cdist(made, made).mean() - torch.cdist(real, real).mean()
-        return 0.05 + between.clamp(min=0.0).sqrt()
+        return 0.05 + energy_distance(model.average(batch.drawn), batch.real)
 
     def validation_loss(self, model: Any, batch: Points) -> Tensor:
         with torch.enable_grad():
