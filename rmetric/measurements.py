@@ -86,10 +86,15 @@ class Observation:
         None
     )
     settings_changed: Annotated[
-        Value, Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly")
+        Value,
+        Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly, unannounced"),
     ] = None
     trained_parameters: Annotated[
         Value, Measurement("last", "most parameters (tensors) with a gradient so far, in the record in which they rise")
+    ] = None
+    planned_changes: Annotated[
+        Value,
+        Measurement("sum", "changes of the training that were announced as planned, in the records that have some"),
     ] = None
     uniform_gap: Annotated[
         Value, Measurement("mean", "training loss - ln(vocabulary): 0 if the model answers every token alike", "nats")

@@ -174,6 +174,28 @@ def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rat
     assert ("WORSE_LEVEL" in names(observed(training_loss=training, learning_rate=rates))) == found
 
 
+def test_a_level_that_was_left_on_purpose_is_no_worse_one() -> None:
+    after = np.arange(RECORDS) >= 250
+    planned = np.where(np.arange(RECORDS) == 250, 1.0, math.nan)
+    run = observed(training_loss=FALLING + np.where(after, 1.0, 0.0), planned_changes=planned)
+    assert names(run) == []
+    run.columns["training_loss"][330:] += 1.0  # and once more, which nobody has announced
+    assert names(run) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize("told", ["learning_rate", "planned_changes"])
+def test_what_excuses_a_higher_level_is_kept_of_a_long_run(told: str) -> None:
+    after = np.arange(RECORDS) >= 300
+    rates = np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.1)
+    planned = np.where(np.arange(RECORDS) == 300, 1.0, math.nan)
+    columns = {"learning_rate": rates, "planned_changes": planned}
+    run = observed(training_loss=FALLING + np.where(after, 1.0, 0.0), **{told: columns[told]})
+    for most in (4096, 150):
+        history = History(most)
+        history.extend(run)
+        assert names(history.observations) == []
+
+
 # --- how sure ---------------------------------------------------------------------------------------------------------
 
 

@@ -74,7 +74,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 13
+    version = 14
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

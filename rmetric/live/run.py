@@ -72,6 +72,7 @@ class Observer(Protocol):
 
     def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool: ...
     def note(self, event: str, **fields: Any) -> None: ...
+    def planned(self, what: str) -> None: ...
     def hardware_event(self, component: str, *, kind: str, worker: int = 0, details: str = "") -> None: ...
 
 
@@ -82,6 +83,9 @@ class NoObserver:
         return True
 
     def note(self, event: str, **fields: Any) -> None:
+        pass
+
+    def planned(self, what: str) -> None:
         pass
 
     def hardware_event(self, component: str, *, kind: str, worker: int = 0, details: str = "") -> None:

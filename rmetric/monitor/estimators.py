@@ -117,6 +117,7 @@ class Estimators:
         workers_with_events: Sequence[int] = (),
         mechanism: Mapping[str, float] = NOTHING,
         changed_settings: int | None = None,
+        planned_changes: int = 0,
     ) -> Observation:
         """Make the observation of the next step.
 
@@ -141,6 +142,8 @@ class Estimators:
             where not all logits were looked at.
         changed_settings
             Number of settings that have changed abruptly; ``None``: not looked at.
+        planned_changes
+            Number of changes that were announced.
         """
         if step_time_s > 0:
             self.elapsed_s += step_time_s * self._record_every
@@ -161,6 +164,7 @@ class Estimators:
             "non_finite_count": non_finite,
             "settings_changed": math.nan if changed_settings is None else float(changed_settings),
             "trained_parameters": self._most_parameters(len(numbers.norms)),
+            "planned_changes": float(planned_changes) if planned_changes else math.nan,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))

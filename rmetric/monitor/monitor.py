@@ -35,7 +35,7 @@ from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.measures import ENTRIES
-from rmetric.monitor.notes import note_of, readable
+from rmetric.monitor.notes import note_of, planned_change, readable
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang_watch import HangWatch, hang_watch_of
@@ -243,6 +243,7 @@ class TrainingMonitor:
         if not first:  # one process tells
             self._order.close()
         self._validation: list[float] = []
+        self._planned_changes = 0
         self._pending: PendingStep | None = None
         self._started = self._resumed = self._closed = False
         self._policies: PolicyRunner | None = None
@@ -380,6 +381,18 @@ class TrainingMonitor:
         """
         self._recorder.note(note_of(event, self.step_number + 1 if step is None else step, fields))
 
+    @never_raises(None, ends=False)
+    def planned(self, what: str) -> None:
+        """Announce a change of the training, made on purpose and right before the next step, in your words.
+
+        Another task, other data, layers that are drawn anew: from its numbers alone a change that is meant cannot be
+        told from one that is not. The robust R-Metric learns anew what is usual, and no change of a setting in that
+        step alerts. Until it has learned (17 records for a loss that is lost again, 32 to 96 for all else) it sees
+        less: what comes every few steps is the way of a run, and not to be announced.
+        """
+        self._recorder.note(planned_change(what, self.step_number + 1))
+        self._planned_changes += 1
+
     def paused(self) -> AbstractContextManager[None]:
         """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""
         return self._clock.paused()
@@ -480,8 +493,13 @@ class TrainingMonitor:
 
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
+        planned, self._planned_changes = self._planned_changes, 0
         return self._measurer.measure(
-            self.step_number, computation, step_time_s=self._step_time_s(), validation=validation
+            self.step_number,
+            computation,
+            step_time_s=self._step_time_s(),
+            validation=validation,
+            planned_changes=planned,
         )
 
     def _step_time_s(self) -> float:
@@ -529,6 +547,7 @@ class TrainingMonitor:
             "step": self.step_number,
             "record_every": self._interval.steps,
             "validation": list(self._validation),
+            "planned_changes": self._planned_changes,
             "recorder": self._recorder.state_dict(),
             **self._pipeline.state_dict(),
             **self._measurer.state_dict(),
@@ -560,6 +579,7 @@ class TrainingMonitor:
         self._pipeline.load_state_dict(state)
         self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
         self._validation = list(state["validation"])
+        self._planned_changes = state.get("planned_changes", 0)  # states of older versions have none
         self._recorder.load_state_dict(state["recorder"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])

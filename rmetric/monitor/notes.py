@@ -13,9 +13,11 @@ from rmetric.errors import UserError
 from rmetric.records import TERMINAL_EVENTS, VALIDATION, Event, whole_step
 from rmetric.verdict import CALL_ORDER
 
+PLANNED_CHANGE = "PLANNED_CHANGE"
 RESERVED = frozenset(
     {"EXPERIMENT_START", "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", "HARDWARE_EVENT", "HANG"}
     | {"HANG_OVER", CALL_ORDER, "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
+    | {PLANNED_CHANGE}
 )
 """Events that the monitor writes; a reader would take a note of that name for one of them."""
 
@@ -28,6 +30,13 @@ def note_of(name: Any, step: Any, fields: Mapping[str, Any]) -> Event:
     if whole is None:
         raise UserError(f"step= of the note {name} must be a whole number, 0 or more, not {step!r}")
     return {"event": name, "step": whole, **readable(fields)}
+
+
+def planned_change(what: Any, step: int) -> Event:
+    """Line of a change that was announced; raises :class:`UserError` where no words say what it is."""
+    if not isinstance(what, str) or not what.strip():
+        raise UserError(f"planned({what!r}) does not say what is changed; write planned('unfreeze the encoder')")
+    return {"event": PLANNED_CHANGE, "step": step, "what": readable(what)}
 
 
 def readable(value: Any) -> Any:

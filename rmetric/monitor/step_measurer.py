@@ -49,6 +49,13 @@ class PendingStep:
     """Mean of the workers' losses; ``None``: not exchanged."""
     changed_settings: list[Change] | None = None
     """Settings that have changed abruptly; ``None``: nobody looked."""
+    planned_changes: int = 0
+    """Changes of the training that were announced since the step before."""
+
+    @property
+    def unannounced(self) -> list[Change]:
+        """Changes of settings that nobody has announced."""
+        return [] if self.planned_changes else self.changed_settings or []
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -127,7 +134,13 @@ class StepMeasurer:
         )
 
     def measure(
-        self, step: int, computation: StepComputation, *, step_time_s: float, validation: list[float]
+        self,
+        step: int,
+        computation: StepComputation,
+        *,
+        step_time_s: float,
+        validation: list[float],
+        planned_changes: int = 0,
     ) -> PendingStep:
         """Start the transfer of a step's numbers to the host."""
         scalars = {
@@ -154,6 +167,7 @@ class StepMeasurer:
             self._worker_times(),
             self._mean_loss(computation.loss),
             self.settings.measure(),
+            planned_changes,
         )
         self._prepare(step + 1)
         return pending

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, LearningCurve, Trained
+from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, Context, LearningCurve
 from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
@@ -49,11 +49,15 @@ def evidence(tails: Sequence[Tail], bar: OwnBar, statistics: NDArray[np.float64]
     return windows.evidence(bar, found) if bar.raised or bar.peak or (found > NOTABLE).any() else found
 
 
-def alike(cadence: Cadence, trained: Trained, observations: Observations) -> Iterator[tuple[Observations, bool]]:
-    """Parts whose records stand for as many steps, of as many parameters; and whether they are others than before."""
+def alike(context: Context, observations: Observations) -> Iterator[tuple[Observations, bool]]:
+    """Parts whose records stand for the same; and whether that is another than before."""
     parameters = observations["trained_parameters"]
     told = np.flatnonzero(~np.isnan(parameters)).tolist()
-    changes = [*_changes(cadence, observations.step), *(row for row in told if trained.changes(float(parameters[row])))]
+    changes = [
+        *_changes(context.cadence, observations.step),
+        *(row for row in told if context.trained.changes(float(parameters[row]))),
+        *np.flatnonzero(observations["planned_changes"] > 0.0).tolist(),
+    ]
     for begin, end in pairwise(sorted({0, *changes, len(observations)})):
         yield observations.rows(slice(begin, end)), begin in changes
 
@@ -70,14 +74,8 @@ def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
     return []
 
 
-def hardware(of: HardwareEvidence, observations: Observations) -> tuple[Column, ...]:
-    """Statistics of the next records' hardware, each of shape (n,)."""
-    times = windows.logarithms(observations["step_time_s"] + JITTER_S)
-    return _incidents(of._incidents, observations), windows.slowdown(of._slowdown, times)
-
-
-def _incidents(of: Incidents, observations: Observations) -> Column:
-    """Sums of hardware events; while there are none, as in most runs, nothing has to be added up."""
+def incidents(of: Incidents, observations: Observations) -> Column:
+    """Sums of the next records' hardware events; while there are none, as in most runs, nothing has to be added up."""
     sums, happens = np.empty(len(observations)), _events_in(of, observations)
     places = np.append(np.flatnonzero(happens), len(observations)).tolist()
     read = [observations[name] for name in Incidents.reads]
@@ -111,13 +109,19 @@ def _passed_by(of: Incidents, observations: Observations) -> Column:
 
 
 def training(
-    curve: LearningCurve, gradients: GradientEvidence, loss: LossEvidence, part: Observations
+    hardware: HardwareEvidence,
+    curve: LearningCurve,
+    gradients: GradientEvidence,
+    loss: LossEvidence,
+    part: Observations,
 ) -> tuple[Column, ...]:
-    """Statistics of the next records' gradients and losses, each of shape (n,)."""
+    """Statistics of the next records' step times, gradients and losses, each of shape (n,)."""
+    times = windows.logarithms(part["step_time_s"] + JITTER_S)
     losses = part["training_loss"]
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
     loss_z, loss_excess = windows.curve(curve, windows.logarithms(np.maximum(part.step, 1.0)), losses)
-    return (*_gradients(gradients, part, loss_excess), *_loss(loss, part, losses, loss_z))
+    slowdown = windows.slowdown(hardware._slowdown, times)
+    return slowdown, *_gradients(gradients, part, loss_excess), *_loss(loss, part, losses, loss_z)
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from statistics import median
 
+from rmetric.measurements import Observation
 from rmetric.robust.reference import CLIP, UpperReference, doubt
 
 LARGEST_LOSS = 1e6
@@ -74,6 +75,27 @@ class Trained:
         if parameters == parameters:
             self._parameters = parameters
         return parameters > before
+
+
+class Context:
+    """What records stand for, and whether that has just changed: what was before is then no reference for what follows.
+
+    It has where they come at another interval, where more parameters are trained, and where a change was announced
+    (``planned_changes``).
+
+    >>> context = Context()
+    >>> [context.changes(Observation(step, planned_changes=planned)) for step, planned in enumerate((None, 1.0, None))]
+    [False, True, False]
+    """
+
+    def __init__(self) -> None:
+        self.cadence, self.trained = Cadence(), Trained()
+
+    def changes(self, observation: Observation) -> bool:
+        """Whether a record is the first of others."""
+        others = self.cadence.changes(observation.step)
+        more = self.trained.changes(observation["trained_parameters"])
+        return others or more or observation["planned_changes"] > 0.0
 
 
 def bounded(loss: float) -> float:

@@ -190,10 +190,16 @@ class HardwareEvidence:
     reads = (*Incidents.reads, "step_time_s")
 
     def __init__(self, window: int, warm_up: int) -> None:
-        self._incidents = Incidents()
-        self._slowdown = Slowdown(window=window, warm_up=warm_up)
+        self._window, self._warm_up = window, warm_up
+        self.incidents = Incidents()
+        """Of all that the run has seen."""
+        self.forget_times()
+
+    def forget_times(self) -> None:
+        """Learn anew how long a step takes; what a machine has done stays known."""
+        self._slowdown = Slowdown(window=self._window, warm_up=self._warm_up)
 
     def update(self, observation: Observation) -> tuple[float, ...]:
         """The statistics of the next record."""
-        incidents = self._incidents.update(observation.step, *(observation[name] for name in Incidents.reads))
+        incidents = self.incidents.update(observation.step, *(observation[name] for name in Incidents.reads))
         return incidents, self._slowdown.update(logarithm(observation["step_time_s"] + JITTER_S))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.context import Cadence, LearningCurve, Trained, bounded
+from rmetric.robust.context import Context, LearningCurve, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
@@ -116,20 +116,20 @@ class Statistics:
 
     def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
         self._window, self._warm_up = window, warm_up
-        self._cadence, self._trained = Cadence(), Trained()
+        self._context = Context()
         self._hardware = HardwareEvidence(window, warm_up)
         self._start()
 
     def _start(self) -> None:
-        """Begin with no past, but for the hardware: its events do not depend on what a record stands for."""
+        """Begin with no past, but for events of the hardware: they do not depend on what a record stands for."""
+        self._hardware.forget_times()
         self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
         self._gradients = GradientEvidence(self._window, self._warm_up)
         self._loss = LossEvidence(self._window)
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""
-        others = self._cadence.changes(observation.step)
-        if self._trained.changes(observation["trained_parameters"]) or others:
+        if self._context.changes(observation):
             self._start()
         loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
         return (
@@ -142,12 +142,15 @@ class Statistics:
         """Statistics of the next records, shape (n, statistics); the same bits as ``n`` times :meth:`update`."""
         from rmetric.robust import columns  # compiled: half a second to import, and a monitor does not need it
 
-        training = [np.empty((0, len(STATISTICS) - len(HardwareEvidence.statistics)))]
-        for part, anew in columns.alike(self._cadence, self._trained, observations):
+        incidents = columns.incidents(self._hardware.incidents, observations)
+        found = [np.empty((0, len(STATISTICS) - 1))]
+        for part, anew in columns.alike(self._context, observations):
             if anew:
                 self._start()
-            training.append(np.column_stack(columns.training(self._curve, self._gradients, self._loss, part)))
-        return np.column_stack([*columns.hardware(self._hardware, observations), np.concatenate(training)])
+            found.append(
+                np.column_stack(columns.training(self._hardware, self._curve, self._gradients, self._loss, part))
+            )
+        return np.column_stack([incidents, np.concatenate(found)])
 
     @classmethod
     def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rmetric.records import Observations
 
-READS = ("training_loss", "validation_loss", "grad_norm", "uniform_gap")
+READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes")
 """Measurements that states are recognised from."""
 MOST_RECORDS = 4096
 

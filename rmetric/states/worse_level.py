@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Series, evaluations, finite, noise
+from rmetric.states.series import Series, evaluations, finite, noise, since_planned
 
 LEAST_RECORDS = 50
 MOST_BLOCKS, LEAST_VALUES = 60, 5
@@ -32,9 +32,11 @@ def worse_level(observations: Observations) -> Evidence | None:
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences), or the learning rate is known to be higher than at the
-    best level, and to have been as high before it (a restart of the schedule). Losses that are not above 0 throughout
+    best level, and to have been as high before it (a restart of the schedule). What was before a change that somebody
+    has announced is no level to be kept. Losses that are not above 0 throughout
     say nothing of how good a model is (policy gradients, log-densities), and are not judged.
     """
+    observations = since_planned(observations)
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
         return None

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from rmetric.cli import Parser, output_folder, script
-from rmetric.detectors import DETECTORS, make_detector
+from rmetric.detectors import DETECTORS, Detector, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
@@ -89,11 +89,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     known: list[Row] = []
     scored: set[str] = set()
     for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
-        cache = out / "cache" / source.name
-        scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
-        judged = {
-            name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()
-        }
+        judged = judged_by(detectors, source, out, args)
+        unannounced = sources.unannounced(source)
+        if unannounced is not None:
+            rows += rows_of(unannounced, judged_by(detectors, unannounced, out, args))
         for name, theirs in alerts.items():
             judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
         rows += rows_of(source, judged)
@@ -109,6 +108,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(table, out)
     print(to_screen(tables[1]))
     print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
+
+
+def judged_by(
+    detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace
+) -> dict[str, Judged]:
+    """Detector → how it does on a source; scores are kept."""
+    cache = out / "cache" / source.name
+    scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
+    return {name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}
 
 
 def files_by_name(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:

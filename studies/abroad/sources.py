@@ -19,7 +19,7 @@ from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study, load_study, with_drift
 from rmetric.files import checksum
-from rmetric.records import NO_FAULT, Run
+from rmetric.records import NO_FAULT, Observations, Run
 from studies.abroad.labels import AHEAD, Label, label_of
 from studies.abroad.strangers import read_strangers
 
@@ -27,6 +27,7 @@ WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librisp
              "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
 UNFITTED_ZOOS = ("zoo_2", "zoo_3")
 """Zoos to no kind of which anything may be fitted."""
+PLANNED = "planned_changes"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,21 @@ def zoo(place: Path) -> RunSet:
         others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])
         groups.append(Group("half", f"{place.stem}, kinds not fitted to", others))
     return RunSet(place.stem, study, Timeline.of(study.runs), [*groups, *kinds, *bugs])
+
+
+def unannounced(source: RunSet) -> RunSet | None:
+    """A set as if nobody had announced a change of the training; ``None`` where nobody has."""
+    if not any(run.observations.has(PLANNED) for run in source.study.runs):
+        return None
+    study = replace(source.study, runs=[_unannounced(run) for run in source.study.runs])
+    name = f"{source.name}, nothing announced"
+    return RunSet(name, study, source.timeline, [Group("source", name, np.ones(len(study.runs), bool))])
+
+
+def _unannounced(run: Run) -> Run:
+    seen = run.observations
+    columns = {name: column for name, column in seen.columns.items() if name != PLANNED}
+    return replace(run, observations=Observations(seen.step, columns, seen.evaluated))
 
 
 def may_be_fitted_to(kind: str) -> bool:

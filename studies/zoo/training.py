@@ -104,6 +104,13 @@ class Kind(ABC):
         """Learning rate of a step over its peak: warm-up, then constant, unless a kind has another schedule."""
         return min(1.0, step / max(self.config.warm_up_steps, 1))
 
+    def planned(self, step: int) -> str:
+        """What is changed on purpose right before a step, as who trains so would announce it; empty: nothing.
+
+        For what comes so seldom that a run has a course between two of them, and is known beforehand.
+        """
+        return ""
+
     def before_step(self, run: KindRun, batch: Any) -> None:  # noqa: B027 - most kinds have none
         """Work of a step besides the loss: a discriminator's update, a target network that follows."""
 
@@ -119,6 +126,8 @@ class KindRun(LiveRun):
         self._held_out: dict[str, Any] = {}
 
     def batch(self) -> Any:
+        if what := self.kind.planned(self.step):
+            self.observer.planned(what)
         batch = self.kind.batch(self.rng(f"{self.kind.name}/batch"), self.step)
         self.kind.before_step(self, batch)
         return self.kind.experience(self, batch)

@@ -49,8 +49,8 @@ def _examples(name: str) -> settings:
 
 
 def _reads(name: str) -> tuple[str, ...]:
-    # A detector that reads one column gets another beside it, so that its own may be missing.
-    return (*DETECTORS[name].reads, "step_time_s")
+    # A detector that reads one column gets another beside it, so that its own may be missing; and what begins it anew.
+    return (*DETECTORS[name].reads, "step_time_s", "planned_changes")
 
 
 def _disturbed(length: int, seed: int) -> Observations:

@@ -30,6 +30,7 @@ def columns(seed: int = 0, length: int = 500) -> dict[str, NDArray[np.float64]]:
         "non_finite_count": np.zeros(length),
         "settings_changed": np.zeros(length),
         "trained_parameters": np.full(length, np.nan),
+        "planned_changes": np.full(length, np.nan),
         "uniform_gap": loss - np.log(256.0),
         "hardware_events": np.zeros(length),
         "event_worker": np.full(length, np.nan),

@@ -91,25 +91,53 @@ def test_streaming_and_batch_and_the_detector_agree() -> None:
     assert bits(make_detector("r_metric_robust").score_run(run)) == bits(r)
 
 
-def unfrozen(*, told: bool) -> Observations:
-    """Gradients and updates of twice the size from a step on, in which more parameters are trained."""
+def changed(*names: str, **told: tuple[list[int], list[float]]) -> Observations:
+    """Measurements of four times the size from a step on; what is told of it: name → records, values."""
     made = columns()
-    for name in ("grad_norm", "update_rms"):
-        made[name][LATER] *= 2.5
-    if told:
-        made["trained_parameters"][[0, ONSET]] = 4.0, 9.0
+    for name in names:
+        made[name][LATER] *= 4.0
+    for name, (records, values) in told.items():
+        made[name][records] = values
     return Observations(np.arange(1, len(made["grad_norm"]) + 1), made)
 
 
-def test_where_layers_are_unfrozen_what_is_usual_is_learned_anew() -> None:
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("grad_norm", "update_rms"), {"trained_parameters": ([0, ONSET], [4.0, 9.0])}),
+        (("training_loss", "grad_norm", "update_rms", "step_time_s"), {"planned_changes": ([ONSET], [1.0])}),
+        (("step_time_s",), {"planned_changes": ([ONSET], [2.0])}),
+    ],
+    ids=["unfrozen layers", "announced", "slower steps, announced"],
+)
+def test_where_training_is_known_to_change_what_is_usual_is_learned_anew(names: tuple[str, ...], told: dict) -> None:
     threshold = RMetric.robust().threshold
-    highest = [max(value.r for value in RMetric.robust().extend(unfrozen(told=told))) for told in (False, True)]
+    run = changed(*names, **told)
+    highest = [max(value.r for value in RMetric.robust().extend(each)) for each in (changed(*names), run)]
     assert highest[0] > threshold > highest[1]
-    run = unfrozen(told=True)
     assert bits(make_detector("r_metric_robust").score_run(run)) == bits([v.r for v in RMetric.robust().extend(run)])
     pieces, whole = RMetric.robust(), RMetric.robust().r_of(run)
     parts = [pieces.r_of(run.rows(rows)) for rows in (slice(0, ONSET), slice(ONSET, None))]
     assert bits(np.concatenate(parts)) == bits(whole)
+
+
+def test_what_breaks_after_an_announced_change_is_seen_and_so_is_what_no_step_may_have() -> None:
+    planned = np.full(len(columns()["training_loss"]), np.nan)
+    planned[ONSET - 100] = planned[ONSET + 20] = 1.0
+    worse = disturbed({"planned_changes": (slice(None), planned), "training_loss": (slice(ONSET, ONSET + 9), 4.0)})
+    broken = disturbed({"planned_changes": (slice(None), planned), "grad_norm": (ONSET + 20, np.inf)})
+    for run in (worse, broken):
+        r = make_detector("r_metric_robust").score_run(run)
+        assert (r > RMetric.robust().threshold).any()
+
+
+def test_events_of_the_hardware_are_remembered_over_an_announced_change() -> None:
+    planned = np.full(len(columns()["training_loss"]), np.nan)
+    planned[ONSET + 1] = 1.0
+    events = {"hardware_events": (slice(ONSET, ONSET + 6), 1.0)}
+    told = disturbed({**events, "planned_changes": (slice(None), planned)})
+    lambdas = [[value.lambda_evidence for value in RMetric.robust().extend(run)] for run in (disturbed(events), told)]
+    assert lambdas[0] == lambdas[1]
 
 
 def test_a_checkpoint_goes_on_as_if_nothing_had_been() -> None:

@@ -14,7 +14,7 @@ from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
 from studies.abroad.scoring import alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import Group, RunSet, stranger_timeline
+from studies.abroad.sources import Group, RunSet, stranger_timeline, unannounced
 from tests.evaluation.builders import build_run
 
 RECORDS, CADENCE = 400, 100
@@ -68,6 +68,20 @@ def test_a_detector_that_can_read_nothing_is_not_said_to_be_quiet() -> None:
     line = row(some, some.groups[0], "deaf", judge(some, np.full(2 * RECORDS, np.nan), 1.0))
     rate = line["false_alarms_per_10000"]
     assert isinstance(rate, Score) and not rate.defined and "reads" in rate.reason
+
+
+def test_a_set_with_announced_changes_is_scored_without_them_too() -> None:
+    some = source()
+    assert unannounced(some) is None
+    planned = np.full(RECORDS, np.nan)
+    planned[200] = 1.0
+    some.study.runs[0].observations.columns["planned_changes"] = planned
+    silent = unannounced(some)
+    assert silent is not None and silent.name == "some, nothing announced"
+    assert not any(run.observations.has("planned_changes") for run in silent.study.runs)
+    assert some.study.runs[0].observations.has("planned_changes")
+    for before, after in zip(some.study.runs, silent.study.runs, strict=True):
+        np.testing.assert_array_equal(before.observations["training_loss"], after.observations["training_loss"])
 
 
 def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:

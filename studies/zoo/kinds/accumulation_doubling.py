@@ -33,6 +33,9 @@ class AccumulationDoubling(Kind):
         model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
         return Parts(model, torch.optim.Adam(model.parameters()))
 
+    def planned(self, step: int) -> str:
+        return "the batch doubles" if step in MICRO_BATCHES else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         clean = photographs(8).draw(rng, self.rows(step), held_out=step == 0).inputs
         noise = torch.from_numpy(rng.normal(0.0, 0.2, clean.shape).astype(np.float32))

@@ -53,6 +53,9 @@ class AdversarialTraining(Kind):
         )  # fmt: skip
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4))
 
+    def planned(self, step: int) -> str:
+        return "batches are changed against the model" if step == ATTACKED_FROM else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return digits().draw(rng, self.rows(step), held_out=step == 0)
 

@@ -36,6 +36,9 @@ class BatchnormFrozen(Kind):
         )  # fmt: skip
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4))
 
+    def planned(self, step: int) -> str:
+        return "moving averages normalise" if step == FROZEN_FROM else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return photographs().draw(rng, self.rows(step), held_out=step == 0)
 

@@ -59,6 +59,9 @@ class ContinualTasks(Kind):
         model = Shuffled()
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
 
+    def planned(self, step: int) -> str:
+        return "" if step % STEPS_A_TASK else "the next task"
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return digits().draw(rng, self.rows(step), held_out=step == 0)
 

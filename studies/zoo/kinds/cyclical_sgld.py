@@ -37,6 +37,9 @@ class CyclicalSgld(Kind):
         model = nn.Sequential(nn.Linear(FEATURES, 48), nn.Tanh(), nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 1))
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.4))
 
+    def planned(self, step: int) -> str:
+        return "" if step % CYCLE else "the next cycle"
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         features = rng.normal(size=(self.rows(step), FEATURES))
         labels = taught("cyclical sgld", features) + rng.normal(0.0, 0.1, len(features))

@@ -61,6 +61,9 @@ class DaggerRounds(Kind):
         memory = Memory(pairs=torch.stack([places[near], goals[near]]))
         return Parts(model, torch.optim.Adam(model.parameters()), {"memory": memory})
 
+    def planned(self, step: int) -> str:
+        return "" if step % ROUND else "the data grow"
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return Examples(torch.from_numpy(rng.random(self.rows(step))), torch.empty(0))
 

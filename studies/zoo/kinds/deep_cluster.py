@@ -72,6 +72,9 @@ class DeepCluster(Kind):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
         return Parts(model, optimizer, {"clusters": Memory(of_image=torch.empty(0))})
 
+    def planned(self, step: int) -> str:
+        return "" if (step - 1) % ROUND or step == 1 else "new clusters, and a new last layer"
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         if not step:
             return digits().draw(rng, self.rows(step), held_out=True)

@@ -66,6 +66,9 @@ class DistillationSwitch(Kind):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 10))
         return Parts(model, torch.optim.RMSprop(model.parameters(), alpha=0.95))
 
+    def planned(self, step: int) -> str:
+        return "a lower temperature" if step in STAGES else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Taught:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         temperature = [each for first, each in STAGES.items() if step >= first][-1]

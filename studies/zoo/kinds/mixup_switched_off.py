@@ -35,6 +35,9 @@ class MixupSwitchedOff(Kind):
         )  # fmt: skip
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4))
 
+    def planned(self, step: int) -> str:
+        return "clean data" if step == OFF_FROM else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         labels = functional.one_hot(drawn.labels, CLASSES).float()

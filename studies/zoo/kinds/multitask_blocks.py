@@ -66,6 +66,9 @@ class MultitaskBlocks(Kind):
         model = Trunk()
         return Parts(model, torch.optim.Adam(model.parameters()))
 
+    def planned(self, step: int) -> str:
+        return "" if step % STEPS_A_BLOCK else "the next task"
+
     def batch(self, rng: np.random.Generator, step: int) -> Tasked:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         return Tasked(drawn.inputs, drawn.labels, step // STEPS_A_BLOCK % TASKS if step else -1)

@@ -35,6 +35,9 @@ class ProgressiveResizing(Kind):
         )  # fmt: skip
         return Parts(model, torch.optim.RAdam(model.parameters()))
 
+    def planned(self, step: int) -> str:
+        return "larger images" if step in SIZES else ""
+
     def rows(self, step: int) -> int:
         return self.config.rows if step else 128
 

@@ -53,6 +53,9 @@ class PruningStages(Kind):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)
         return Parts(model, optimizer)
 
+    def planned(self, step: int) -> str:
+        return "weights are pruned" if step in PRUNED else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         noise = torch.from_numpy(rng.normal(0.0, 0.3, drawn.inputs.shape).astype(np.float32))

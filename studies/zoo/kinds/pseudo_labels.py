@@ -48,6 +48,9 @@ class PseudoLabels(Kind):
         pool = Memory(mine=mine, known=known, images=known, labels=digits().labels[known])
         return Parts(model, torch.optim.RAdam(model.parameters(), weight_decay=1e-4), {"pool": pool})
 
+    def planned(self, step: int) -> str:
+        return "" if step % ROUND else "images are labelled anew"
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         if not step:
             return digits().draw(rng, self.rows(step), held_out=True)

@@ -62,6 +62,9 @@ class QuantisedMidway(Kind):
         model = Quantised()
         return Parts(model, torch.optim.Adamax(model.parameters()))
 
+    def planned(self, step: int) -> str:
+        return "quantisation is switched on" if step == QUANTISED_FROM else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         noise = torch.from_numpy(rng.normal(0.0, 0.2, drawn.inputs.shape).astype(np.float32))

@@ -63,6 +63,9 @@ class ScoreAnnealed(Kind):
         model = Score()
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=1e-3))
 
+    def planned(self, step: int) -> str:
+        return "" if (step - 1) % STAGE or step == 1 else "less noise"
+
     def rows(self, step: int) -> int:
         return self.config.rows if step else 2048
 

@@ -65,6 +65,9 @@ class SpeakerVerification(Kind):
         model = Voiceprint()
         return Parts(model, torch.optim.RMSprop(model.parameters(), alpha=0.98))
 
+    def planned(self, step: int) -> str:
+        return "hard triplets" if step == HARD_FROM else ""
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         mine = np.arange(SPEAKERS) if step else SPEAKERS + np.arange(HELD_OUT_SPEAKERS)
         speakers = rng.permutation(mine)[: self.config.rows if step else HELD_OUT_SPEAKERS]

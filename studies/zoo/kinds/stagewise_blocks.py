@@ -58,6 +58,9 @@ class StagewiseBlocks(Kind):
         model = Stages()
         return Parts(model, torch.optim.Adam(model.parameters()))
 
+    def planned(self, step: int) -> str:
+        return "" if (step - 1) % STAGE or step == 1 else "the next block"
+
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         features = rng.standard_normal((self.rows(step), FEATURES))
         targets = taught(self.name, features, width=16) + (0.1 * rng.standard_normal(len(features)) if step else 0.0)

@@ -32,6 +32,9 @@ class VaeCyclical(VaeAnnealed):
         model = Vae(width=96, latent=6)
         return Parts(model, torch.optim.NAdam(model.parameters()))
 
+    def planned(self, step: int) -> str:
+        return "" if step % CYCLE else "the next cycle"
+
     def batch(self, rng: np.random.Generator, step: int) -> Weighted:
         weight = min(2.0 * (step % CYCLE) / CYCLE, 1.0) if step else 1.0
         return Weighted(digits().draw(rng, self.rows(step), held_out=step == 0).inputs, weight)
