@@ -270,6 +270,18 @@ def test_a_cluster_manager_adds_an_event(given: Callable[..., dict[str, Any]]) -
     assert (event["kind"], event["worker"]) == ("fatal", 3)
 
 
+def test_a_change_that_is_meant_is_announced(given: Callable[..., dict[str, Any]]) -> None:
+    names = given()
+    names["monitor"] = rmetric.TrainingMonitor(names["model"], names["optimizer"], log="run.jsonl", hardware=False)
+    exec(block("monitor.planned("), names)
+    trained(names)
+    names["monitor"].close()
+    run = read_run("run.jsonl")
+    (event,) = [event for event in run.events if event["event"] == "PLANNED_CHANGE"]
+    assert (event["step"], event["what"]) == (1, "unfreeze the encoder")
+    assert run.observations["planned_changes"][0] == 1.0
+
+
 @pytest.mark.slow
 def test_the_inside_of_a_model_is_looked_at(given: Callable[..., dict[str, Any]]) -> None:
     pytest.importorskip("transformers")
