@@ -86,6 +86,12 @@ def _written_by_python(record: Event) -> bytes:
 
 
 @compiled
+def _byte(text, at):  # type: ignore[no-untyped-def]
+    """A byte at a place that is not negative, which is not looked into again: a fifth of the time."""
+    return text[np.uintp(at)]
+
+
+@compiled
 def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyped-def]
     """Fill the table, a row a line, up to one that does not follow the pattern or has an inexact number.
 
@@ -97,7 +103,7 @@ def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyp
         at, begin = end, 0
         for slot in range(len(ends)):
             for index in range(begin, ends[slot]):
-                if lines[at] != pattern[index]:
+                if _byte(lines, at) != _byte(pattern, index):
                     return row, end
                 at += 1
             begin = ends[slot]
@@ -118,35 +124,35 @@ def _number(lines, at, powers):  # type: ignore[no-untyped-def]
     The place is -1 if there is no number, or none that is sure to be the nearest double.
     """
     nothing = -1, 0.0, False
-    is_negative = lines[at] == ord("-")
+    is_negative = _byte(lines, at) == ord("-")
     if is_negative:
         at += 1
     begin, mantissa, exponent = at, 0, 0
-    while ord("0") <= lines[at] <= ord("9"):
-        mantissa = 10 * mantissa + (lines[at] - ord("0"))
+    while ord("0") <= _byte(lines, at) <= ord("9"):
+        mantissa = 10 * mantissa + (_byte(lines, at) - ord("0"))
         at += 1
     digits = at - begin
-    if digits == 0 or (digits > 1 and lines[begin] == ord("0")):
+    if digits == 0 or (digits > 1 and _byte(lines, begin) == ord("0")):
         return nothing
     is_whole = True
-    if lines[at] == ord("."):
+    if _byte(lines, at) == ord("."):
         at, is_whole = at + 1, False
         begin = at
-        while ord("0") <= lines[at] <= ord("9"):
-            mantissa = 10 * mantissa + (lines[at] - ord("0"))
+        while ord("0") <= _byte(lines, at) <= ord("9"):
+            mantissa = 10 * mantissa + (_byte(lines, at) - ord("0"))
             at += 1
         exponent = begin - at
         digits -= exponent
         if exponent == 0:
             return nothing
-    if lines[at] == ord("e") or lines[at] == ord("E"):
+    if _byte(lines, at) == ord("e") or _byte(lines, at) == ord("E"):
         at, is_whole = at + 1, False
-        sign = -1 if lines[at] == ord("-") else 1
-        if lines[at] == ord("-") or lines[at] == ord("+"):
+        sign = -1 if _byte(lines, at) == ord("-") else 1
+        if _byte(lines, at) == ord("-") or _byte(lines, at) == ord("+"):
             at += 1
         begin, power = at, 0
-        while ord("0") <= lines[at] <= ord("9"):
-            power = min(10 * power + (lines[at] - ord("0")), 1000)
+        while ord("0") <= _byte(lines, at) <= ord("9"):
+            power = min(10 * power + (_byte(lines, at) - ord("0")), 1000)
             at += 1
         exponent += sign * power
         if at == begin:
