@@ -306,7 +306,7 @@ class _Gathered:
         self._alerts = batch.alerts[rows][-1]
 
     def chunk(self) -> Chunk:
-        values_CN = np.array(self._values, dtype=np.float64).reshape(-1, len(COLUMNS)).T.copy()
+        values_CN = np.asarray(self._values).reshape(-1, len(COLUMNS)).T.copy()
         columns = {name: values for name, values in zip(COLUMNS, values_CN, strict=True) if not np.isnan(values).all()}
         for index, names in self._non_finite:
             for name in names:

@@ -133,6 +133,8 @@ def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], ND
 
 def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.float64]:
     """The latest known value at each position: gaps (NaN) are filled with the value before them."""
+    if not np.isnan(values).any():
+        return values.copy()
     known = np.concatenate([[previous], values])
     last = np.maximum.accumulate(np.where(np.isnan(known), 0, np.arange(len(known))))
     return known[last][1:]

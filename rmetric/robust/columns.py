@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import CADENCE_FACTOR, LARGEST_LOSS, Cadence, Context, LearningCurve
+from rmetric.robust.context import CADENCE_FACTOR, CADENCE_RECORDS, LARGEST_LOSS, Cadence, Context, LearningCurve
 from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, GradientEvidence, HeldUpdate, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
@@ -28,23 +28,9 @@ from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
 Column = NDArray[np.float64]
 
 
-def surprises(tail: Tail, statistic: Column) -> Column:
-    """:meth:`Tail.surprise` of each value."""
-    result = np.where(statistic == math.inf, math.inf, 0.0)
-    if tail.bars:
-        bars, heights = np.array(tail.bars), np.array(tail.surprises)
-        beyond = np.flatnonzero((statistic >= bars[-1]) & (statistic < math.inf))
-        result[beyond] = [tail.surprise(value) for value in statistic[beyond].tolist()]
-        between = np.flatnonzero((statistic >= bars[0]) & (statistic < bars[-1]))
-        upper = np.searchsorted(bars, statistic[between], side="right")
-        share = (statistic[between] - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
-        result[between] = heights[upper - 1] + share * (heights[upper] - heights[upper - 1])
-    return result
-
-
 def evidence(tails: Sequence[Tail], bar: OwnBar, statistics: NDArray[np.float64]) -> Column:
     """Evidence of a component in each of the next records, from its statistics, shape (n, statistics)."""
-    found = np.max([surprises(*pair) for pair in zip(tails, statistics.T, strict=True)], axis=0)
+    found = np.max([windows.surprises(*pair) for pair in zip(tails, statistics.T, strict=True)], axis=0)
     # In most runs nothing is ever notable, and surprises are what they are.
     return windows.evidence(bar, found) if bar.raised or bar.peak or (found > NOTABLE).any() else found
 
@@ -70,7 +56,7 @@ def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
         return [index for index, step in enumerate(steps.tolist()) if cadence.changes(step)]
     if len(steps):  # as in most runs
         cadence._step = int(steps[-1])
-        cadence._intervals.extend(intervals.tolist())
+        cadence._intervals.extend(intervals[-CADENCE_RECORDS:].tolist())
     return []
 
 
@@ -167,7 +153,7 @@ def _held_update(of: HeldUpdate, steps: NDArray[np.int64], ratios: Column) -> tu
     middles, settled = known[places + (of._ratio.window - 1) // 2], np.zeros(len(z))
     grown = windows.logarithms(np.maximum(steps[judged], 1) / np.maximum(middles, 1))
     settled[judged] = UPDATE_FALL * grown / scales[judged]
-    of._steps.extend(known[len(of._steps) :].tolist())
+    of._steps.extend(known[len(of._steps) :][-of._ratio.window :].tolist())
     return _held(of._above, z), _held(of._below, -(z + settled))
 
 

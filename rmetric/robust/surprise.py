@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Heights = Sequence[float] | NDArray[np.float64]
 
 EVERYDAY_PER_STEP = 0.01
 """False alarms a healthy step that surprise nobody: evidence is counted from there, and noise adds up to nothing."""
@@ -19,6 +24,22 @@ QUIET_RECORDS = 50
 FIRST_RAISE, LARGEST_RAISE = 1.4, 5.0
 """Decades by which a run raises its own bar the first time, at most, and by which it ever does: what it has shown once
 may have been a failure that it absorbed, and is not to hide a worse one; what it shows again is its way."""
+
+
+def surprise_of(statistic: float, bars: Heights, surprises: Heights) -> float:
+    """:meth:`Tail.surprise`."""
+    if len(bars) == 0 or not statistic >= bars[0]:
+        return 0.0 if statistic < math.inf or statistic != statistic else math.inf
+    if statistic == math.inf:
+        return math.inf
+    if statistic >= bars[-1]:
+        beyond = DECADES_PER_DOUBLING * math.log2(statistic / bars[-1]) if bars[-1] > 0.0 else 0.0
+        return min(surprises[-1] + beyond, LARGEST_SURPRISE)
+    upper = 1
+    while statistic >= bars[upper]:
+        upper += 1
+    share = (statistic - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
+    return surprises[upper - 1] + share * (surprises[upper] - surprises[upper - 1])
 
 
 class Tail(NamedTuple):
@@ -43,17 +64,7 @@ class Tail(NamedTuple):
         >>> [Tail((1.0, 2.0), (0.0, 1.0)).surprise(x) for x in (0.5, 4.0, 1e9, math.nan, math.inf)]
         [0.0, 2.0, 10.0, 0.0, inf]
         """
-        bars, surprises = self.bars, self.surprises
-        if not bars or not statistic >= bars[0]:
-            return 0.0 if statistic < math.inf or statistic != statistic else math.inf
-        if statistic == math.inf:
-            return math.inf
-        if statistic >= bars[-1]:
-            beyond = DECADES_PER_DOUBLING * math.log2(statistic / bars[-1]) if bars[-1] > 0.0 else 0.0
-            return min(surprises[-1] + beyond, LARGEST_SURPRISE)
-        upper = bisect_right(bars, statistic)
-        share = (statistic - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
-        return surprises[upper - 1] + share * (surprises[upper] - surprises[upper - 1])
+        return surprise_of(statistic, self.bars, self.surprises)
 
 
 class OwnBar:

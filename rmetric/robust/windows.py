@@ -41,7 +41,16 @@ from rmetric.robust.reference import (
     grown,
     middle_of,
 )
-from rmetric.robust.surprise import ALARMING, FIRST_RAISE, LARGEST_RAISE, NOTABLE, QUIET_RECORDS, OwnBar
+from rmetric.robust.surprise import (
+    ALARMING,
+    FIRST_RAISE,
+    LARGEST_RAISE,
+    NOTABLE,
+    QUIET_RECORDS,
+    OwnBar,
+    Tail,
+    surprise_of,
+)
 
 Column = NDArray[np.float64]
 
@@ -92,19 +101,24 @@ def _unrolled(ring: Column, count: int) -> list[float]:
 def _add(window, value):  # type: ignore[no-untyped-def]
     recent, ordered, place = window.recent, window.ordered, window.place
     head, count = place[0], place[1]
+    # To count what is smaller takes no branch, and so less time than to search.
+    after = 0
+    for index in range(count):
+        after += ordered[index] <= value
     gap = count
     if count == len(recent):
-        gap = np.searchsorted(ordered, recent[head])
+        oldest = recent[head]
+        gap = 0
+        for index in range(count):
+            gap += ordered[index] < oldest
+        after -= oldest <= value
     else:
         place[1] = count + 1
-    # Slide what lies between the gap and the place of the value, which is not far as a rule.
-    while gap > 0 and ordered[gap - 1] > value:
-        ordered[gap] = ordered[gap - 1]
-        gap -= 1
-    while gap + 1 < count and ordered[gap + 1] <= value:
-        ordered[gap] = ordered[gap + 1]
-        gap += 1
-    ordered[gap] = recent[head] = value
+    for index in range(gap, after):
+        ordered[index] = ordered[index + 1]
+    for index in range(gap, after, -1):
+        ordered[index] = ordered[index - 1]
+    ordered[after] = recent[head] = value
     place[0] = head + 1 if head + 1 < len(recent) else 0
 
 
@@ -112,6 +126,7 @@ _middle = compiled(middle_of)
 _deviation = compiled(deviation_of)
 _doubt = compiled(doubt)
 _grown = compiled(grown)
+_surprise = compiled(surprise_of)
 
 
 @compiled
@@ -379,6 +394,20 @@ def _slowdown(usual, recent, log_times, warm_up):  # type: ignore[no-untyped-def
         ready = count >= warm_up
         scores[index] = _middle(recent.ordered) - _middle(usual.ordered[:count]) if ready else np.nan
     return scores
+
+
+def surprises(tail: Tail, statistic: Column) -> Column:
+    """Surprise of each value of a statistic."""
+    found: Column = _surprises(statistic, np.array(tail.bars), np.array(tail.surprises))
+    return found
+
+
+@compiled
+def _surprises(statistic, bars, heights):  # type: ignore[no-untyped-def]
+    result = np.empty(len(statistic))
+    for index in range(len(statistic)):
+        result[index] = _surprise(statistic[index], bars, heights)
+    return result
 
 
 def evidence(of: OwnBar, surprises: Column) -> Column:
