@@ -12,7 +12,7 @@ nbformat = pytest.importorskip("nbformat", reason="needs the extra 'dev'")
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
 SHOWN = {
-    "reproduce_headline": "0.971",
+    "reproduce_headline": "0.976",
     "watch_training": "(150, ",
     "diagnose_log": "fault from step",
     "add_fault_and_detector": "alerts at [",
