@@ -72,8 +72,16 @@ class FatalRule:
         self._past, self._rates = deque(maxlen=self.reference), deque(maxlen=self.reference)
         self._evaluated, self._above = deque(maxlen=self.evaluations), deque(maxlen=self.of)
 
-    def update(self, observation: Observation) -> str:
-        """Return why the run fails for good as of the next record; empty: it does not."""
+    def update(self, observation: Observation, *, ahead: int = 0) -> str:
+        """Return why the run fails for good as of the next record; empty: it does not.
+
+        Parameters
+        ----------
+        observation
+            The record.
+        ahead
+            Steps by which the training loop is ahead of the step in the record: the reason names the loop's.
+        """
         loss = observation["training_loss"]
         scores = {detector.name: detector.update(observation) for detector in self._detectors}
         alert = any(scores[detector.name] > detector.threshold for detector in self._detectors)
@@ -89,7 +97,7 @@ class FatalRule:
         if self._broken_row >= self.broken:
             return f"a loss or a gradient is not finite in {self._broken_row} records in a row"
         if sum(self._above) >= self.stays and self._worse:
-            return f"the loss has stayed above {self._bar:.4g} since step {self.first_sign}"
+            return f"the loss has stayed above {self._bar:.4g} since step {self.first_sign + ahead}"
         return ""
 
     def _learn(self, observation: Observation) -> None:

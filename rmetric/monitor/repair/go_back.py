@@ -78,6 +78,8 @@ class GoBack(Policy):
     _tries: int = field(init=False, repr=False, default=0)
     """Times that it went back for the failure that is not over yet; 0: there is none."""
     _rollbacks: int = field(init=False, repr=False, default=0)
+    _silent_until: int = field(init=False, repr=False, default=-1)
+    """Step up to which it is not said again that there is no checkpoint."""
 
     def __post_init__(self) -> None:
         if self.every and (self.save is None) != (self.load is None):
@@ -120,7 +122,7 @@ class GoBack(Policy):
             return ""
         kept = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
         kept.step -= self._undone
-        self._waiting = self.rule.update(kept) or self._waiting
+        self._waiting = self.rule.update(kept, ahead=self._undone) or self._waiting
         return self._waiting if context.step > self._resting_until else ""
 
     @property
@@ -134,13 +136,14 @@ class GoBack(Policy):
     def before_update(self, context: StepContext) -> Decision:
         """All processes agree on the earliest first sign, and so on the checkpoint."""
         first_sign = context.minimum(self.rule.first_sign)
-        healthy = first_sign is None or not self._checkpoints.held
+        fails = context.any(bool(self._verdict))
+        healthy = first_sign is None and not fails
         offered, self._offered = self._offered, []
         for snapshot in offered:
             self._add(context, snapshot) if healthy else self._drop(snapshot)
-        if context.any(bool(self._verdict)):
+        if fails:
             return self._go_back(context, first_sign)
-        if healthy and self.every:
+        if self.every and (healthy or not self._checkpoints.held):
             assert self.save is not None
             self._add(context, self.save())
         return Decision.PASS
@@ -150,17 +153,16 @@ class GoBack(Policy):
         self._checkpoints.add(Checkpoint(position, context.step, snapshot, state_of(self.rule)))
         until = self._checkpoints.good_until(position, None)
         if any(self._went_to < held.position <= until for held in self._checkpoints.held):
-            self._tries = 0
+            self._tries, self._waiting = 0, ""
 
     def _go_back(self, context: StepContext, first_sign: int | None) -> Decision:
         because = self._verdict or "another process fails for good"
         if not self._checkpoints.held:
-            self.rule = replace(self.rule)  # it begins anew, and says so again if this goes on
-            context.report(self, "no_checkpoint", details={"because": because})
-            return Decision.PASS
+            return self._without_checkpoint(context, because)
         if self._tries >= self.max_tries or self._rollbacks >= self.max_rollbacks:
-            context.report(self, "gave_up", details={"because": because, "attempts": self._tries})
-            raise TrainingStopped(context.step, f"{because}, after {self._tries} attempts to go back")
+            attempts = self._tries if self._tries >= self.max_tries else self._rollbacks
+            context.report(self, "gave_up", details={"because": because, "attempts": attempts})
+            raise TrainingStopped(context.step, f"{because}, after {attempts} attempts to go back")
         position = context.step - self._undone
         chosen = self._checkpoints.choose(self._until(position, first_sign))
         self._load(chosen, context.step)
@@ -175,6 +177,14 @@ class GoBack(Policy):
         if self.on_rollback is not None:
             self.on_rollback(record)
         return Decision.SKIP
+
+    def _without_checkpoint(self, context: StepContext, because: str) -> Decision:
+        """Say so, and again if this goes on, but not in every step. The rule keeps its sign: nothing offered is taken."""
+        self._waiting = ""
+        if context.step > self._silent_until:
+            context.report(self, "no_checkpoint", details={"because": because})
+            self._silent_until = context.step + self.rest
+        return Decision.PASS
 
     def _load(self, chosen: Checkpoint, step: int) -> None:
         assert self.load is not None and self._rate is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 import torch
 
 from rmetric.errors import UserError
+from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import GoBack, TrainingStopped
+from rmetric.monitor.repair import FatalRule, GoBack, TrainingStopped
 from tests.helpers import lines_of
 from tests.monitor.repair.common import Toy, equal
 
@@ -125,6 +128,54 @@ def test_the_learning_rate_is_lower_for_a_while_after_it() -> None:
         toy.train(STEPS, monitor)
     last = monitor.repairs[-1].step - len(monitor.repairs)  # no update in the steps in which it went back
     assert rates[last : last + 12] == pytest.approx([0.5 * toy.planned] * 10 + [toy.planned] * 2)
+
+
+@dataclass(kw_only=True)
+class Scripted(FatalRule):
+    """Says at some steps of the training loop that the run fails for good, and never has a sign."""
+
+    fails_at: tuple[int, ...] = ()
+
+    def update(self, observation: Observation, *, ahead: int = 0) -> str:
+        step = observation.step + ahead
+        return f"step {step} fails" if step in self.fails_at else ""
+
+
+def test_the_reason_names_the_step_of_the_loop_after_it_went_back_too() -> None:
+    toy, again = Spiked(steps=12), 400
+    with toy.watch(policy=GoBack()) as monitor:
+        toy.train(again - 1, monitor)
+        toy.wrong = range(again, again + 12)
+        toy.train(100, monitor)
+    later = [repair for repair in monitor.repairs if repair.step >= again]
+    assert later and len(later) < len(monitor.repairs)
+    first = re.search(r"since step (\d+)", later[0].details["because"])
+    assert first is not None and again <= int(first[1]) <= later[0].step
+
+
+def test_no_checkpoint_is_said_seldom_and_none_of_a_failing_training_is_taken() -> None:
+    toy, loaded, dropped = Spiked(first=100, factor=1000.0), [], []
+    policy = GoBack(every=0, load=loaded.append, discard=dropped.append, rest=40)
+    with toy.watch(policy=policy) as monitor:
+        toy.train(150, monitor)
+        policy.offer("while it fails")
+        toy.train(50, monitor)
+    told = [repair.step for repair in monitor.repairs if repair.verdict == "no_checkpoint"]
+    assert 100 <= told[0] <= 120 and len(told) == 3
+    assert (loaded, dropped) == ([], ["while it fails"])
+
+
+def test_what_was_said_while_it_rested_is_forgotten_with_the_failure() -> None:
+    toy = Spiked(steps=0)
+    policy = GoBack(every=10, hindsight=5, rest=100, rule=Scripted(fails_at=(45, 52)))
+    monitor = trained(toy, 300, policy=policy)
+    assert [repair.details["because"] for repair in monitor.repairs] == ["step 45 fails"]
+
+
+def test_giving_up_says_how_often_it_went_back_in_the_run() -> None:
+    policy = GoBack(every=10, hindsight=5, rest=1, max_rollbacks=2, rule=Scripted(fails_at=(45, 90, 130)))
+    with pytest.raises(TrainingStopped, match="after 2 attempts"):
+        trained(Spiked(steps=0), 300, policy=policy)
 
 
 def test_mistakes_are_told_in_one_line() -> None:
