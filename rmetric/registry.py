@@ -11,13 +11,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from rmetric.errors import UserError
 
 T = TypeVar("T")
 _PLUGIN_MODULE = "rmetric_plugin_"
 _VALID_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class PluginError(UserError):
+    """A mistake in a plug-in that shows in what it gives back; :func:`plugin_errors` adds the run."""
+
+    @classmethod
+    def of(cls, kind: type, message: str) -> Self:
+        """The error of a class, after the file that it stands in."""
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or kind.__module__
+        return cls(f"plugin {file}: {message}")
 
 
 class Registry(Generic[T]):
@@ -112,6 +122,8 @@ def plugin_errors(run: str) -> Iterator[None]:
     """
     try:
         yield
+    except PluginError as error:
+        raise UserError(f"{error} (run {run})") from error
     except UserError:
         raise
     except Exception as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from rmetric.compiled import pays
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.registry import Registry, load_entry_points
+from rmetric.registry import PluginError, Registry, load_entry_points
 
 DETECTORS: Registry[type[Detector]] = Registry("detector")
 DEFAULT_DETECTORS = ("numerics", "r_metric_robust")
@@ -27,6 +29,8 @@ LARGEST = 1e150
 STANDS_IN = {"delta_l": "validation_loss", "step_time_max_s": "step_time_s", "event_worker": "hardware_events"}
 """Measurement → one whose presence makes up for its absence: ΔL is worked out from validation losses, a record of one
 step has no longer one, and without hardware events nobody reported any."""
+NUMBERS = (Real, np.bool_)
+"""What a score may be; NumPy would take None for NaN, and the text of a number for that number."""
 D = TypeVar("D", bound="type[Detector]")
 
 
@@ -119,7 +123,11 @@ class StreamingDetector(Detector):
 
         Override where whole arrays are faster.
         """
-        return np.array([self.update(observation) for observation in observations], dtype=np.float64)
+        scores = [self.update(observation) for observation in observations]
+        if not all(issubclass(kind, NUMBERS) for kind in {*map(type, scores)}):
+            for observation, score in zip(observations, scores, strict=True):
+                checked_score(self, observation, score)
+        return np.array(scores, dtype=np.float64)
 
     def fresh(self) -> Self:
         """The same settings without any history."""
@@ -192,6 +200,17 @@ def online_detectors() -> dict[str, StreamingDetector]:
         for name, detector in DETECTORS.items()
         if detector.online
     }
+
+
+def checked_score(detector: Detector, observation: Observation, score: Any) -> float:
+    """The score of a record; raises :class:`~rmetric.registry.PluginError` if it is no number."""
+    if not isinstance(score, NUMBERS):
+        raise PluginError.of(
+            type(detector),
+            f"detector {detector.name} gives {reprlib.repr(score)} for the record at step {observation.step} where a "
+            "number is due (NaN where it cannot judge)",
+        )
+    return float(score)
 
 
 def clipped(value: float, limit: float = LARGEST) -> float:

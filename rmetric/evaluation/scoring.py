@@ -141,13 +141,20 @@ def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]
             name: DETECTORS[registered](**settings).score_run(observations)
             for name, (registered, settings) in recipes.items()
         }
-    for name, found in scores.items():
-        if np.shape(found) != (len(observations),):
-            raise UserError(
-                f"detector {name} gives scores of shape {np.shape(found)} for the {len(observations)} records of "
-                f"run {run}; one a record is due"
-            )
-    return scores
+    return {name: _numbers(name, found, run, len(observations)) for name, found in scores.items()}
+
+
+def _numbers(name: str, scores: Any, run: str, records: int) -> NDArray[np.float64]:
+    """Scores of a run by a detector that may be somebody's own; raises :class:`UserError` if they cannot be any."""
+    if np.shape(scores) != (records,):
+        raise UserError(
+            f"detector {name} gives scores of shape {np.shape(scores)} for the {records} records of run {run}; one a "
+            "record is due"
+        )
+    kind = np.asarray(scores).dtype
+    if kind.kind not in "fiub":
+        raise UserError(f"detector {name} gives scores of type {kind} for run {run}; numbers are due")
+    return np.asarray(scores, dtype=np.float64)
 
 
 def _key(study: Study, detector: Detector) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, make_detector
+from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, checked_score, make_detector
 from rmetric.episodes import Rearm
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
@@ -75,7 +75,9 @@ class DetectorSet:
         """Score the next observation; ``worst``: measurement → where its worst value is; ``changes``: of settings."""
         r = self._reference.update_explained(observation)
         scores = {
-            name: float(r.r) if detector is self._reference else detector.update(observation)
+            name: float(r.r)
+            if detector is self._reference
+            else checked_score(detector, observation, detector.update(observation))
             for name, detector in self.detectors.items()
         }
         above = [name for name, score in scores.items() if score > self.detectors[name].threshold]

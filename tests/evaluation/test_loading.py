@@ -201,6 +201,10 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
     [
         ("return observations['nothing']", r"broken\.py, line 8: Broken\.score_run fails in run \w+: KeyError"),
         ("return observations.step[1:] * 1.0", r"detector broken gives scores of shape \(\d+,\) for the \d+ records"),
+        (
+            "return ['high'] * len(observations)",
+            r"detector broken gives scores of type <U4 for run \w+; numbers are due",
+        ),
     ],
 )
 def test_a_detector_of_a_plugin_that_breaks_is_named_with_the_run(body, told, logs, tmp_path, clean_registries):
@@ -215,3 +219,22 @@ def test_a_detector_of_a_plugin_that_breaks_is_named_with_the_run(body, told, lo
     load_plugin(plugin)
     with pytest.raises(UserError, match=told):
         score_study(load_study(logs, jobs=1), {"broken": make_detector("broken")}, jobs=2, plugins=[plugin])
+
+
+@pytest.mark.parametrize(("score", "told"), [("None", "None"), ("'0.5'", "'0.5'"), ("np.ones(1)", r"array\(\[1.\]\)")])
+def test_a_score_that_is_no_number_is_told_with_the_plugin_the_detector_the_record_and_the_run(
+    score, told, logs, tmp_path, clean_registries
+):
+    plugin = tmp_path / "odd.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\nimport numpy as np\n"
+        "from rmetric import StreamingDetector, register_detector\n"
+        "@register_detector('odd')\n@dataclass(kw_only=True)\nclass Odd(StreamingDetector):\n"
+        "    threshold: float = 0.5\n    def update(self, observation):\n"
+        f"        return {score} if observation.step > 40 else np.float32(0.1)\n",
+        encoding="utf-8",
+    )
+    load_plugin(plugin)
+    message = rf"plugin {plugin}: detector odd gives {told} for the record at step \d+ .*\(run \w+\)$"
+    with pytest.raises(UserError, match=message):
+        score_study(load_study(logs, jobs=1), {"odd": make_detector("odd")}, jobs=1, plugins=[plugin])

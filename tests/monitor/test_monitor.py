@@ -452,6 +452,18 @@ def test_an_error_inside_is_told_once_and_ends_the_monitor(caplog: pytest.LogCap
     assert all(not p._backward_hooks for p in run.model.parameters())
 
 
+def test_a_score_that_is_no_number_is_told_with_the_detector_and_its_file(caplog: pytest.LogCaptureFixture) -> None:
+    class Silent(Broken):
+        def update(self, observation: Observation) -> float:
+            return None  # type: ignore[return-value]
+
+    run = make_live_run(rows=1, length=4)
+    with caplog.at_level(logging.WARNING, "rmetric"), watched(run, detectors=(Silent(),)):
+        train(run, 3)
+    [record] = caplog.records
+    assert f"plugin {__file__}: detector broken gives None for the record at step 1 " in record.message
+
+
 def test_a_detector_whose_state_cannot_be_told_ends_the_monitor_and_no_checkpoint() -> None:
     class Stateful(Broken):
         def __init__(self) -> None:

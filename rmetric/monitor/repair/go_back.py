@@ -179,7 +179,7 @@ class GoBack(Policy):
         return Decision.SKIP
 
     def _without_checkpoint(self, context: StepContext, because: str) -> Decision:
-        """Say so, and again if this goes on, but not in every step. The rule keeps its sign: nothing offered is taken."""
+        """Say so, and now and then again if this goes on. The rule keeps its sign, so that nothing offered is taken."""
         self._waiting = ""
         if context.step > self._silent_until:
             context.report(self, "no_checkpoint", details={"because": because})
