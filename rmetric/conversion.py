@@ -25,6 +25,8 @@ from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.records import Event, Run, step_of
 
 LOG = ".jsonl"
+ASIDE = ".rmetric-"
+"""Beginning of the name of a folder in which logs are written aside."""
 
 
 def write_converted(
@@ -77,7 +79,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
     files: list[Path] = []
     folder = out.parent if out.suffix == LOG else out
     folder.mkdir(parents=True, exist_ok=True)
-    with naming(out), TemporaryDirectory(prefix=".rmetric-", dir=folder) as aside:
+    with naming(out, folder / ASIDE), TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         for log in chain((first,), rest):
             if _write_log(log.portions, Path(aside) / str(len(names))):
                 files.append(_file_of(log.name, names, out))

@@ -11,12 +11,22 @@ from typing import IO
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let an error name this file where it names none: a failed write does not say where; the user needs to know."""
+def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
+    """Let an error name this file where it names none: a failed write does not say where; the user needs to know.
+
+    Parameters
+    ----------
+    path
+        What the user has given.
+    aside
+        Beginning of the paths of ours that stand in for it: an error in one of them names ``path`` as well.
+    """
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        unknown = error.filename is None or (aside is not None and str(error.filename).startswith(str(aside)))
+        if unknown:
+            error.filename, error.filename2 = str(path), None
         raise
 
 
@@ -31,12 +41,13 @@ def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with naming(path), open(aside, "wb") as file:
-            yield file
-            if forced:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(aside, path)
+        with naming(path, aside):
+            with open(aside, "wb") as file:
+                yield file
+                if forced:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(aside, path)
     except BaseException:
         with suppress(OSError):
             aside.unlink()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,16 @@ def test_a_failed_write_leaves_nothing_behind_and_says_where(tmp_path: Path) -> 
     (target / "kept").touch()
     with pytest.raises(OSError) as caught:
         write_atomically(target, b"content")
-    assert caught.value.filename is not None
+    assert caught.value.filename == str(target)
     assert _names(tmp_path) == ["folder.jsonl"]
+
+
+def test_a_file_that_cannot_be_begun_is_named_as_the_user_knows_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    (tmp_path / f".{path.name}.{os.getpid()}.part").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write_atomically(path, b"content")
+    assert caught.value.filename == str(path)
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(

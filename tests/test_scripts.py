@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.cli import output_folder
+from rmetric.commands import main as rmetric_command
 from tests.helpers import hearing_ctrl_c
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,6 +189,17 @@ def test_a_read_only_disk_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="Read-only") as caught:
             output_folder(fixed)
         assert caught.value.filename == str(fixed)
+
+
+@pytest.mark.parametrize("out", ["run.jsonl", "runs.parquet", "page.html", ""])
+def test_a_read_only_disk_is_told_by_the_name_that_was_given(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = next((ROOT / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))
+    command = "report" if out.endswith(".html") else "convert"
+    with mounted(tmp_path / "fixed", "ro") as fixed:
+        assert rmetric_command([command, str(log), "--out", str(fixed / out)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {fixed / out}: the disk is read-only")
 
 
 @pytest.mark.slow
