@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 import dask
@@ -57,17 +59,40 @@ def dask_setup(worker: object) -> None:
 
 
 @contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: Dask cannot be ended while it starts, and fills the screen instead.
+
+    What is started within inherits the blocked signal, so that a worker which still imports is not ended by it either.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # whoever starts it unblocks the signal
+    heard: list[int] = []  # by a thread that was there before, and so blocks nothing
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
     """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
     with ExitStack() as stack:
         preload = [*dask.config.get("distributed.worker.preload"), __name__]
         ours = {"distributed.nanny.pre-spawn-environ": ENVIRONMENT, "distributed.worker.preload": preload}
         stack.enter_context(dask.config.set(ours))  # of workers that are started here
-        cluster = address or stack.enter_context(
-            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
-        )
-        try:
-            client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))
-        except (OSError, ValueError) as error:
-            raise UserError(f"no Dask scheduler answers at {address}; start one: docs/scale.md") from error
+        with _ctrl_c_later():
+            cluster = address or stack.enter_context(
+                LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+            )
+            try:
+                client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))
+            except (OSError, ValueError) as error:
+                raise UserError(f"no Dask scheduler answers at {address}; start one: docs/scale.md") from error
         yield DaskEngine(client)

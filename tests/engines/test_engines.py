@@ -207,7 +207,8 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("while_it_starts", [True, False])
+def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(while_it_starts: bool, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     (asked := tmp_path / "asked.py").write_text(INTERRUPTED.format(folder=str(tmp_path)), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -215,7 +216,12 @@ def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(tmp_path: Path)
         asking = subprocess.Popen(
             [sys.executable, asked], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
-    await_that(lambda: len([*tmp_path.iterdir()]) >= 3)
+    begun = (lambda: _children(asking.pid) >= 2) if while_it_starts else (lambda: len([*tmp_path.iterdir()]) >= 3)
+    await_that(begun)
     os.killpg(asking.pid, signal.SIGINT)  # a terminal sends it to the workers as well
     _, told = asking.communicate(timeout=60)
     assert (asking.returncode, told) == (130, "interrupted\n")
+
+
+def _children(process: int) -> int:
+    return len(psutil.Process(process).children(recursive=True))
