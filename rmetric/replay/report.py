@@ -237,7 +237,7 @@ def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
                 replay.fault if replay.severity == "-" else f"{replay.fault} {replay.severity}",
                 *(
                     _or_dash(value)
-                    for value in (replay.onset, replay.failure_step, replay.shown_first_alert, replay.lead_paper)
+                    for value in (replay.onset, replay.failure_step, replay.shown_first_alert, replay.shown_lead)
                 ),
                 {True: "yes", False: "no", None: "-"}[replay.usable],
                 found.in_brief,

@@ -273,9 +273,17 @@ class Replay:
     def lead_paper(self) -> int | None:
         """Failure step − first alert step, however early that is: the authors' counting. ``None`` unless the run failed
         and had an alert by then."""
-        if self.failure_step is None or self.first_alert is None or self.first_alert > self.failure_step:
+        return self._lead(self.first_alert)
+
+    @property
+    def shown_lead(self) -> int | None:
+        """The same of the alert that is shown as the first."""
+        return self._lead(self.shown_first_alert)
+
+    def _lead(self, alert: int | None) -> int | None:
+        if self.failure_step is None or alert is None or alert > self.failure_step:
             return None
-        return self.failure_step - self.first_alert
+        return self.failure_step - alert
 
     @property
     def usable(self) -> bool | None:

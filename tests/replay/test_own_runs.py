@@ -75,15 +75,26 @@ def test_the_alerts_of_the_run_s_own_monitor_are_shown_once_a_cause(folder: Path
     assert not any("control run" in text for text in words)
 
 
-def test_a_run_that_failed_failed(tmp_path: Path) -> None:
-    path = live_run(tmp_path / "run.jsonl")
+def failed(path: Path) -> Path:
+    """A log that says at its end that the run has failed."""
     lines = path.read_bytes().splitlines(keepends=True)
     lines[-1] = b'{"event":"EXPERIMENT_FAILURE","step":55,"reason":"NAN_LOSS"}\n'
     path.write_bytes(b"".join(lines))
-    replay = replay_log(path)
+    return path
+
+
+def test_a_run_that_failed_failed(tmp_path: Path) -> None:
+    replay = replay_log(failed(live_run(tmp_path / "run.jsonl")))
     assert replay.own is not None
     assert replay.own.sentence == "failed at step 55 (NAN_LOSS): no alert in 60 records"
     assert replay.outcome == "failed"
+
+
+@pytest.mark.parametrize(("broken", "shown"), [(50, ["50", "5"]), (0, ["-", "-"])])
+def test_the_lead_is_that_of_the_alert_which_is_shown(broken: int, shown: list[str], tmp_path: Path) -> None:
+    replay = replay_log(failed(live_run(tmp_path / "run.jsonl", broken=broken)))
+    assert replay.first_alert is not None and replay.first_alert < 50  # the R-Metric's in the paper's setting
+    assert first_row(replay)[7:9] == shown
 
 
 def test_a_control_run_of_an_experiment_is_no_user_s_own_run(tmp_path: Path) -> None:
