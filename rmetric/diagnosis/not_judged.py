@@ -53,6 +53,6 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
         if not any(name in measured for name in names)
     }
     if records <= WARM_UP:
-        missing[OUTLIERS] = f"there are {records:,} records; the first {WARM_UP} tell what is usual in the run"
+        missing[OUTLIERS] = f"the first {WARM_UP} records tell what is usual in the run; it has {records:,}"
     known = evidence_of(history)
     return missing | {name: f"needs {NEEDS[name]}" for name in RECOGNISERS if name not in known}

@@ -78,7 +78,7 @@ class Diagnosis:
         """Number of records, and first and last step."""
         if not self.records:
             return "no records"
-        return f"{self.records:,} records (steps {self.first_step:,} to {self.last_step:,})"
+        return f"{self.records:,} record{'s' * (self.records != 1)} (steps {self.first_step:,} to {self.last_step:,})"
 
     @property
     def in_brief(self) -> str:

@@ -73,6 +73,11 @@ class Survey:
                 seen.value = value
 
 
+def in_words(names: Iterable[str]) -> str:
+    """The first of some names of columns, for a message."""
+    return ", ".join(repr(name[:40]) for name in itertools.islice(names, 12))
+
+
 def as_number(value: Any) -> int | float | None:
     """A counter's value as a number; ``None`` if it is none.
 
@@ -124,6 +129,11 @@ class Columns:
         for ours, ranks in columns._found.items():
             if ours != "step":
                 columns._choose(ours, ranks, survey)
+        unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
+        if columns.fields and unknown and "training_loss" not in columns._found:
+            columns.notes.append(
+                f"no column is known as a training loss; name one with --map training_loss=COLUMN ({in_words(unknown)})"
+            )
         columns._choose_counters(survey, fields)
         return columns
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
-from rmetric.importers.columns import Columns, Row, Survey, late_names
+from rmetric.importers.columns import Columns, Row, Survey, in_words, late_names
 from rmetric.importers.order import in_order
 from rmetric.importers.splits import with_split
 from rmetric.importers.steps import StepClock
@@ -42,9 +42,8 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     survey = Survey.of(_observations(read(_ignore)))
     columns = Columns.chosen(survey, fields)
     if survey.rows and not columns.fields:
-        shown = ", ".join(repr(name[:40]) for name in list(survey.seen)[:12])
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
-        raise UserError(f"{path} has no column of use (its columns: {shown}){why}")
+        raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
     last_line = 1
     rows = late_names(_observations(read(on_damage)), columns, fields)
     for last_line, event in in_order(_events(path, rows, columns)):
@@ -65,12 +64,13 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[Numbe
     """Records, with what is to be said about each run after them."""
     clock, zeros = StepClock(columns), ZeroLosses()
     runs, line, trained, single = 1, 1, 0, 0
+    has_loss = "training_loss" in columns.fields
     yield from ((1, note(text)) for text in columns.notes)
     for row in rows:
         event: Event = columns.values(row.values)
         if not event:
             continue
-        step, restarts = clock.step(row.values, "training_loss" in event)
+        step, restarts = clock.step(row.values, "training_loss" in event or not has_loss)
         if restarts and trained:
             yield from zeros.notes(line)
             single = single + 1 if trained == 1 else 0

@@ -80,6 +80,20 @@ def test_rows_count_where_there_is_no_step_and_that_is_said(tmp_path: Path) -> N
     assert not damage
 
 
+def test_rows_count_and_a_loss_is_asked_for_where_there_is_neither_step_nor_training_loss(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"n,objective,gnorm\n5,2.5,1.0\n6,2.25,1.5\n")
+    assert [event for _, event in events if "event" not in event] == [
+        {"step": 1, "grad_norm": 1.0},
+        {"step": 2, "grad_norm": 1.5},
+    ]
+    asked, counted = [event["text"] for _, event in events if "event" in event]
+    assert asked == (
+        "no column is known as a training loss; name one with --map training_loss=COLUMN ('n', 'objective')"
+    )
+    assert counted == "there is no step; rows count"
+    assert not damage
+
+
 def test_a_table_with_nothing_but_a_step_is_of_no_use(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no column of use"):
         read(tmp_path, b"step,accuracy\n1,2\n")

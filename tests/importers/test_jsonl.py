@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmetric.importers import read_event_log, read_jsonl
+from rmetric.errors import UserError
+from rmetric.importers import read_event_log, read_jsonl, read_run
 
 Damage = list[tuple[int, str]]
 
@@ -59,3 +60,10 @@ def test_a_mapped_column_that_never_occurs_is_reported(tmp_path: Path) -> None:
     events = list(read_jsonl(log, {"grad_norm": "gn"}, lambda line, message: damage.append((line, message))))
     assert len(events) == 1
     assert damage == [(1, "--map names 'gn', which no record up to here has")]
+
+
+def test_columns_in_place_of_records_are_told_in_a_short_line(tmp_path: Path) -> None:
+    (tmp_path / "history.json").write_text(json.dumps({"step": [*range(1000)], "loss": [2.0] * 1000}))
+    with pytest.raises(UserError, match=r"has no record that could be used \(.* …\); check the file$") as caught:
+        read_run(tmp_path / "history.json", lambda line, message: None)
+    assert len(str(caught.value)) < 400
