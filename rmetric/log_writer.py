@@ -35,13 +35,17 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     [3.141593, 0.0001234568, 123456800.0]
     """
     x = np.asarray(values, dtype=np.float64)
-    magnitude, usual, rounded = np.abs(x), x.copy(), np.empty_like(x)
+    magnitude, usual, rounded = np.abs(x, out=np.empty_like(x)), x.copy(), np.empty_like(x)
     odd = ~((magnitude >= 1e-15) & (magnitude < 1e15))
-    usual[odd] = 1.0
+    some_odd = bool(odd.any())
+    if some_odd:
+        usual[odd] = magnitude[odd] = 1.0
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
-    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(np.abs(usual))).astype(int)
+    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude)).astype(int)
     up, down = _UP[decimals - _LEAST_DECIMALS], _DOWN[decimals - _LEAST_DECIMALS]
     np.divide(np.rint(usual / down * up) * down, up, out=rounded)
+    if not some_odd:
+        return rounded
     rounded[odd] = x[odd] + 0.0  # also turns -0.0 into 0.0
     extreme = odd & np.isfinite(x) & (x != 0.0)
     if extreme.any():

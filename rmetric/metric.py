@@ -92,20 +92,12 @@ class SlidingRange:
     def _queue(
         self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: np.ufunc
     ) -> deque[tuple[int, float]]:
-        oldest = self._count - self.window
-        start = max(0, len(finite) - self.window)
-        offset = self._count - len(finite)
-        entries = [entry for entry in queue if entry[0] > oldest]
-        indices = np.concatenate([[index for index, _ in entries], np.arange(start, len(finite)) + offset]).astype(int)
-        values = np.concatenate([[value for _, value in entries], finite[start:]])
-        keep = ~np.isnan(values)
-        indices, values = indices[keep], values[keep]
-        if not len(values):
-            return deque()
         # A value survives if nothing after it is at least as extreme.
-        reached = extreme.accumulate(values[::-1])
-        survives = np.append(True, reached[1:] != reached[:-1])[::-1]
-        return deque(zip(indices[survives].tolist(), values[survives].tolist(), strict=True))
+        reached = extreme.accumulate(np.append(math.nan, finite[: -self.window - 1 : -1]))
+        ago = np.flatnonzero((reached[1:] != reached[:-1]) & ~np.isnan(reached[1:]))[::-1]
+        oldest, most = self._count - self.window, reached[-1]
+        entries = [entry for entry in queue if entry[0] > oldest and extreme(most, entry[1]) != most]
+        return deque([*entries, *zip((self._count - 1 - ago).tolist(), reached[ago + 1].tolist(), strict=True)])
 
 
 def _of_windows(values: NDArray[np.float64], window: int, extreme: np.ufunc) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +40,18 @@ def summarise(traces: Traces, ends: Sequence[int]) -> Iterator[RunRecords]:
     merged = {name: to_log_precision(_saturated(values)) for name, values in _merged(traces, grid)}
     validation_loss = to_log_precision(_saturated(traces.validation_loss))
     time_s = np.cumsum(traces.step_time_s, axis=1)
+    hardware = _timed(traces.hardware, ends, time_s)
+    rates = _rounded_together([_rates(of_run) for of_run in hardware])
+    drifts = _rounded_together([_drifts(losses) for losses in validation_loss])
     reported = {name: grid.last(values) for name, values in traces.reported.items()}
-    for row, (spec, end) in enumerate(zip(traces.specs, ends, strict=True)):
+    for row, spec in enumerate(traces.specs):
         step, which = grid.records(row)
-        events = [event for event in traces.hardware[row] if event.step <= end]
-        times_s = to_log_precision(time_s[row, [event.step - 1 for event in events]])
-        hardware = list(zip(events, times_s.tolist(), strict=True))
         columns = {name: values[row, which] for name, values in merged.items()}
-        columns |= _evaluations(step, spec.eval_every, validation_loss[row]) | _hardware(step, hardware)
+        columns |= _evaluations(step, spec.eval_every, validation_loss[row], drifts[row])
+        columns |= _hardware(step, hardware[row], rates[row])
         columns["non_finite_count"] = _none_for_zero(columns["non_finite_count"])
         yield RunRecords(
-            Observations(step, columns), hardware, {name: values[row, which] for name, values in reported.items()}
+            Observations(step, columns), hardware[row], {name: values[row, which] for name, values in reported.items()}
         )
 
 
@@ -107,22 +109,45 @@ def _none_for_zero(count: FloatsN) -> FloatsN:
     return np.where(count > 0, count, np.nan)
 
 
-def _evaluations(step: StepsN, eval_every: int, losses: FloatsN) -> dict[str, FloatsN]:
-    """Latest known validation loss and ΔL at each record; NaN before the first."""
-    estimator = ValidationDrift()
-    latest = step // eval_every
-    done = losses[: latest[-1]]
-    drifts = to_log_precision([estimator.update(loss) for loss in done.tolist()])
-    return {"validation_loss": np.append(np.nan, done)[latest], "delta_l": np.append(np.nan, drifts)[latest]}
+def _rounded_together(values: Sequence[Sequence[float]]) -> list[FloatsN]:
+    """Values of each run at log precision; for short arrays, a call a run would cost more than the rounding."""
+    rounded = to_log_precision([*chain.from_iterable(values)])
+    return np.split(rounded, np.cumsum([len(of_run) for of_run in values])[:-1])
 
 
-def _hardware(step: StepsN, hardware: Sequence[tuple[HardwareEvent, float]]) -> dict[str, FloatsN]:
-    """λ at each record, the number of its hardware events, and who reported most of them; NaN where there was none."""
+def _timed(
+    events: Sequence[Sequence[HardwareEvent]], ends: Sequence[int], time_s: FloatsRN
+) -> list[list[tuple[HardwareEvent, float]]]:
+    """Hardware events of each run up to its end, each with its training time in seconds."""
+    seen = [[event for event in of_run if event.step <= end] for of_run, end in zip(events, ends, strict=True)]
+    times_s = _rounded_together([time_s[row, [event.step - 1 for event in run]].tolist() for row, run in enumerate(seen)])
+    return [list(zip(run, times.tolist(), strict=True)) for run, times in zip(seen, times_s, strict=True)]
+
+
+def _rates(hardware: Sequence[tuple[HardwareEvent, float]]) -> list[float]:
+    """λ before the first hardware event and after each."""
     rate = HardwareFailureRate()
     rates = [rate.value]
     for _, time_s in hardware:
         rate.update(time_s)
         rates.append(rate.value)
+    return rates
+
+
+def _drifts(losses: FloatsN) -> list[float]:
+    """ΔL at each evaluation."""
+    estimator = ValidationDrift()
+    return [estimator.update(loss) for loss in losses.tolist()]
+
+
+def _evaluations(step: StepsN, eval_every: int, losses: FloatsN, drifts: FloatsN) -> dict[str, FloatsN]:
+    """Latest known validation loss and ΔL at each record; NaN before the first."""
+    latest = step // eval_every
+    return {"validation_loss": np.append(np.nan, losses)[latest], "delta_l": np.append(np.nan, drifts)[latest]}
+
+
+def _hardware(step: StepsN, hardware: Sequence[tuple[HardwareEvent, float]], rates: FloatsN) -> dict[str, FloatsN]:
+    """λ at each record, the number of its hardware events, and who reported most of them; NaN where there was none."""
     at = [event.step for event, _ in hardware]
     record = np.searchsorted(step, at)
     workers: dict[int, list[int]] = defaultdict(list)
@@ -132,7 +157,7 @@ def _hardware(step: StepsN, hardware: Sequence[tuple[HardwareEvent, float]]) -> 
     for index, who in workers.items():
         reporting[index] = event_worker(who)
     return {
-        "lambda": to_log_precision(rates)[np.searchsorted(at, step, side="right")],
+        "lambda": rates[np.searchsorted(at, step, side="right")],
         "hardware_events": _none_for_zero(np.bincount(record, minlength=len(step)).astype(np.float64)),
         "event_worker": reporting,
     }
