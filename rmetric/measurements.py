@@ -87,7 +87,7 @@ class Observation:
     )
     settings_changed: Annotated[
         Value,
-        Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly, unannounced"),
+        Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly"),
     ] = None
     trained_parameters: Annotated[
         Value, Measurement("last", "most parameters (tensors) with a gradient so far, in the record in which they rise")

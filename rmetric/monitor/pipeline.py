@@ -82,7 +82,7 @@ class StepPipeline:
             evaluated=bool(pending.validation),
             workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
             mechanism=inside.values if inside else {},
-            changed_settings=None if pending.changed_settings is None else len(pending.unannounced),
+            changed_settings=None if pending.changed_settings is None else len(pending.changed_settings),
             planned_changes=pending.planned_changes,
         )
         changes = pending.changed_settings or []

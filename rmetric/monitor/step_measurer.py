@@ -52,11 +52,6 @@ class PendingStep:
     planned_changes: int = 0
     """Changes of the training that were announced since the step before."""
 
-    @property
-    def unannounced(self) -> list[Change]:
-        """Changes of settings that nobody has announced."""
-        return [] if self.planned_changes else self.changed_settings or []
-
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
     """A step of which only the time is known."""

@@ -115,7 +115,8 @@ def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) 
 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
-    counts = part["non_finite_count"], part["settings_changed"]
+    announced = part["planned_changes"] > 0.0
+    counts = part["non_finite_count"], np.where(announced, math.nan, part["settings_changed"])
     norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)

@@ -168,9 +168,10 @@ class HeldUpdate:
 class GradientEvidence:
     """Statistics of σ²: gradient norm and update, each a logarithm; broken arithmetic.
 
-    ``non_finite_count`` is infinite in a record with a gradient that is not finite. A gradient norm or an update that
-    has become exactly 0 is infinite too (:class:`Zeros`), unless the loss is 0 as well: a margin that all examples keep
-    leaves nothing to learn.
+    ``non_finite_count`` is infinite in a record with a gradient that is not finite, ``settings_changed`` in one with a
+    setting that changed, unless a change was announced. A gradient norm or an update that has become exactly 0 is
+    infinite too (:class:`Zeros`), unless the loss is 0 as well: a margin that all examples keep leaves nothing to
+    learn.
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
     are high on average are, or one together with its loss: ``unexplained`` tells a broken model from a bad batch in one
@@ -218,6 +219,8 @@ class GradientEvidence:
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
         broken, changed = observation["non_finite_count"], observation["settings_changed"]
+        if observation["planned_changes"] > 0.0:
+            changed = math.nan
         norm, update = observation["grad_norm"], observation["update_rms"]
         level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
         all_learned = observation["training_loss"] == 0.0

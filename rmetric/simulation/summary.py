@@ -120,7 +120,9 @@ def _timed(
 ) -> list[list[tuple[HardwareEvent, float]]]:
     """Hardware events of each run up to its end, each with its training time in seconds."""
     seen = [[event for event in of_run if event.step <= end] for of_run, end in zip(events, ends, strict=True)]
-    times_s = _rounded_together([time_s[row, [event.step - 1 for event in run]].tolist() for row, run in enumerate(seen)])
+    times_s = _rounded_together(
+        [time_s[row, [event.step - 1 for event in run]].tolist() for row, run in enumerate(seen)]
+    )
     return [list(zip(run, times.tolist(), strict=True)) for run, times in zip(seen, times_s, strict=True)]
 
 

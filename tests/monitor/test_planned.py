@@ -84,7 +84,8 @@ def test_a_setting_that_changes_as_announced_is_in_the_log_and_alerts_nobody(tmp
     assert trained(frozen, tmp_path / "run.jsonl").alerts == {}
     (line,) = lines_of(tmp_path / "run.jsonl", "SETTING_CHANGED")
     assert line["step"] == CHANGED
-    assert not any(record["settings_changed"] for record in lines_of(tmp_path / "run.jsonl", "METRICS"))
+    records = lines_of(tmp_path / "run.jsonl", "METRICS")
+    assert [record["step"] for record in records if record["settings_changed"]] == [CHANGED]
 
 
 def test_a_change_that_is_announced_before_a_checkpoint_counts_after_it() -> None:
