@@ -28,6 +28,7 @@ WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librisp
 UNFITTED_ZOOS = ("zoo_2", "zoo_3")
 """Zoos to no kind of which anything may be fitted."""
 PLANNED = "planned_changes"
+"""Measurement that says where a change of the training was announced."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def strangers(folder: Path, name: str) -> RunSet:
 def zoo(place: Path) -> RunSet:
     """Runs of the zoo: a line a kind of healthy runs, disturbed ones included, a line a bug, one for all other kinds.
 
-    The other kinds are those that nothing may be fitted to.
+    The other kinds are those that nothing may be fitted to; kinds that announce what they change have a line as well.
     """
     study = load_study(place)
     faulty = np.array([run.fault != NO_FAULT for run in study.runs])
@@ -86,16 +87,20 @@ def zoo(place: Path) -> RunSet:
     if place.stem not in UNFITTED_ZOOS:
         others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])
         groups.append(Group("half", f"{place.stem}, kinds not fitted to", others))
+    announce = np.array([run.observations.has(PLANNED) for run in study.runs])
+    if announce.any():
+        groups.append(Group("half", f"{place.stem}, kinds that announce", announce))
     return RunSet(place.stem, study, Timeline.of(study.runs), [*groups, *kinds, *bugs])
 
 
 def unannounced(source: RunSet) -> RunSet | None:
-    """A set as if nobody had announced a change of the training; ``None`` where nobody has."""
+    """A set, and parts of it, as if nobody had announced a change of the training; ``None`` where nobody has."""
     if not any(run.observations.has(PLANNED) for run in source.study.runs):
         return None
     study = replace(source.study, runs=[_unannounced(run) for run in source.study.runs])
-    name = f"{source.name}, nothing announced"
-    return RunSet(name, study, source.timeline, [Group("source", name, np.ones(len(study.runs), bool))])
+    groups = [group for group in source.groups if group.level in ("source", "half")]
+    renamed = [replace(group, name=f"{group.name}, nothing announced") for group in groups]
+    return RunSet(f"{source.name}, nothing announced", study, source.timeline, renamed)
 
 
 def _unannounced(run: Run) -> Run:
