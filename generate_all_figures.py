@@ -73,7 +73,8 @@ def make_figures(args: Namespace, out: Path, command: str) -> None:
         if study.note:
             print(study.note)
     logs = sum(len(study.runs) for study in studies.values())
-    print(f"{len(drawings)} figures from {logs:,} logs written to {out}/ as .png and .pdf, and captions.md")
+    figures = f"{len(drawings)} figure{'s' * (len(drawings) != 1)}"
+    print(f"{figures} from {logs:,} logs written to {out}/ as .png and .pdf, and captions.md")
 
 
 if __name__ == "__main__":

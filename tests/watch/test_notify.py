@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rmetric.errors import UserError
 from rmetric.watch import News
 from rmetric.watch.notify import Command, Gate, Outbox, Webhook
 from rmetric.watch.notify.outbox import RefusedError
@@ -164,6 +165,12 @@ def test_the_queue_is_bounded_and_the_oldest_are_given_up(serve: Serve) -> None:
     outbox.close(grace_s=0.0)
     assert (outbox.delivered, outbox.given_up) == (0, 11)
     assert complaints == ["webhook at 127.0.0.1: too many messages wait; the oldest are given up"]
+
+
+@pytest.mark.parametrize("line", ["no-such-program -x", ""])
+def test_a_program_that_is_not_there_is_named(line: str) -> None:
+    with pytest.raises(UserError, match=f"there is no program '{line.partition(' ')[0]}'; give its path"):
+        Command(line)
 
 
 def test_a_command_that_fails_or_hangs(tmp_path: Path) -> None:

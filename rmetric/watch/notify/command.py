@@ -40,7 +40,7 @@ class Command:
         except ValueError as error:
             raise UserError(f"--exec: {error}; quote it as for a shell") from None
         if not self._arguments or shutil.which(self._arguments[0]) is None:
-            raise UserError(f"--exec: there is no program {self._arguments[:1]}; give its path")
+            raise UserError(f"--exec: there is no program {''.join(self._arguments[:1])!r}; give its path")
         self._timeout_s = timeout_s
         self.name = f"command {Path(self._arguments[0]).name}"
 
