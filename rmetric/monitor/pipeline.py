@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
@@ -123,7 +124,13 @@ class StepPipeline:
         return {"history": state_of(self._history), **workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Go on from a state; raises :class:`UserError` for that of other detectors."""
+        theirs, ours = ({*names} for names in (state["history"][1]["detectors"], self.detectors.detectors))
+        if theirs != ours:
+            raise UserError(
+                f"the run that is resumed was watched by {', '.join(sorted(theirs))}, this one by "
+                f"{', '.join(sorted(ours))}; resume with the settings of the first run"
+            )
         self.non_finite_since = restore(self._history, state["history"])[-1]
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])

@@ -426,6 +426,18 @@ def test_a_state_that_comes_after_the_first_step_is_passed_by_with_a_warning(cap
     assert monitor.last is not None and monitor.last.step == 4
 
 
+def test_a_state_of_other_detectors_is_told_and_not_taken(caplog: pytest.LogCaptureFixture) -> None:
+    run = make_live_run(rows=1, length=4)
+    with watched(run, detectors=("numerics", "robust_z")) as monitor:
+        train(run, 2)
+        state = monitor.state_dict()
+    resumed = watched(run, detectors=("numerics", "grad_norm"))
+    with caplog.at_level(logging.WARNING, "rmetric"):
+        resumed.load_state_dict(state)
+    assert not resumed.enabled
+    assert "watched by numerics, robust_z, this one by grad_norm, numerics; resume with" in caplog.records[-1].message
+
+
 # -- it never breaks a run -------------------------------------------------------------------------------------------
 
 
