@@ -91,9 +91,8 @@ def main(argv: Sequence[str]) -> None:
     width = shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns
     for table in write_results(result, healthy, out, command):
         print("\n" + to_screen(table, width))
-    print(
-        f"campaign, tables, map, outcomes.csv, summary.json in {out}/, logs in {logs}/; the flips took {result.seconds:.0f} s"
-    )
+    print(f"campaign, tables, map, outcomes.csv, summary.json in {out}/, logs in {logs}/")
+    print(f"the flips took {result.seconds:.0f} s")
 
 
 def _campaign(path: Path | None, given: dict[str, object]) -> Campaign:
