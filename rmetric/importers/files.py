@@ -102,7 +102,8 @@ def _is_known(file: Path) -> bool:
 
 def _log_like(folder: Path) -> list[Path]:
     found = {*folder.glob("*.jsonl"), *folder.glob("*.csv"), *folder.glob("trainer_state.json")}
-    return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+    indices = {data_set.with_name(f"{data_set.stem}_index.csv") for data_set in folder.glob("*.parquet")}
+    return sorted(path for path in found - indices if path.is_file() and not path.name.startswith("."))
 
 
 def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:

@@ -152,3 +152,10 @@ def test_a_compressed_log_is_named_with_what_unpacks_it(
     path.write_bytes(packed(b'{"event":"EXPERIMENT_START","config":{}}\n'))
     with pytest.raises(UserError, match=rf"is compressed; unpack it first \({command} .*run.jsonl.gz\)"):
         detect_format(path)
+
+
+def test_the_index_beside_a_data_set_is_no_log(tmp_path: Path) -> None:
+    for name in ("run.jsonl", "runs.parquet", "runs_index.csv", "other_index.csv"):
+        (tmp_path / name).write_text(METRICS)
+    collected, _ = collect_logs([tmp_path])
+    assert [log.name for log in collected] == ["other_index.csv", "run.jsonl"]
