@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rmetric.engines.local import LocalEngine
+from rmetric.engines.local import LocalEngine, start_ahead
 from rmetric.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+__all__ = ["ENGINES", "Engine", "engine", "parallel_map", "start_ahead"]
 ENGINES = ("local", "dask", "ray")
 """Each is a module of this package with a function ``connected(jobs, address)``."""
 

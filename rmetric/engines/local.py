@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from rmetric.engines.processes import pool_for
+from rmetric.engines.processes import pool_for, start_server
 from rmetric.engines.window import in_order
 from rmetric.errors import UserError
 
@@ -61,6 +61,12 @@ class LocalEngine:
                 told = "a process was killed; what it finished is kept: go on with --resume, or run it again"
                 raise UserError(told) from error
             raise
+
+
+def start_ahead(module: str) -> None:
+    """Start to import a module where processes will be forked from, for work of that module; does not wait for it."""
+    with _environment():
+        start_server(module)
 
 
 @contextmanager

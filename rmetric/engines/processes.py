@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
+from multiprocessing import active_children, forkserver, get_all_start_methods, get_context, parent_process
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,13 @@ def ready_for(work: Callable[..., Any]) -> ForkServerContext | SpawnContext:
     context = get_context("forkserver")
     context.set_forkserver_preload([work.__module__])
     return context
+
+
+def start_server(module: str) -> None:
+    """Start the process that others are forked from, which begins to import ``module``, where a system can fork."""
+    if "forkserver" in get_all_start_methods():
+        forkserver.set_forkserver_preload([module])
+        forkserver.ensure_running()
 
 
 @contextmanager

@@ -43,6 +43,8 @@ class RunSpec:
     def __post_init__(self) -> None:
         if self.steps < 1 or self.log_every < 1 or self.eval_every < 1:
             raise UserError("steps, log-every and eval-every must be at least 1")
+        if self.steps > MAX_STEPS:
+            raise UserError(f"a simulated run has at most {MAX_STEPS:,} steps, not {self.steps}")
         if not 0 <= self.seed < 2**64:
             raise UserError(f"the seed must be a whole number from 0 to 2^64 - 1, not {self.seed}")
         if self.log_every > self.steps:

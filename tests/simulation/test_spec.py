@@ -50,6 +50,7 @@ def test_the_name_says_what_the_run_is(changes: dict, name: str) -> None:
     ("changes", "message"),
     [
         ({"steps": 0}, "at least 1"),
+        ({"steps": 1_000_001}, "at most 1,000,000 steps"),
         ({"log_every": 0}, "at least 1"),
         ({"eval_every": -1}, "at least 1"),
         ({"steps": 5, "log_every": 10}, "a record every 10 steps leaves a run of 5 steps without any"),
