@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -69,24 +70,51 @@ for step in range(1, 6):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("stop", "in_function"),
-    [("raise FloatingPointError", False), ("raise SystemExit(3)", False), ("break", False), ("break", True),
-     ("return", True), ("raise SystemExit(3)", True), ("raise FloatingPointError", True)],
+STOPS = (
+    ("raise FloatingPointError", False), ("raise SystemExit(3)", False), ("break", False), ("break", True),
+    ("return", True), ("raise SystemExit(3)", True), ("raise FloatingPointError", True),
 )  # fmt: skip
+"""How it stops, and whether it does so in a function."""
+FORKED = """
+import os, torch, rmetric
+torch.optim.SGD([torch.zeros(1)], 1.0), rmetric.TrainingMonitor  # imported on first use
+for folder in {folders}:
+    if not (child := os.fork()):
+        os.chdir(folder)
+        os.dup2(os.open("errors.txt", os.O_WRONLY | os.O_CREAT), 2)
+        break
+    os.waitpid(child, 0)
+else:
+    os._exit(0)
+exec(open("loop.py").read())
+"""
+"""Each loop ends an interpreter of its own, to the last; importing torch seven times would take most of the time."""
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Path]:
+    """Folders of the loops that have stopped themselves, each with its log and what was told on the error stream."""
+    folders = {case: tmp_path_factory.mktemp("loop") for case in STOPS}
+    for (stop, in_function), folder in folders.items():
+        loop = STOPS_ITSELF.format(stop=stop)
+        code = f"def train():{textwrap.indent(loop, '    ')}\ntrain()\n" if in_function else loop
+        (folder / "loop.py").write_text(code)
+    program = FORKED.format(folders=[str(folder) for folder in folders.values()])
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    return folders
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+@pytest.mark.parametrize("case", STOPS, ids=lambda case: f"{case[0]}{' in a function' * case[1]}")
 def test_a_loop_that_stops_itself_at_nan_and_closes_nothing_hears_of_it(
-    stop: str, in_function: bool, tmp_path: Path
+    case: tuple[str, bool], stopped: dict[tuple[str, bool], Path]
 ) -> None:
-    loop = STOPS_ITSELF.format(stop=stop)
-    code = f"import torch, rmetric\n{loop}"
-    if in_function:
-        code = f"import torch, rmetric\ndef train():{textwrap.indent(loop, '    ')}\ntrain()\n"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    alert, verdict = (line for line in ended.stderr.splitlines() if line.startswith("R-Metric: "))
+    told = (stopped[case] / "errors.txt").read_text().splitlines()
+    alert, verdict = (line for line in told if line.startswith("R-Metric: "))
     assert alert.startswith("R-Metric: Step 3: the loss is not finite")
     assert "not watched to its end, the last step is 3: 1 alert in 3 records" in verdict
-    run = read_run(tmp_path / "run.jsonl")
+    run = read_run(stopped[case] / "run.jsonl")
     assert run.observations["training_loss"][-1] == math.inf
     assert run.terminal is None
 
