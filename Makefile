@@ -13,6 +13,8 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
+# A module is compiled when it is first imported: most of what torch and others bring never is.
+PIP_INSTALL := $(PIP) install --quiet --no-compile --constraint requirements.txt
 # No more workers than cores: what one more has to import costs as much as it gains.
 PYTEST := $(RUN) -m pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile
 CODE   := $(shell find rmetric studies -name "*.py")
@@ -33,16 +35,17 @@ $(VENV)/.made:
 
 # The pinned versions serve as constraints, so that everybody's figures come out the same; no torch here.
 $(VENV)/.core: $(VENV)/.made pyproject.toml requirements.txt
-	$(PIP) install --quiet --constraint requirements.txt --editable .
+	$(PIP_INSTALL) --editable .
 	touch $@
 
 $(VENV)/.live: $(VENV)/.core
-	$(PIP) install --quiet --constraint requirements.txt --editable '.[live]'
+	$(PIP_INSTALL) --editable '.[live]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core requirements-dev.txt
-	$(PIP) install --quiet --constraint requirements.txt --constraint requirements-dev.txt --editable '.[dev]'
-	touch $@
+# It holds the other two, so that they need no run of pip before it.
+$(VENV)/.dev: $(VENV)/.made pyproject.toml requirements.txt requirements-dev.txt
+	$(PIP_INSTALL) --constraint requirements-dev.txt --editable '.[dev]'
+	touch $(VENV)/.core $(VENV)/.live $@
 
 # $(1) target, $(2) folder of the logs, $(3) folder of the results, $(4) options of the study, $(5) studies beside it
 define STUDY
