@@ -18,7 +18,7 @@ arise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Annotated, Literal, get_type_hints
@@ -122,7 +122,16 @@ class Observation:
         """A measurement by its name in the log."""
         if name in MECHANISM:
             return self.mechanism.get(name, math.nan)
-        return getattr(self, "lambda_" if name == "lambda" else name)
+        return getattr(self, _FIELD_OF.get(name, name))
+
+
+def reader(names: Iterable[str]) -> Callable[[Observation], tuple[float, ...]]:
+    """Reads several measurements of a step at once, two at least, by their names in the log.
+
+    >>> reader(("grad_norm", "lambda"))(Observation(1, grad_norm=2.0))
+    (2.0, nan)
+    """
+    return attrgetter(*(_FIELD_OF[name] for name in names))
 
 
 def in_convention(value: float | None) -> float:
@@ -152,6 +161,7 @@ _values = attrgetter(*FIELDS)
 
 MEASUREMENTS = _table({name.rstrip("_"): measurement for name, measurement in _DECLARED.items()})
 """Measurements of a METRICS record that detectors may see, by their names in the log and in its order."""
+_FIELD_OF = dict(zip(MEASUREMENTS, FIELDS, strict=True))
 
 MECHANISM = _table(
     {

@@ -15,9 +15,9 @@ from rmetric.states import History, states_of
 
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
-LONGEST, MOST_CHANGES = 100, 100
-"""Characters of a text that is told, and changes of settings that are remembered: memory is bounded whatever a log
-says."""
+LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
+"""Characters of a text that is told, changes of settings that are remembered, and changes that were announced: memory
+is bounded whatever a log says."""
 
 
 class Examination:
@@ -38,6 +38,8 @@ class Examination:
         self._measured: set[str] = set()
         self._changes: dict[tuple[int, str], None] = {}
         """Step, and what changed in it: once each, in the order in which the log told of them."""
+        self._announced: list[int] = []
+        """Steps of the first records with a change that was announced, and one more if there are more."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -49,6 +51,8 @@ class Examination:
         self._measured |= {name for name in observations.columns if observations.has(name)}
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
+        announced = observations.step[observations["planned_changes"] > 0.0]
+        self._announced += announced[: MOST_ANNOUNCED + 1 - len(self._announced)].tolist()
         return list(self._seeker.extend(observations))
 
     def note(self, logged: Iterable[Mapping[str, Any]]) -> None:
@@ -83,8 +87,16 @@ class Examination:
             last_step=self._last_step,
             findings=findings_of(self._seeker.events, states_of(history), records, self._steps_a_record),
             not_judged=not_judged(history, self._measured, records),
-            notes=tuple(notes),
+            notes=(*notes, *self._announcements()),
         )
+
+    def _announcements(self) -> list[str]:
+        if not self._announced:
+            return []
+        told = ", ".join(f"{step:,}" for step in self._announced[:MOST_ANNOUNCED])
+        more = " and later ones" if len(self._announced) > MOST_ANNOUNCED else ""
+        word = "step" if len(self._announced) == 1 else "steps"
+        return [f"a change was announced before {word} {told}{more}: what is usual was learned anew from there on"]
 
     @property
     def _steps_a_record(self) -> float:

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.errors import UserError
-from rmetric.measurements import Observation
+from rmetric.measurements import Observation, reader
 from rmetric.records import Observations
 from rmetric.robust.context import Context, LearningCurve, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
 from rmetric.robust.reference import WARM_UP, WINDOW
-from rmetric.robust.surprise import OwnBar, Tail
+from rmetric.robust.surprise import OwnBar, Tail, surprise_of
 
 VERSION = 3
 """Version of the file of settings."""
@@ -35,6 +35,7 @@ STATISTICS = tuple(itertools.chain(*NAMES))
 """All statistics, in the order of :class:`Statistics`."""
 READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
 """Measurements that the metric sees."""
+_read = reader(READS)
 
 
 class RobustSettings(NamedTuple):
@@ -207,15 +208,15 @@ class RobustRMetric:
         """R of the next record."""
         evidence, r, statistic = [], 0.0, ""
         for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
-            surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
+            surprises = [surprise_of(value, *tail) for tail, value in zip(tails, values, strict=True)]
             strongest = max(surprises)
             evidence.append(bar.update(strongest))
             if evidence[-1] > r:
                 r, statistic = evidence[-1], names[surprises.index(strongest)]
-        broken = next((name for name in READS if observation[name] == math.inf), "")
-        if broken:
-            r, statistic = math.inf, statistic if r == math.inf else broken
-        elif not any(observation[name] == observation[name] for name in READS):
+        read = _read(observation)
+        if math.inf in read:
+            r, statistic = math.inf, statistic if r == math.inf else READS[read.index(math.inf)]
+        elif all(map(math.isnan, read)):
             r = math.nan
         return RobustRValue(r, evidence[0], evidence[1], evidence[2], statistic)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -255,6 +256,25 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     assert math.isnan(finding.sure)  # healthy runs do that as well
     (bare,) = diagnose(run).findings
     assert bare.sentence == "a setting changed abruptly at step 200"
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        ([200], "before step 200:"),
+        ([20, 200], "before steps 20, 200:"),
+        (range(10, 80, 10), "20, 30, 40, 50 and later ones:"),
+    ],
+)
+def test_changes_that_were_announced_are_told_of(at: Sequence[int], told: str) -> None:
+    planned = np.full(300, np.nan)
+    planned[list(at)] = 1.0
+    run = Observations(np.arange(300), {"training_loss": losses()[:300], "planned_changes": planned})
+    whole, pieces = diagnose(run), Examination()
+    for begin in range(0, 300, 7):
+        pieces.extend(run.rows(slice(begin, begin + 7)))
+    (note,) = whole.notes
+    assert told in note and pieces.diagnosis("run").notes == whole.notes
 
 
 def test_a_log_full_of_settings_that_changed_takes_no_memory() -> None:
