@@ -171,6 +171,7 @@ list(parallel_map(partial(own_number, Path({folder!r})), range(2), 2))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_local_processes_end_with_the_one_that_asked(tmp_path: Path, sent: signal.Signals) -> None:

@@ -28,6 +28,7 @@ def test_findings_appear_while_the_log_grows(watch: Begin, tmp_path: Path) -> No
     assert "105 records (steps 0 to 104)" in watched.output
 
 
+@pytest.mark.slow
 def test_a_healthy_run_is_not_spoken_of_but_in_the_summary(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(losses(0, 150))
     (tmp_path / "broken.jsonl").write_text(losses(0, 100) + losses(100, 105, "NaN"))
@@ -46,6 +47,7 @@ def test_a_line_that_is_written_in_two_parts(watch: Begin, tmp_path: Path) -> No
     watched.wait_for("not finite at step 99")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["renamed", "cut"])
 def test_a_rotated_log_goes_on(how: str, watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
@@ -63,6 +65,7 @@ def test_a_rotated_log_goes_on(how: str, watch: Begin, tmp_path: Path) -> None:
     assert watched.output.count(" records (steps") == 1  # one run
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_again_in_the_same_file_is_another_run(watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     log.write_text(losses(0, 200) + losses(200, 205, "NaN"))
@@ -87,6 +90,7 @@ def test_a_file_that_is_rewritten_as_a_whole(watch: Begin, tmp_path: Path) -> No
     watched.wait_for("not finite at step 60")
 
 
+@pytest.mark.slow
 def test_the_latest_checkpoint_stands_for_all(watch: Begin, tmp_path: Path) -> None:
     watched = watch(str(tmp_path))
     for steps in (30, 60):
@@ -107,6 +111,7 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched.wait_for("not finite at step 80")
 
 
+@pytest.mark.slow
 def test_a_folder_with_other_files_and_a_run_that_comes_later(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"lr": 0.1}')
     (tmp_path / "notes.txt").write_text("nothing of a log\n" * 10)
@@ -117,6 +122,7 @@ def test_a_folder_with_other_files_and_a_run_that_comes_later(watch: Begin, tmp_
     assert watched.end() == 1
 
 
+@pytest.mark.slow
 def test_a_silent_run_is_told_once_and_again_when_it_goes_on(watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     log.write_text(losses(0, 10))

@@ -45,6 +45,7 @@ def trained(toy: Toy, steps: int = STEPS, **options: Any) -> TrainingMonitor:
     return monitor
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_ends_near_its_twin() -> None:
     twin, alone, repaired = Spiked(steps=0), Spiked(), Spiked()
     trained(twin)
