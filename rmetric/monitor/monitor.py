@@ -392,6 +392,7 @@ class TrainingMonitor:
         """
         self._recorder.note(planned_change(what, self.step_number + 1))
         self._planned_changes += 1
+        self._order.announced(self.step_number // self._interval.steps)
 
     def paused(self) -> AbstractContextManager[None]:
         """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from rmetric import read_run
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN
 
 Change = Callable[[TrainingMonitor, nn.Module], None]
 CHANGED = 150
@@ -121,6 +122,28 @@ def test_words_that_say_nothing_are_passed_by_in_one_line(what: Any, caplog: pyt
     (message,) = [record.message for record in caplog.records]
     assert "does not say what is changed" in message and "\n" not in message
     assert monitor.alerts  # nothing was announced
+
+
+@pytest.mark.parametrize(("every", "told"), [(1, True), (16, True), (17, False), (60, False)])
+def test_who_announces_every_few_steps_is_told_once_that_nothing_is_judged(
+    every: int, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with (
+        caplog.at_level(logging.WARNING, "rmetric"),
+        TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor,
+    ):
+        for step in range(240):
+            if step % every == 0:
+                monitor.planned("the next phase")
+                monitor.planned("and what comes with it")
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 4)).square().mean() + step
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+    assert [record.message for record in caplog.records] == [ANNOUNCED_TOO_OFTEN] * told
 
 
 def test_a_note_cannot_pass_for_an_announcement(caplog: pytest.LogCaptureFixture) -> None:
