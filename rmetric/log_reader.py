@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import reprlib
 import warnings
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -263,7 +264,7 @@ def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> i
     """A step as a whole number after ``last_step``; ``None``, and a report, if it is none."""
     whole = whole_step(step)
     if whole is None:
-        on_damage(line, f"a METRICS record needs a whole number as its step, not {step!r}; skipped")
+        on_damage(line, f"a METRICS record needs a whole number as its step, not {reprlib.repr(step)}; skipped")
     elif whole <= last_step:
         again = "repeats a step" if whole == last_step else "goes back in time"
         on_damage(line, f"step {whole} after step {last_step} {again}; skipped")

@@ -154,6 +154,25 @@ def test_plugins_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no_such_module_anywhere" in fails_with_one_line(capsys, "simulator", "--plugin", str(broken))
 
 
+def test_a_detector_of_a_plugin_that_breaks_in_a_simulated_run_is_named_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clean_registries: None
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "from dataclasses import dataclass\n"
+        "from rmetric.detectors import StreamingDetector, register_detector\n"
+        "@register_detector('broken')\n"
+        "@dataclass(kw_only=True)\n"
+        "class Broken(StreamingDetector):\n"
+        "    title, reads, online, source = 'Broken', ('training_loss',), True, 'nobody'\n"
+        "    threshold: float = 1.0\n"
+        "    def update(self, observation):\n"
+        "        return 1 / 0\n"
+    )
+    line = fails_with_one_line(capsys, "simulator", "--plugin", str(broken), "--out", str(tmp_path / "out"))
+    assert f"{broken}, line 9" in line and "division by zero" in line and "fails in run" in line
+
+
 @contextlib.contextmanager
 def mounted(folder: Path, option: str) -> Iterator[Path]:
     """A real file system in memory, small or read-only; skips the test where none can be mounted."""

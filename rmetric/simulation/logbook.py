@@ -26,6 +26,7 @@ from rmetric.log_writer import (
 )
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Event, Observations
+from rmetric.registry import plugin_errors
 from rmetric.simulation.simulator import Traces, TrainingSimulator
 from rmetric.simulation.spec import RunSpec
 from rmetric.simulation.summary import RunRecords, summarise
@@ -89,7 +90,8 @@ def _log(
     traces: Traces, row: int, outcome: Outcome, records: RunRecords, detectors: Mapping[str, StreamingDetector]
 ) -> RunLog:
     spec, onset, observations = traces.specs[row], traces.onset[row], records.observations
-    verdicts, alerts = _consult(observations, detectors)
+    with plugin_errors(spec.experiment_id):
+        verdicts, alerts = _consult(observations, detectors)
     first_alerts = {str(event["detector"]): int(event["step"]) for event in alerts}
     end = outcome.failure_step or spec.steps
     events = [*_hardware_events(records), *_fault_events(spec, onset, traces.cleared[row], end), *alerts]
