@@ -26,7 +26,8 @@ def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
     except OSError as error:
         unknown = error.filename is None or (aside is not None and str(error.filename).startswith(str(aside)))
         if unknown:
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2  # None would be told as a second name
         raise
 
 

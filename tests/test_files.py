@@ -27,6 +27,7 @@ def test_a_failed_write_leaves_nothing_behind_and_says_where(tmp_path: Path) -> 
     with pytest.raises(OSError) as caught:
         write_atomically(target, b"content")
     assert caught.value.filename == str(target)
+    assert str(caught.value).endswith(f": {str(target)!r}")
     assert _names(tmp_path) == ["folder.jsonl"]
 
 
