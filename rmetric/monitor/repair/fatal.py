@@ -29,7 +29,8 @@ class FatalRule:
 
     The sign is forgotten ``quiet`` records after the last alert. A loss says nothing of a training whose loss is no
     measure of success (adversaries, a target network, an annealed term), or while a schedule starts anew: the learning
-    rate is ``restart`` times that of the reference, and has been as high before.
+    rate is ``restart`` times that of the reference, and has been as high before. Where a change of the training is
+    announced, sign and reference begin anew.
 
     A rule has detectors of its own, so that one that has gone back with the weights judges the training that was kept.
 
@@ -86,6 +87,8 @@ class FatalRule:
         scores = {detector.name: detector.update(observation) for detector in self._detectors}
         alert = any(scores[detector.name] > detector.threshold for detector in self._detectors)
         no_number = not_finite(observation)
+        if observation["planned_changes"] > 0.0:
+            self._begin_anew()
         self._broken_row = self._broken_row + 1 if no_number else 0
         self._follow(observation.step, alert or no_number)
         if self.first_sign is None:
@@ -99,6 +102,12 @@ class FatalRule:
         if sum(self._above) >= self.stays and self._worse:
             return f"the loss has stayed above {self._bar:.4g} since step {self.first_sign + ahead}"
         return ""
+
+    def _begin_anew(self) -> None:
+        """Forget what says nothing of the training from now on: its losses, and a sign in them."""
+        self.first_sign = None
+        self._past.clear()
+        self._evaluated.clear()
 
     def _learn(self, observation: Observation) -> None:
         """Take in a record without a sign."""

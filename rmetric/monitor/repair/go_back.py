@@ -78,6 +78,10 @@ class GoBack(Policy):
     _tries: int = field(init=False, repr=False, default=0)
     """Times that it went back for the failure that is not over yet; 0: there is none."""
     _rollbacks: int = field(init=False, repr=False, default=0)
+    _announced_at: int = field(init=False, repr=False, default=-1)
+    """Step of the latest record with a change of the training that was announced."""
+    _announcement_due: bool = field(init=False, repr=False, default=False)
+    """Whether the rule has gone back behind that change, which the training loop has not."""
     _silent_until: int = field(init=False, repr=False, default=-1)
     """Step up to which it is not said again that there is no checkpoint."""
 
@@ -118,10 +122,16 @@ class GoBack(Policy):
     def _judge(self, context: StepContext) -> str:
         """Feed the rule with the record of the step before; that of the step in which weights changed says nothing."""
         observation = context.observation
-        if observation is None or observation.step <= self._went_back_at:
+        if observation is None:
+            return ""
+        if observation["planned_changes"] > 0.0:
+            self._announced_at, self._announcement_due, self._waiting = observation.step, True, ""
+        if observation.step <= self._went_back_at:
             return ""
         kept = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
         kept.step -= self._undone
+        if self._announcement_due:
+            kept.planned_changes, self._announcement_due = 1.0, False
         self._waiting = self.rule.update(kept, ahead=self._undone) or self._waiting
         return self._waiting if context.step > self._resting_until else ""
 
@@ -193,6 +203,7 @@ class GoBack(Policy):
         self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
         self._went_back_at, self._went_to = step, chosen.position
         self._undone = step + 1 - chosen.position
+        self._announcement_due = self._announced_at >= chosen.step
         if self.learning_rate_factor < 1.0:
             self._rate.left = self.learning_rate_steps
 
@@ -207,7 +218,7 @@ class GoBack(Policy):
     @property
     def _counters(self) -> dict[str, Any]:
         names = ("_waiting", "_undone", "_went_back_at", "_went_to", "_tries", "_rollbacks")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "_announced_at", "_announcement_due")}
 
     def state_dict(self) -> dict[str, Any]:
         """Snapshots are not part of it: a run that is resumed makes a new one in its first step, or is offered one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,6 +172,47 @@ def test_what_was_said_while_it_rested_is_forgotten_with_the_failure() -> None:
     policy = GoBack(every=10, hindsight=5, rest=100, rule=Scripted(fails_at=(45, 52)))
     monitor = trained(toy, 300, policy=policy)
     assert [repair.details["because"] for repair in monitor.repairs] == ["step 45 fails"]
+
+
+class Retasked(Toy):
+    """A network that gets another task, announced, and that is damaged once thereafter."""
+
+    def __init__(self, announced_at: int, damaged_at: int, factor: float) -> None:
+        super().__init__(lr=0.02)
+        self.announced_at, self.damaged_at, self.factor = announced_at, damaged_at, factor
+
+    def run(self, steps: int) -> TrainingMonitor:
+        draws = torch.Generator().manual_seed(0)
+        with self.watch(policy=GoBack()) as monitor:
+            for step in range(1, steps + 1):
+                if step == self.announced_at:
+                    monitor.planned("another target")
+                scale = -8.0 if step >= self.announced_at else 1.0
+                data = torch.randn(32, 6, generator=draws)
+                target = scale * (data[:, :3] + 0.5 * torch.randn(32, 3, generator=draws))
+                self.optimizer.zero_grad()
+                loss = (self.model(data) - target).square().mean()
+                if step == self.damaged_at:
+                    loss = loss * self.factor
+                loss.backward()
+                if monitor.step(loss) and step != self.damaged_at:
+                    self.optimizer.step()
+                elif step == self.damaged_at and math.isfinite(self.factor):
+                    with torch.no_grad():
+                        self.model[-1].weight.mul_(self.factor)
+        return monitor
+
+
+def test_losses_before_an_announced_change_are_no_reference_for_those_after_it() -> None:
+    monitor = Retasked(200, 203, math.nan).run(400)
+    assert monitor.alerts["numerics"] == 203
+    assert not [repair for repair in monitor.repairs if repair.verdict == "went_back"]
+
+
+def test_who_goes_back_behind_an_announced_change_still_knows_of_it() -> None:
+    monitor = Retasked(200, 225, 300.0).run(500)
+    (repair,) = [repair for repair in monitor.repairs if repair.verdict == "went_back"]
+    assert 225 < repair.step < 250 and repair.details["to_step"] <= 200
 
 
 def test_giving_up_says_how_often_it_went_back_in_the_run() -> None:
