@@ -137,6 +137,15 @@ def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls(
     assert "OVERFITS" not in names(overfitting(rising))
 
 
+def test_a_validation_loss_that_is_that_of_another_task_does_not_overfit() -> None:
+    after, due = np.arange(RECORDS) >= 200, np.arange(RECORDS) % 10 == 9
+    held_out = np.where(due, 2.0 + after + 0.01 * np.sin(np.arange(RECORDS)), math.nan)
+    columns = {"training_loss": 3.0 * np.exp(-np.arange(RECORDS) / 200.0), "validation_loss": held_out}
+    planned = np.where(np.arange(RECORDS) == 200, 1.0, math.nan)
+    assert names(observed(**columns)) == ["OVERFITS"]
+    assert names(observed(**columns, planned_changes=planned)) == []
+
+
 def test_a_gradient_that_grows_without_end_and_one_that_has_stopped() -> None:
     steps = np.arange(RECORDS)
     growing = np.exp(steps / 50.0 + 0.3 * RNG.normal(size=RECORDS))

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import evaluations, falls, finite, noise, rises
+from rmetric.states.series import evaluations, falls, finite, noise, rises, since_planned
 
 LEAST_EVALUATIONS = 6
 LEAST_AFTER = 4
@@ -26,8 +26,10 @@ def overfits(observations: Observations) -> Evidence | None:
     """Score: −log10 of the p-value (Mann, Kendall) of a rise of the validation loss since its lowest value.
 
     0 where the rise is not significant, or below the noise of an evaluation or 1 % of the fall before it, or the
-    training loss does not fall over the same steps.
+    training loss does not fall over the same steps. What was before a change that somebody has announced is no lowest
+    value: another task may be harder to generalise.
     """
+    observations = since_planned(observations)
     held_out, loss = evaluations(observations), finite(observations, "training_loss")
     if len(held_out) < LEAST_EVALUATIONS or len(loss) < LEAST_EVALUATIONS:
         return None

@@ -33,8 +33,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences), or the learning rate is known to be higher than at the
     best level, and to have been as high before it (a restart of the schedule). What was before a change that somebody
-    has announced is no level to be kept. Losses that are not above 0 throughout
-    say nothing of how good a model is (policy gradients, log-densities), and are not judged.
+    has announced is no level to be kept. Losses that are not above 0 throughout say nothing of how good a model is
+    (policy gradients, log-densities), and are not judged.
     """
     observations = since_planned(observations)
     loss = finite(observations, "training_loss")
