@@ -580,7 +580,7 @@ class TrainingMonitor:
         self._pipeline.load_state_dict(state)
         self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
         self._validation = list(state["validation"])
-        self._planned_changes = state.get("planned_changes", 0)  # states of older versions have none
+        self._planned_changes += state["planned_changes"]
         self._recorder.load_state_dict(state["recorder"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])

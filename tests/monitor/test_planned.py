@@ -106,10 +106,11 @@ def test_a_change_that_is_announced_before_a_checkpoint_counts_after_it() -> Non
     with fresh() as first, fresh() as resumed:
         step(first)
         first.planned("another task")
+        resumed.planned("other data, from here on")
         resumed.load_state_dict(first.state_dict())
         step(resumed)
         resumed.validation(1.0)  # the record of the step is looked at
-        assert resumed.last is not None and resumed.last.planned_changes == 1.0
+        assert resumed.last is not None and resumed.last.planned_changes == 2.0
 
 
 @pytest.mark.parametrize("what", ["", " ", 3, None])
