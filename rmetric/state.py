@@ -72,7 +72,7 @@ def _restore_object(value: Any, state: Any) -> Any:
     # An attribute may still stand in the class alone: a dataclass leaves a plain default there.
     if not isinstance(state, dict) or not {*vars(value)} <= {*state} or not all(hasattr(value, name) for name in state):
         raise ValueError(
-            f"this is not the state of a {type(value).__name__}; resume with the settings of the first run"
+            f"this is not the state of a {type(value).__name__}; resume with the version and settings of the first run"
         )
     for name, item in state.items():
         object.__setattr__(value, name, restore(getattr(value, name), item))

@@ -30,7 +30,8 @@ STANDS_IN = {"delta_l": "validation_loss", "step_time_max_s": "step_time_s", "ev
 """Measurement → one whose presence makes up for its absence: ΔL is worked out from validation losses, a record of one
 step has no longer one, and without hardware events nobody reported any."""
 NUMBERS = (Real, np.bool_)
-"""What a score may be; NumPy would take None for NaN, and the text of a number for that number."""
+"""What a score may be, beside an array or tensor of one number without a dimension. NumPy would take None for NaN, and
+the text of a number for that number."""
 D = TypeVar("D", bound="type[Detector]")
 
 
@@ -125,8 +126,7 @@ class StreamingDetector(Detector):
         """
         scores = [self.update(observation) for observation in observations]
         if not all(issubclass(kind, NUMBERS) for kind in {*map(type, scores)}):
-            for observation, score in zip(observations, scores, strict=True):
-                checked_score(self, observation, score)
+            scores = [checked_score(self, *pair) for pair in zip(observations, scores, strict=True)]
         return np.array(scores, dtype=np.float64)
 
     def fresh(self) -> Self:
@@ -204,7 +204,7 @@ def online_detectors() -> dict[str, StreamingDetector]:
 
 def checked_score(detector: Detector, observation: Observation, score: Any) -> float:
     """The score of a record; raises :class:`~rmetric.registry.PluginError` if it is no number."""
-    if not isinstance(score, NUMBERS):
+    if not isinstance(score, NUMBERS) and not (hasattr(score, "__float__") and getattr(score, "ndim", 1) == 0):
         raise PluginError.of(
             type(detector),
             f"detector {detector.name} gives {reprlib.repr(score)} for the record at step {observation.step} where a "

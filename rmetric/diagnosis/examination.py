@@ -11,6 +11,7 @@ from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.records import Observations
+from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 
 SETTING_CHANGED = "SETTING_CHANGED"
@@ -38,6 +39,7 @@ class Examination:
         self._measured: set[str] = set()
         self._changes: dict[tuple[int, str], None] = {}
         """Step, and what changed in it: once each, in the order in which the log told of them."""
+        self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
         self._first_step: int | None = None
@@ -51,7 +53,9 @@ class Examination:
         self._measured |= {name for name in observations.columns if observations.has(name)}
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
-        announced = observations.step[observations["planned_changes"] > 0.0]
+        planned = observations["planned_changes"]
+        announced = observations.step[planned > 0.0]
+        self._too_often |= self._announcements.extend(planned)
         self._announced += announced[: MOST_ANNOUNCED + 1 - len(self._announced)].tolist()
         return list(self._seeker.extend(observations))
 
@@ -87,16 +91,19 @@ class Examination:
             last_step=self._last_step,
             findings=findings_of(self._seeker.events, states_of(history), records, self._steps_a_record),
             not_judged=not_judged(history, self._measured, records),
-            notes=(*notes, *self._announcements()),
+            notes=(*notes, *self._told_of_announcements()),
         )
 
-    def _announcements(self) -> list[str]:
+    def _told_of_announcements(self) -> list[str]:
         if not self._announced:
             return []
         told = ", ".join(f"{step:,}" for step in self._announced[:MOST_ANNOUNCED])
         more = " and later ones" if len(self._announced) > MOST_ANNOUNCED else ""
         word = "step" if len(self._announced) == 1 else "steps"
-        return [f"a change was announced before {word} {told}{more}: what is usual was learned anew from there on"]
+        learned = "what is usual was learned anew from there on"
+        if self._too_often:
+            learned += f"; nothing but single numbers was judged between those less than {APART} records apart"
+        return [f"a change was announced before {word} {told}{more}: {learned}"]
 
     @property
     def _steps_a_record(self) -> float:

@@ -31,6 +31,8 @@ NEEDS = {
     "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss above 0",
 }
 """State → what it takes to tell."""
+ANEW = frozenset({"OVERFITS", "WORSE_LEVEL"})
+"""States that are looked for anew where a change was announced."""
 
 
 def not_judged(history: Observations, measured: Container[str], records: int) -> dict[str, str]:
@@ -55,4 +57,7 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
     if records <= WARM_UP:
         missing[OUTLIERS] = f"the first {WARM_UP} records tell what is usual in the run; it has {records:,}"
     known = evidence_of(history)
-    return missing | {name: f"needs {NEEDS[name]}" for name in RECOGNISERS if name not in known}
+    since = " since the last change that was announced" if history.has("planned_changes") else ""
+    return missing | {
+        name: f"needs {NEEDS[name]}{since if name in ANEW else ''}" for name in RECOGNISERS if name not in known
+    }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.amp.grad_scaler import OptState
 from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import ClearedProbe, GradientStamp
+from rmetric.robust.context import APART
 
 LOGGER = logging.getLogger("rmetric")
 STEPS = 64
@@ -28,11 +28,9 @@ CLIPPED = 10
 """Steps with the same largest gradient norm, but other losses, before it is told."""
 ALIKE = 1e-4
 """Share by which norms that were clipped to the same value may differ."""
-ANNOUNCED, APART = 4, 17
-"""Records with an announced change, each less than so many after the one before: too few to judge any of them."""
 ANNOUNCED_TOO_OFTEN = (
-    f"monitor.planned(...) announces changes less than {APART} records apart: what is usual is not known "
-    "in between, and nothing is judged; announce what comes seldom"
+    f"monitor.planned(...) announces changes less than {APART} records apart: what is usual is not known in between, "
+    "and losses, gradients and updates are not judged; announce what comes seldom"
 )
 WORDS = {
     "early": "monitor.step(loss) is called before loss.backward() and sees no gradients; call it after backward and "
@@ -113,7 +111,6 @@ class CallOrder:
         self._at_update: GradientStamp | None = None
         self._probe: ClearedProbe | None = None
         self._norms: list[tuple[float, str]] = []
-        self._announced: deque[int] = deque(maxlen=ANNOUNCED)
         self._handles: list[Any] = [
             optimizer.register_step_pre_hook(self._before_update),
             optimizer.register_step_post_hook(self._after_update),
@@ -210,15 +207,6 @@ class CallOrder:
         if found is None:
             self.tell("no loss")
         return found
-
-    def announced(self, record: int) -> None:
-        """Look how many records lie between changes of the training that are announced."""
-        if record in self._announced:
-            return
-        self._announced.append(record)
-        apart = [later - before for before, later in pairwise(self._announced)]
-        if len(self._announced) == ANNOUNCED and max(apart) < APART:
-            self.tell(ANNOUNCED_TOO_OFTEN)
 
     def tell(self, what: str) -> None:
         """Tell one of :data:`WORDS`, or what else is wrong with a call, once."""

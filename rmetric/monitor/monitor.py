@@ -28,7 +28,7 @@ from rmetric.monitor.arguments import (
     check_trained,
     hardware_report,
 )
-from rmetric.monitor.call_order import WORDS, CallOrder
+from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS, CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
@@ -53,6 +53,7 @@ from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_w
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import Event
+from rmetric.robust.context import Announcements
 from rmetric.verdict import CALL_ORDER
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class TrainingMonitor:
         if not first:  # one process tells
             self._order.close()
         self._validation: list[float] = []
-        self._planned_changes = 0
+        self._planned_changes, self._announcements = 0, Announcements()
         self._pending: PendingStep | None = None
         self._started = self._resumed = self._closed = False
         self._policies: PolicyRunner | None = None
@@ -388,11 +389,11 @@ class TrainingMonitor:
         Another task, other data, layers that are drawn anew: from its numbers alone a change that is meant cannot be
         told from one that is not. The robust R-Metric learns anew what is usual, and no change of a setting in that
         step alerts. Until it has learned (17 records for a loss that is lost again, 32 to 96 for all else) it sees
-        less: what comes every few steps is the way of a run, and not to be announced.
+        less: what comes every few steps is the way of a run, and not to be announced. Where several processes train,
+        call it in each of them.
         """
         self._recorder.note(planned_change(what, self.step_number + 1))
         self._planned_changes += 1
-        self._order.announced(self.step_number // self._interval.steps)
 
     def paused(self) -> AbstractContextManager[None]:
         """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""
@@ -516,8 +517,12 @@ class TrainingMonitor:
         self._process(pending)
 
     def _process(self, pending: PendingStep | None) -> None:
-        if pending is not None:
-            self._order.record(self._pipeline.process(pending))
+        if pending is None:
+            return
+        observation = self._pipeline.process(pending)
+        self._order.record(observation)
+        if self._announcements.update(observation["planned_changes"]) and self._processes.first:
+            self._order.tell(ANNOUNCED_TOO_OFTEN)
 
     def _vetoed(self) -> bool:
         """Return whether the update is certainly wrong, by the record of this step."""
@@ -580,7 +585,7 @@ class TrainingMonitor:
         self._pipeline.load_state_dict(state)
         self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
         self._validation = list(state["validation"])
-        self._planned_changes += state["planned_changes"]
+        self._planned_changes += state.get("planned_changes", 0)  # states of older versions have none
         self._recorder.load_state_dict(state["recorder"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])

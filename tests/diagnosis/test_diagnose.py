@@ -277,6 +277,21 @@ def test_changes_that_were_announced_are_told_of(at: Sequence[int], told: str) -
     assert told in note and pieces.diagnosis("run").notes == whole.notes
 
 
+@pytest.mark.parametrize(("every", "too_often"), [(1, True), (17, True), (18, False)])
+def test_changes_that_are_announced_too_often_are_said_to_keep_all_from_being_judged(
+    every: int, too_often: bool
+) -> None:
+    planned = np.where(np.arange(300) % every == 0, 1.0, np.nan)
+    run = Observations(np.arange(300), {"training_loss": losses()[:300], "planned_changes": planned})
+    whole, pieces = diagnose(run), Examination()
+    for begin in range(0, 300, 7):
+        pieces.extend(run.rows(slice(begin, begin + 7)))
+    assert ("nothing but single numbers was judged" in whole.notes[0]) == too_often
+    assert pieces.diagnosis("run").notes == whole.notes
+    assert "since the last change that was announced" in whole.not_judged["WORSE_LEVEL"]
+    assert "announced" not in whole.not_judged["GRADIENT_GROWS"]
+
+
 def test_a_log_full_of_settings_that_changed_takes_no_memory() -> None:
     examination = Examination()
     line = {"event": "SETTING_CHANGED", "setting": "eps", "before": 0.1, "now": 1.0}

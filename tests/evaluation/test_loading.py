@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmetric.detectors import DETECTORS, GradientNorm, LossSpike, make_detector
+from rmetric.detectors import DETECTORS, GradientNorm, LossSpike, StreamingDetector, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scoring import by_run, score_study
@@ -219,6 +219,16 @@ def test_a_detector_of_a_plugin_that_breaks_is_named_with_the_run(body, told, lo
     load_plugin(plugin)
     with pytest.raises(UserError, match=told):
         score_study(load_study(logs, jobs=1), {"broken": make_detector("broken")}, jobs=2, plugins=[plugin])
+
+
+@pytest.mark.parametrize("make", [np.float32, np.array, lambda number: pytest.importorskip("torch").tensor(number)])
+def test_one_number_without_a_dimension_is_a_score(make, logs):
+    class Even(StreamingDetector):
+        def update(self, observation):
+            return make(0.25)
+
+    scores = Even(threshold=0.5).extend(load_study(logs, jobs=1).runs[0].observations)
+    assert scores.dtype == np.float64 and set(scores.tolist()) == {0.25}
 
 
 @pytest.mark.parametrize(("score", "told"), [("None", "None"), ("'0.5'", "'0.5'"), ("np.ones(1)", r"array\(\[1.\]\)")])

@@ -16,7 +16,8 @@ from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.records import Observations
 from rmetric.robust import windows
-from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings
+from rmetric.robust.context import APART
+from rmetric.robust.metric import COMPONENTS, READS, STATISTICS, RobustRMetric, RobustSettings, Statistics
 from rmetric.robust.surprise import Tail
 from rmetric.state import restore, state_of
 from tests.helpers import bits
@@ -129,6 +130,19 @@ def test_what_breaks_after_an_announced_change_is_seen_and_so_is_what_no_step_ma
     for run in (worse, broken):
         r = make_detector("r_metric_robust").score_run(run)
         assert (r > RMetric.robust().threshold).any()
+
+
+@pytest.mark.parametrize(("every", "judged"), [(APART - 1, False), (APART, True)])
+def test_between_changes_that_are_announced_too_often_no_loss_gradient_or_update_is_judged(
+    every: int, judged: bool
+) -> None:
+    made = columns()
+    made["planned_changes"][::every] = 1.0
+    run = Observations(np.arange(1, len(made["grad_norm"]) + 1), made)
+    statistics = dict(zip(STATISTICS, Statistics.of(run).T, strict=True))
+    moving = [name for name in statistics if name.startswith(("training_loss", "grad_", "update_rms", "step_time_s"))]
+    assert len(moving) == 9
+    assert any(not np.isnan(statistics[name]).all() for name in moving) == judged
 
 
 def test_events_of_the_hardware_are_remembered_over_an_announced_change() -> None:
