@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from textwrap import shorten
 
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
@@ -21,8 +20,6 @@ MOST_DAMAGE = 5
 """Reports of damage that are told one by one."""
 SINGLE = ("rmetric", "trainer_state")
 """Formats of one run a file."""
-_LONGEST_REASON = 160
-"""Characters of a report of damage, which may hold a whole list of the log, in an error."""
 _NAMED = 10
 """Runs that a message names."""
 
@@ -200,8 +197,7 @@ def _portions(
     for title, name, portions, notes in _read(file, format, mapping, report, records):
         yield title, name, seen(portions), notes
     if not found:
-        why = f" ({shorten(first[0], _LONGEST_REASON, placeholder=' …')})" if first else ""
-        raise UserError(f"{file} has no record that could be used{why}; check the file")
+        raise UserError(f"{file} has no record that could be used{f' ({first[0]})' if first else ''}; check the file")
 
 
 def _read(
