@@ -86,8 +86,7 @@ class Observation:
         None
     )
     settings_changed: Annotated[
-        Value,
-        Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly"),
+        Value, Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly")
     ] = None
     trained_parameters: Annotated[
         Value, Measurement("last", "most parameters (tensors) with a gradient so far, in the record in which they rise")
@@ -123,6 +122,11 @@ class Observation:
         if name in MECHANISM:
             return self.mechanism.get(name, math.nan)
         return getattr(self, _FIELD_OF.get(name, name))
+
+    @property
+    def announced(self) -> bool:
+        """Whether a change of the training was announced in this record."""
+        return self.planned_changes > 0.0  # type: ignore[operator]  # __post_init__ leaves no None
 
 
 def reader(names: Iterable[str]) -> Callable[[Observation], tuple[float, ...]]:

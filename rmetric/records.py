@@ -59,6 +59,11 @@ class Observations:
         """Return whether ``name`` was measured at least once."""
         return name in self.columns and not bool(np.isnan(self.columns[name]).all())
 
+    @property
+    def announced(self) -> NDArray[np.bool_]:
+        """Records in which a change of the training was announced, shape (n,)."""
+        return self["planned_changes"] > 0.0
+
     def __iter__(self) -> Iterator[Observation]:
         assert self.evaluated is not None
         columns = [[None if value != value else value for value in self[name].tolist()] for name in MEASUREMENTS]

@@ -33,6 +33,11 @@ def companion(file: str | Path, part: str) -> Path:
     return path.with_name(f"{path.stem}_{part}{path.suffix}")
 
 
+def index_of(file: Path) -> Path:
+    """Index of a data set, a line a run, which lies beside it."""
+    return file.with_name(f"{file.stem}_index.csv")
+
+
 def find_parts(folder: str | Path) -> list[Path]:
     """The parts of a study that is kept as partitioned Parquet, in the order of its runs; empty if it is not."""
     return sorted(Path(folder).glob(f"run_*{DATA_SET}"))

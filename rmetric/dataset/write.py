@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rmetric.dataset.layout import EXACT_KEY, ONCE_COLUMNS, RUN_COLUMNS, SCHEMA, STEP
 from rmetric.dataset.precision import Exceptions, narrowed
+from rmetric.dataset.sources import index_of
 from rmetric.dataset.stored import StoredRun
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
@@ -70,7 +71,7 @@ def write_stored(runs: Sequence[StoredRun], out: str | Path) -> Written:
     content = _parquet(table)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
-    index = path.with_name(f"{path.stem}_index.csv")
+    index = index_of(path)
     write_atomically(index, _index(kept, labels))
     return Written(
         path=path,

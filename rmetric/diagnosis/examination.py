@@ -53,10 +53,9 @@ class Examination:
         self._measured |= {name for name in observations.columns if observations.has(name)}
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
-        planned = observations["planned_changes"]
-        announced = observations.step[planned > 0.0]
-        self._too_often |= self._announcements.extend(planned)
-        self._announced += announced[: MOST_ANNOUNCED + 1 - len(self._announced)].tolist()
+        announced = observations.announced
+        self._too_often |= self._announcements.extend(announced)
+        self._announced += observations.step[announced][: MOST_ANNOUNCED + 1 - len(self._announced)].tolist()
         return list(self._seeker.extend(observations))
 
     def note(self, logged: Iterable[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rmetric.cli import DEFAULT_LOGS
-from rmetric.dataset.sources import SAMPLE, data_set_of, find_logs
+from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.columns import as_number
@@ -102,7 +102,7 @@ def _is_known(file: Path) -> bool:
 
 def _log_like(folder: Path) -> list[Path]:
     found = {*folder.glob("*.jsonl"), *folder.glob("*.csv"), *folder.glob("trainer_state.json")}
-    indices = {data_set.with_name(f"{data_set.stem}_index.csv") for data_set in folder.glob("*.parquet")}
+    indices = {index_of(data_set) for data_set in folder.glob(f"*{DATA_SET}")}
     return sorted(path for path in found - indices if path.is_file() and not path.name.startswith("."))
 
 

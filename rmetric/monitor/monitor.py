@@ -521,7 +521,7 @@ class TrainingMonitor:
             return
         observation = self._pipeline.process(pending)
         self._order.record(observation)
-        if self._announcements.update(observation["planned_changes"]) and self._processes.first:
+        if self._announcements.update(announced=observation.announced) and self._processes.first:
             self._order.tell(ANNOUNCED_TOO_OFTEN)
 
     def _vetoed(self) -> bool:

@@ -42,7 +42,7 @@ def alike(context: Context, observations: Observations) -> Iterator[tuple[Observ
     changes = [
         *_changes(context.cadence, observations.step),
         *(row for row in told if context.trained.changes(float(parameters[row]))),
-        *np.flatnonzero(observations["planned_changes"] > 0.0).tolist(),
+        *np.flatnonzero(observations.announced).tolist(),
     ]
     for begin, end in pairwise(sorted({0, *changes, len(observations)})):
         yield observations.rows(slice(begin, end)), begin in changes
@@ -115,8 +115,7 @@ def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) 
 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
-    announced = part["planned_changes"] > 0.0
-    counts = part["non_finite_count"], np.where(announced, math.nan, part["settings_changed"])
+    counts = part["non_finite_count"], np.where(part.announced, math.nan, part["settings_changed"])
     norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)

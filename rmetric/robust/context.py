@@ -28,8 +28,6 @@ CADENCE_RECORDS, FIRST_CADENCE = 8, 4
 """Intervals between records that make the usual one, and that must be there to tell."""
 CADENCE_FACTOR = 3.0
 """Change of the interval by which records become others: of 1 step first, of 100 later."""
-
-
 ANNOUNCED, APART = 4, 18
 """Announced changes in a row, each less than so many records after the one before: what is lost, of all the first to be
 judged, is judged in the 18th record."""
@@ -104,14 +102,14 @@ class Context:
         """Whether a record is the first of others."""
         others = self.cadence.changes(observation.step)
         more = self.trained.changes(observation["trained_parameters"])
-        return others or more or observation["planned_changes"] > 0.0
+        return others or more or observation.announced
 
 
 class Announcements:
     """Whether changes are announced so often that nothing is judged in between.
 
     >>> announcements = Announcements()
-    >>> [announcements.update(1.0) for _ in range(5)]
+    >>> [announcements.update(announced=True) for _ in range(5)]
     [False, False, False, True, True]
     """
 
@@ -119,16 +117,15 @@ class Announcements:
         self._records = 0
         self._announced: deque[int] = deque(maxlen=ANNOUNCED)
 
-    def update(self, planned_changes: float) -> bool:
-        """Whether it is so with the next record, in which one is announced."""
+    def update(self, *, announced: bool) -> bool:
+        """Whether it is so with the next record, if one is announced there."""
         self._records += 1
-        return planned_changes > 0.0 and self._too_often(self._records)
+        return announced and self._too_often(self._records)
 
-    def extend(self, planned_changes: NDArray[np.float64]) -> bool:
+    def extend(self, announced: NDArray[np.bool_]) -> bool:
         """Whether it is so in one of the next records; the same as :meth:`update` of each."""
-        announced = self._records + 1 + np.flatnonzero(planned_changes > 0.0)
-        self._records += len(planned_changes)
-        found = [self._too_often(record) for record in announced.tolist()]
+        found = [self._too_often(self._records + 1 + row) for row in np.flatnonzero(announced).tolist()]
+        self._records += len(announced)
         return any(found)
 
     def _too_often(self, record: int) -> bool:

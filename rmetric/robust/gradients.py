@@ -219,7 +219,7 @@ class GradientEvidence:
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
         broken, changed = observation["non_finite_count"], observation["settings_changed"]
-        if observation["planned_changes"] > 0.0:
+        if observation.announced:
             changed = math.nan
         norm, update = observation["grad_norm"], observation["update_rms"]
         level = self._level.update(self._norm.update(observation.step, logarithm(norm)))

@@ -42,8 +42,8 @@ class Series(NamedTuple):
 
 def since_planned(observations: Observations) -> Observations:
     """The records since the latest change of the training that was announced."""
-    planned = np.flatnonzero(observations["planned_changes"] > 0.0)
-    return observations.rows(slice(int(planned[-1]), None)) if len(planned) else observations
+    announced = np.flatnonzero(observations.announced)
+    return observations.rows(slice(int(announced[-1]), None)) if len(announced) else observations
 
 
 def finite(observations: Observations, name: str) -> Series:

@@ -87,7 +87,7 @@ class FatalRule:
         scores = {detector.name: detector.update(observation) for detector in self._detectors}
         alert = any(scores[detector.name] > detector.threshold for detector in self._detectors)
         no_number = not_finite(observation)
-        if observation["planned_changes"] > 0.0:
+        if observation.announced:
             self._begin_anew()
         self._broken_row = self._broken_row + 1 if no_number else 0
         self._follow(observation.step, alert or no_number)

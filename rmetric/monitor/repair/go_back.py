@@ -124,7 +124,7 @@ class GoBack(Policy):
         observation = context.observation
         if observation is None:
             return ""
-        if observation["planned_changes"] > 0.0:
+        if observation.announced:
             self._announced_at, self._announcement_due, self._waiting = observation.step, True, ""
         if observation.step <= self._went_back_at:
             return ""
@@ -217,8 +217,11 @@ class GoBack(Policy):
 
     @property
     def _counters(self) -> dict[str, Any]:
-        names = ("_waiting", "_undone", "_went_back_at", "_went_to", "_tries", "_rollbacks")
-        return {name: getattr(self, name) for name in (*names, "_announced_at", "_announcement_due")}
+        names = (
+            "_waiting", "_undone", "_went_back_at", "_went_to", "_tries", "_rollbacks", "_announced_at",
+            "_announcement_due",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
 
     def state_dict(self) -> dict[str, Any]:
         """Snapshots are not part of it: a run that is resumed makes a new one in its first step, or is offered one."""
