@@ -36,12 +36,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It is kept under a name that changes with any source of its folder and of this one: Numba freezes constants and
     functions of other modules, looks at the date of the function's own file alone, and would go on with those of an
-    older version.
+    older version. The interpreter is let go meanwhile, so that other threads work.
     """
     from numba import njit
 
     function.__qualname__ = f"{function.__name__}_{sources(Path(function.__code__.co_filename).parent):x}"
-    return njit(cache=True)(function)  # type: ignore[no-any-return]
+    return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
 
 
 @cache

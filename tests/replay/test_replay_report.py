@@ -21,11 +21,19 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_table_cell_tells_missing_from_not_finite(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
-    with open(path, "wb") as file:
-        writer = CsvWriter(file)
+    with open(path, "wb") as file, CsvWriter(file) as writer:
         for _ in range(2):
             writer.write({"a": np.array([1, 2]), "b": np.array([np.nan, np.inf]), "c": np.array([True, False])})
     assert path.read_text() == "a,b,c\n1,,1\n2,inf,0\n1,,1\n2,inf,0\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_full_disk_is_an_error_though_another_thread_writes(chunks: int) -> None:
+    with pytest.raises(OSError, match="No space left"), open("/dev/full", "wb", buffering=0) as file:  # noqa: SIM117
+        with CsvWriter(file) as writer:
+            for _ in range(chunks):
+                writer.write({"a": np.arange(10_000.0)})
 
 
 def test_output_names_never_meet_each_other_the_overview_or_an_input(tmp_path: Path) -> None:
