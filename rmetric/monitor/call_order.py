@@ -15,6 +15,7 @@ from torch.amp.grad_scaler import OptState
 from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import ClearedProbe, GradientStamp
+from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.robust.context import APART
 
 LOGGER = logging.getLogger("rmetric")
@@ -31,6 +32,10 @@ ALIKE = 1e-4
 ANNOUNCED_TOO_OFTEN = (
     f"monitor.planned(...) announces changes less than {APART} records apart: what is usual is not known in between, "
     "and losses, gradients and updates are not judged; announce what comes seldom"
+)
+EVALUATION_MODE = (
+    "the model is in evaluation mode while it trains: nothing is dropped, and normalisation statistics stand still; "
+    "call model.train() before the first step (a model from from_pretrained() comes in evaluation mode)"
 )
 WORDS = {
     "early": "monitor.step(loss) is called before loss.backward() and sees no gradients; call it after backward and "
@@ -84,8 +89,10 @@ class CallOrder:
 
     Parameters
     ----------
+    model
+        The module that is trained.
     parameters
-        Those that are trained; the list may grow.
+        Those of its parameters that are trained; the list may grow.
     optimizer
         Gets two hooks.
     scaler
@@ -94,13 +101,14 @@ class CallOrder:
 
     def __init__(
         self,
+        model: nn.Module,
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.closed = False
         """True if nothing is watched any more."""
-        self._parameters, self._scaler = parameters, scaler
+        self._model, self._parameters, self._scaler = model, parameters, scaler
         self._owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -141,6 +149,8 @@ class CallOrder:
             self._count("scaled")
         if self._probe is not None and self._probe.never_cleared:
             self._count("not cleared")
+        if trains_as_in_evaluation(self._model):
+            self._count(EVALUATION_MODE)
         if self._calls == STEPS and not self._updates and now:
             self.tell("no update")
 

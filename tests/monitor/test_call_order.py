@@ -181,6 +181,25 @@ def test_a_run_whose_loop_calls_the_monitor_at_the_wrong_place_is_not_in_order(t
     assert not replay.own.in_order
 
 
+@pytest.mark.parametrize("evaluating", ["the model", "its dropout", "nothing"])
+def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
+    evaluating: str, heard: Callable[[], list[str]]
+) -> None:
+    model = nn.Sequential(nn.Linear(6, 2), nn.Dropout(0.1))
+    {"the model": model, "its dropout": model[1], "nothing": nn.Identity()}[evaluating].eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False, detectors=[]) as monitor:
+        for step in range(1, STEPS + 1):
+            optimizer.zero_grad()
+            loss = small_loss(model, step)
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+    assert ["call model.train() before the first step" in message for message in heard()] == (
+        [True] if evaluating == "the model" else []
+    )
+
+
 def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
     training = Training()
     training.monitor.close()

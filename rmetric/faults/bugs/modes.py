@@ -41,7 +41,9 @@ class DropoutState(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        if not (modules := _dropouts(training.model)):
+        from rmetric.monitor.modes import dropouts
+
+        if not (modules := dropouts(training.model)):
             raise UserError(f"{self.name} needs a model with dropout, and this one has none")
         with _held_in_mode(modules, training=self.dropout == "on"):
             yield
@@ -56,7 +58,9 @@ class EvalModeInTraining(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        if not _dropouts(training.model) and not _batch_norms(training.model):
+        from rmetric.monitor.modes import batch_norms, dropouts
+
+        if not dropouts(training.model) and not batch_norms(training.model):
             raise UserError(f"{self.name} changes nothing: this model has neither dropout nor batch norm")
 
         def evaluate(batch: Any) -> Any:
@@ -89,7 +93,9 @@ class NormStatisticsFrozen(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        if not (modules := _batch_norms(training.model)):
+        from rmetric.monitor.modes import batch_norms
+
+        if not (modules := batch_norms(training.model)):
             raise UserError(f"{self.name} needs a model with batch norm, and this one has none")
         with ExitStack() as stack:
             if self.statistics == "used":
@@ -98,26 +104,6 @@ class NormStatisticsFrozen(Bug):
                 for module in modules:
                     stack.enter_context(replaced(module, "momentum", 0.0))
             yield
-
-
-def _dropouts(model: nn.Module) -> list[nn.Module]:
-    """Modules that drop something in training; attention and recurrent layers do it by themselves."""
-    from torch import nn
-    from torch.nn.modules.dropout import _DropoutNd
-
-    return [
-        module
-        for module in model.modules()
-        if (isinstance(module, _DropoutNd) and module.p > 0.0)
-        or (isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0.0)
-    ]
-
-
-def _batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Modules with running statistics."""
-    from torch.nn.modules.batchnorm import _NormBase
-
-    return [item for item in model.modules() if isinstance(item, _NormBase) and item.track_running_stats]
 
 
 @contextmanager
