@@ -16,7 +16,7 @@ PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 # A module is compiled when it is first imported: most of what torch and others bring never is.
 PIP_INSTALL := $(PIP) install --quiet --no-compile --constraint requirements.txt
 # No more workers than cores: what one more has to import costs as much as it gains.
-PYTEST := $(RUN) -m pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile
+PYTEST := $(RUN) -m pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist worksteal
 CODE   := $(shell find rmetric studies -name "*.py")
 
 # Compiled modules are kept, whatever the environment says: some commands start a dozen processes.

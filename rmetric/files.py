@@ -1,8 +1,10 @@
-"""Files: written so that each appears under its name whole or not at all, and their checksums."""
+"""Files: written so that each appears under its name whole or not at all, their checksums, and texts in UTF-16."""
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -69,3 +71,33 @@ def checksum(path: str | Path) -> str:
     """SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class _AsUtf8:
+    """What is read of a text in UTF-16, in UTF-8."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._text = io.TextIOWrapper(file, "utf-16", errors="replace", newline="\n")
+
+    def read(self, size: int = -1) -> bytes:
+        return self._text.read(size).encode()
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._text.readline(size).encode()
+
+
+def is_utf_16(path: str | Path) -> bool:
+    """Whether a file begins as a text in UTF-16, as PowerShell writes it (``python train.py > log.txt``)."""
+    with open(path, "rb") as file:
+        head = file.read(256)
+    return head.startswith(_UTF_16) and b"\0" in head
+
+
+@contextmanager
+def opened_as_utf8(path: str | Path) -> Iterator[IO[bytes] | _AsUtf8]:
+    """A text to be read as bytes of UTF-8: what begins as UTF-16 is recoded, all else is as it stands there."""
+    with open(path, "rb") as file:
+        yield _AsUtf8(file) if is_utf_16(path) else file

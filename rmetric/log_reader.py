@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from rmetric.batches import COLUMNS, Batch, NumberedEvent, batched
 from rmetric.compiled import pays
 from rmetric.errors import UserError
+from rmetric.files import opened_as_utf8
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
 from rmetric.records import MAX_STEP, Event, Observations, Run, fresh_evaluations, held, whole_step
 
@@ -120,7 +121,7 @@ def _numbered(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
 
 def _blocks(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a file, about :data:`BLOCK_BYTES` at a time, each time with the number of the first."""
-    with open(path, "rb") as file:
+    with opened_as_utf8(path) as file:
         number = 1
         while block := file.read(BLOCK_BYTES):
             begun = len(block) - (block.rfind(b"\n") + 1)

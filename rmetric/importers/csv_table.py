@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 from rmetric.measurements import in_convention
 
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
 DELIMITERS = (",", ";", "\t", "|")
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
 """Cells that mean: not measured. ``nan`` is not among them: a NaN that was written was measured."""
@@ -21,8 +23,9 @@ MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
 def read_csv(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     """A table with a header, one row a line. Lines that begin with ``#`` are comments.
 
-    An empty cell is *not measured*; ``nan`` and ``inf`` are *measured and not finite*. A row with another number of
-    cells than the header is reported and left out.
+    An empty cell is *not measured*; ``nan`` and ``inf`` are *measured and not finite*. Between semicolons ``2,5`` is
+    two and a half, as spreadsheets of many countries write it. A row with another number of cells than the header is
+    reported and left out.
     """
     return imported(path, lambda report: csv_rows(path, report), mapping, on_damage)
 
@@ -42,13 +45,14 @@ def csv_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
     number, header = next(lines, (0, ""))
     delimiter = delimiter_of(header)
     names = [name.strip() for name in _cells(header, delimiter) or ()]
+    value_of = _value_with_comma if delimiter == ";" else _value
     for number, text in lines:
         cells = _cells(text, delimiter)
         if cells is None or len(cells) != len(names):
             found = "an open quote" if cells is None else f"{len(cells)} cells"
             on_damage(number, f"{found} where {len(names)} cells are due; skipped")
             continue
-        yield Row(number, {name: _value(cell) for name, cell in zip(names, cells, strict=True)})
+        yield Row(number, {name: value_of(cell) for name, cell in zip(names, cells, strict=True)})
 
 
 def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
@@ -82,3 +86,7 @@ def _value(cell: str) -> int | float | str | None:
         return in_convention(float(cell))
     except ValueError:
         return None if cell.strip().casefold() in MISSING else cell[:64]
+
+
+def _value_with_comma(cell: str) -> int | float | str | None:
+    return _value(cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell)

@@ -11,6 +11,7 @@ from pathlib import Path
 from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
+from rmetric.files import opened_as_utf8
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
@@ -113,7 +114,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     """
     if path.is_dir():
         return _folder_format(path) or "rmetric"
-    with open(path, "rb") as file:
+    with opened_as_utf8(path) as file:
         head = file.read(HEAD_BYTES)
     if unpack := next((command for signature, command in UNPACK.items() if head.startswith(signature)), ""):
         raise UserError(f"{path} is compressed; unpack it first ({unpack} {path})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from rmetric.files import is_utf_16
 from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Survey
 from rmetric.importers.csv_table import csv_rows
@@ -20,6 +21,6 @@ def lines_stand_alone(path: Path, name: str, mapping: Mapping[str, str]) -> bool
     """
     if name == "rmetric":
         return True
-    if name not in _ROWS:
+    if name not in _ROWS or is_utf_16(path):  # a line feed is two bytes there
         return False
     return Columns.chosen(Survey.of(_ROWS[name](path, lambda line, message: None)), FieldMap(mapping)).are_plain
