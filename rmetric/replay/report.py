@@ -69,7 +69,8 @@ class CsvWriter:
     """Writes columns as CSV beside the work that makes them; an empty cell is *not measured*, ``inf`` *not finite*.
 
     Arrow needs no interpreter to make text of numbers, so that on a second core it takes no time. A chunk is written
-    while the next one is made; an error in writing it comes up with the next :meth:`write`, or at the end.
+    while the one after the next is made, the last one at the end; an error in writing comes up with the next
+    :meth:`write`, or at the end.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -77,6 +78,7 @@ class CsvWriter:
         self._writer: pyarrow.csv.CSVWriter | None = None
         self._thread = ThreadPoolExecutor(1)
         self._written: Future[None] | None = None
+        self._latest: Columns | None = None
 
     def __enter__(self) -> CsvWriter:
         return self
@@ -85,11 +87,15 @@ class CsvWriter:
         self._thread.shutdown()
         if not any(error):
             self._wait()
+            if self._latest is not None:  # most logs are a single chunk, for which a thread does not pay
+                self._append(self._latest)
 
     def write(self, columns: Columns) -> None:
         """Append the rows of one chunk, whose arrays may not be changed from then on."""
         self._wait()
-        self._written = self._thread.submit(self._append, columns)
+        if self._latest is not None:
+            self._written = self._thread.submit(self._append, self._latest)
+        self._latest = columns
 
     def _wait(self) -> None:
         if self._written is not None:
