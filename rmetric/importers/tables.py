@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,15 +11,15 @@ from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Row, Survey, in_words, late_names
 from rmetric.importers.order import in_order
 from rmetric.importers.splits import with_split
-from rmetric.importers.steps import StepClock
+from rmetric.importers.steps import MOST_JUDGED, RowOrder, StepClock
 from rmetric.importers.streams import note, run_begins
 from rmetric.importers.zeros import ZeroLosses
 from rmetric.log_reader import NumberedEvent, OnDamage
 from rmetric.measurements import in_convention
 from rmetric.records import Event
 
-BACKWARDS = 3
-"""Runs of a single row, one after the other, that are no runs."""
+JUDGED_AHEAD = 2 * MOST_JUDGED
+"""Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 Rows = Callable[[OnDamage], Iterator[Row]]
 """Reads the rows of a log; called twice, first for the survey."""
 CLOSING = "train_runtime"
@@ -46,7 +47,9 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
         raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
     last_line = 1
     rows = late_names(_observations(read(on_damage)), columns, fields)
-    for last_line, event in in_order(_events(path, rows, columns)):
+    events = in_order(_events(path, rows, columns))
+    first = list(itertools.islice(events, JUDGED_AHEAD))
+    for last_line, event in itertools.chain(first, events):
         yield last_line, event
     for theirs in sorted(fields.taken - columns.known):
         on_damage(last_line, f"--map names {theirs!r}, which no record up to here has")
@@ -62,8 +65,8 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
-    clock, zeros = StepClock(columns), ZeroLosses()
-    runs, line, trained, single = 1, 1, 0, 0
+    clock, zeros, order = StepClock(columns), ZeroLosses(), RowOrder(path)
+    runs, line, trained = 1, 1, 0
     has_loss = "training_loss" in columns.fields
     yield from ((1, note(text)) for text in columns.notes)
     for row in rows:
@@ -73,9 +76,6 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[Numbe
         step, restarts = clock.step(row.values, "training_loss" in event or not has_loss)
         if restarts and trained:
             yield from zeros.notes(line)
-            single = single + 1 if trained == 1 else 0
-            if single == BACKWARDS:
-                raise UserError(f"{path}: the steps go backwards from row to row; sort its rows, the earliest first")
             runs, zeros, trained = runs + 1, ZeroLosses(), 0
             yield row.line, run_begins(f"{path.stem}-{runs}")
             yield from ((row.line, note(text)) for text in columns.notes)
@@ -83,9 +83,12 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[Numbe
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
             line = row.line
-            trained += "training_loss" in event
+            if "training_loss" in event:
+                order.add(step)
+                trained += 1
             zeros.add(step, event.get("training_loss"))
             yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
+    order.judge()
     yield from zeros.notes(line)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
 import pytest
@@ -154,10 +155,33 @@ def test_a_column_says_of_which_split_a_loss_is(tmp_path: Path) -> None:
     assert (seen["training_loss"].tolist(), seen["validation_loss"].tolist()) == ([2.0] * 3, [3.0] * 3)
 
 
-def test_rows_from_the_last_to_the_first_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("\n".join(["step,loss", *(f"{step},2.5" for step in range(9, 0, -1))]))
-    with pytest.raises(UserError, match="the steps go backwards from row to row; sort its rows"):
+@pytest.mark.parametrize("count", [9, 500])
+@pytest.mark.parametrize("order", ["the latest first", "none"])
+def test_rows_that_are_in_no_order_of_steps_are_refused(tmp_path: Path, count: int, order: str) -> None:
+    steps = {
+        "the latest first": list(range(count, 0, -1)),
+        "none": random.Random(1).sample(range(count), count),
+    }[order]
+    (tmp_path / "x.csv").write_text("\n".join(["step,loss", *(f"{step},2.5" for step in steps)]))
+    with pytest.raises(UserError, match="rows go backwards; sort its rows by step"):
         list(runs_of(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [5, 4, 3],
+        [*range(1, 4)] * 40,
+        [*range(100, 600, 100)] * 40,
+        [step for row in range(1, 90) for step in (row + 1, row)],
+        [1, 1, 1, 2, 1, 2, 3, *range(1, 90)],
+        [step for step in range(10, 900, 10) for step in (step, step)],
+    ],
+    ids=["too few", "runs of three", "runs of five", "a worker behind", "crashes at the start", "two rows a step"],
+)
+def test_rows_of_runs_one_after_the_other_are_in_order(tmp_path: Path, steps: list[int]) -> None:
+    (tmp_path / "x.csv").write_text("\n".join(["step,loss", *(f"{step},2.5" for step in steps)]))
+    assert list(runs_of(tmp_path / "x.csv"))
 
 
 def test_an_empty_table_has_no_rows(tmp_path: Path) -> None:
