@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rmetric.errors import UserError
+from rmetric.files import is_utf_16
 from rmetric.importers.base import register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.tables import imported
@@ -34,7 +35,8 @@ def read_trainer_state(path: Path, mapping: Mapping[str, str], on_damage: OnDama
 
 
 def _entries(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+    encoding = "utf-16" if is_utf_16(path) else "utf-8-sig"
+    with open(path, encoding=encoding, errors="replace", newline="") as file:
         text = _Window(file)
         if not text.to_history():
             if text.empty:

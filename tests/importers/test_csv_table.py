@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import detect_format, read_csv, runs_of
+from rmetric.importers import read_csv, runs_of
 from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
 
 Damage = list[tuple[int, str]]
@@ -51,33 +51,6 @@ def test_a_decimal_comma_between_semicolons_is_a_number_and_a_note_is_none(tmp_p
         (3, {"step": 20, "training_loss": -0.25, "learning_rate": 0.5}),
     ]
     assert not damage
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("console", "step {} | loss {} | größe ok\r\n"),
-        ("csv", "{},{},\u2028é\r\n"),
-        ("jsonl", '{{"step": {}, "loss": {}}}\n'),
-    ],
-)
-def test_a_log_that_powershell_wrote_is_read_like_any_other(
-    tmp_path: Path, encoding: str, kind: str, line: str
-) -> None:
-    text = ("step,loss,note\r\n" if kind == "csv" else "") + "".join(
-        line.format(step, 4.0 / step) for step in range(1, 9_001)
-    )
-    found = {}
-    for name, content in {"eight": text.encode(), "sixteen": ("\ufeff" + text).encode(encoding)}.items():
-        log = tmp_path / f"{name}.log"
-        log.write_bytes(content)
-        assert detect_format(log) == kind
-        [read] = runs_of(log)
-        found[name] = read.run.observations
-    assert len(found["sixteen"]) == 9_000
-    assert found["sixteen"].step.tolist() == found["eight"].step.tolist()
-    assert found["sixteen"]["training_loss"].tolist() == found["eight"]["training_loss"].tolist()
 
 
 def test_damaged_rows_are_reported_with_their_line_and_the_rest_is_used(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import collect_logs, detect_format
+from rmetric.importers import collect_logs, detect_format, runs_of
 
 METRICS = '{"event": "METRICS", "step": 1, "training_loss": 2.0}\n'
 CONTENTS = {
@@ -159,3 +159,31 @@ def test_the_index_beside_a_data_set_is_no_log(tmp_path: Path) -> None:
         (tmp_path / name).write_text(METRICS)
     collected, _ = collect_logs([tmp_path])
     assert [log.name for log in collected] == ["other_index.csv", "run.jsonl"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("console", "step {} | loss {} | größe ok\r\n"),
+        ("csv", "{},{},\u2028é\r\n"),
+        ("jsonl", '{{"step": {}, "loss": {}}}\n'),
+        ("trainer_state", '{{"step": {}, "loss": {}}},\r\n'),
+    ],
+)
+def test_a_log_that_powershell_wrote_is_read_like_any_other(
+    tmp_path: Path, encoding: str, kind: str, line: str
+) -> None:
+    head = {"csv": "step,loss,note\r\n", "trainer_state": '{"log_history": [\r\n'}.get(kind, "")
+    end = '{"step": 9001, "train_runtime": 1.0}]}' if kind == "trainer_state" else ""
+    text = head + "".join(line.format(step, 4.0 / step) for step in range(1, 9_001)) + end
+    found = {}
+    for name, content in {"eight": text.encode(), "sixteen": ("\ufeff" + text).encode(encoding)}.items():
+        log = tmp_path / f"{name}.log"
+        log.write_bytes(content)
+        assert detect_format(log) == kind
+        [read] = runs_of(log)
+        found[name] = read.run.observations
+    assert len(found["sixteen"]) == 9_000
+    assert found["sixteen"].step.tolist() == found["eight"].step.tolist()
+    assert found["sixteen"]["training_loss"].tolist() == found["eight"]["training_loss"].tolist()
