@@ -92,12 +92,21 @@ class _AsUtf8:
 def is_utf_16(path: str | Path) -> bool:
     """Whether a file begins as a text in UTF-16, as PowerShell writes it (``python train.py > log.txt``)."""
     with open(path, "rb") as file:
-        head = file.read(256)
+        return _is_utf_16(file)
+
+
+def _is_utf_16(file: io.BufferedReader) -> bool:
+    head = file.peek(256)[:256]
     return head.startswith(_UTF_16) and b"\0" in head
 
 
 @contextmanager
 def opened_as_utf8(path: str | Path) -> Iterator[IO[bytes] | _AsUtf8]:
-    """A text to be read as bytes of UTF-8: what begins as UTF-16 is recoded, all else is as it stands there."""
+    """A text to be read as bytes of UTF-8 without a byte-order mark: what begins as UTF-16 is recoded."""
     with open(path, "rb") as file:
-        yield _AsUtf8(file) if is_utf_16(path) else file
+        if _is_utf_16(file):
+            yield _AsUtf8(file)
+        else:
+            if file.peek(3).startswith(codecs.BOM_UTF8):
+                file.read(3)
+            yield file

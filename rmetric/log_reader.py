@@ -35,7 +35,6 @@ CHUNK_RECORDS = 65_536
 MAX_LINE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 16
 """Bytes that are parsed at a time: what becomes of them stays in the processor's cache."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merge == "latest"}
 """Measurements whose gaps a reader fills with the latest known value."""
 
@@ -128,7 +127,7 @@ def _blocks(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]
             rest = file.readline(MAX_LINE_BYTES - begun) if begun else b""
             is_endless = begun + len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n")
             block = block[: len(block) - begun] if is_endless else block + rest
-            yield number, block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block
+            yield number, block
             number += int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))  # bytes count slowly
             if is_endless:
                 on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")

@@ -22,7 +22,6 @@ from rmetric.importers.names import meanings
 from rmetric.importers.pairs import MAX_NAME, pairs
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
-from rmetric.log_reader import BYTE_ORDER_MARK
 
 HEAD_BYTES = 1 << 16
 AUTO = "auto"
@@ -124,7 +123,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return "mlflow"
     if _is_event_file(head):
         return "tensorboard"
-    text = head.removeprefix(BYTE_ORDER_MARK).decode(errors="replace")
+    text = head.decode(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,39 +84,22 @@ class StepClock:
             self._epoch = epoch
 
 
-class RowOrder:
-    """Refuses a log whose rows do not come in the order of their steps: it would be read as many short runs.
+def check_order(path: Path, steps: Iterable[Any]) -> None:
+    """Raise :class:`UserError` if training records are in no order of steps: they would be read as many short runs.
 
-    Judged are its first 64 records of training, or all that there are, of 6 at least: no more than a sixth of them may
-    lie before all of the three before. What begins again with the first step is another run, and workers that are a
-    step apart are in order.
+    Judged are the first 64, or all that there are, of 6 at least: no more than a sixth of them may lie before all of
+    the three before. What begins again with the first step is another run, and workers that are a step apart are in
+    order.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = self._backwards = 0
-        self._first: int | float | None = None
-        self._recent: deque[int | float] = deque(maxlen=3)
-
-    def add(self, step: Any) -> None:
-        """Note the step of the next record of training."""
-        known = as_number(step)
-        if known is None or self._rows == MOST_JUDGED:
-            return
-        self._first = known if self._first is None else self._first
-        self._backwards += known != self._first and known < min(self._recent)
-        self._recent.append(known)
-        self._rows += 1
-        if self._rows == MOST_JUDGED:
-            self.judge()
-
-    def judge(self) -> None:
-        """Raise :class:`UserError` if the rows so far are in no order."""
-        if self._rows >= LEAST_JUDGED and 6 * self._backwards > self._rows:
-            raise UserError(
-                f"{self._path}: the steps of {self._backwards} of {self._rows} rows go backwards; "
-                "sort its rows by step, of several runs by run and step"
-            )
+    known = [step for step in map(as_number, steps) if step is not None][:MOST_JUDGED]
+    backwards = sum(
+        step != known[0] and step < min(known[max(0, row - 3) : row]) for row, step in enumerate(known) if row
+    )
+    if len(known) >= LEAST_JUDGED and 6 * backwards > len(known):
+        raise UserError(
+            f"{path}: the steps of {backwards} of {len(known)} rows go backwards; "
+            "sort its rows by step, of several runs by run and step"
+        )
 
 
 def _is_set_back(count: int | float, last: int | float | None, first: int | float | None) -> bool:

@@ -11,7 +11,7 @@ from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Row, Survey, in_words, late_names
 from rmetric.importers.order import in_order
 from rmetric.importers.splits import with_split
-from rmetric.importers.steps import MOST_JUDGED, RowOrder, StepClock
+from rmetric.importers.steps import MOST_JUDGED, StepClock, check_order
 from rmetric.importers.streams import note, run_begins
 from rmetric.importers.zeros import ZeroLosses
 from rmetric.log_reader import NumberedEvent, OnDamage
@@ -49,6 +49,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     rows = late_names(_observations(read(on_damage)), columns, fields)
     events = in_order(_events(path, rows, columns))
     first = list(itertools.islice(events, JUDGED_AHEAD))
+    check_order(path, (event["step"] for _, event in first if "training_loss" in event))
     for last_line, event in itertools.chain(first, events):
         yield last_line, event
     for theirs in sorted(fields.taken - columns.known):
@@ -65,7 +66,7 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
-    clock, zeros, order = StepClock(columns), ZeroLosses(), RowOrder(path)
+    clock, zeros = StepClock(columns), ZeroLosses()
     runs, line, trained = 1, 1, 0
     has_loss = "training_loss" in columns.fields
     yield from ((1, note(text)) for text in columns.notes)
@@ -83,12 +84,9 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[Numbe
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
             line = row.line
-            if "training_loss" in event:
-                order.add(step)
-                trained += 1
+            trained += "training_loss" in event
             zeros.add(step, event.get("training_loss"))
             yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
-    order.judge()
     yield from zeros.notes(line)
 
 
