@@ -193,7 +193,7 @@ class RobustZ(CompiledDetector):
             self._update.update(logarithm(observation["update_rms"])),
         )
         known = [score for score in scores if not math.isnan(score)]
-        return max(known) if known else math.nan
+        return max(known) + 0.0 if known else math.nan  # a zero without a sign: which one is the larger is not defined
 
     def columns(self, observations: Observations) -> NDArray[np.float64]:
         from rmetric.robust import windows  # half a second to import, and a monitor does not need it
@@ -203,7 +203,7 @@ class RobustZ(CompiledDetector):
             windows.reference(self._gradient, windows.logarithms(observations["grad_norm"])),
             windows.reference(self._update, windows.logarithms(observations["update_rms"])),
         )
-        return np.fmax.reduce(z)
+        return np.fmax.reduce(z) + 0.0
 
 
 @register_detector("update_rms_threshold")

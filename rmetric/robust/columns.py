@@ -111,7 +111,9 @@ def training(
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
-    return _level(of._level, loss_z), windows.lost(of._lost, losses), _uniform(of._uniform, part["uniform_gap"])
+    lost, stood = windows.lost(of._lost, losses)
+    level = _level(of._level, np.where(losses <= stood, np.minimum(loss_z, 0.0), loss_z))
+    return level, lost, _uniform(of._uniform, part["uniform_gap"])
 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:

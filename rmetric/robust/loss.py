@@ -20,6 +20,9 @@ LOST_RECORDS = 3
 """Losses in a row that must be high: two of them are one batch, or two."""
 LOST_SCALES, LOST_SHARE = 6.0, 0.1
 """What counts as lost: six noises or a tenth of what was learned, whichever is more."""
+LEAP_CHANGES, LEAP_SHARE = 25, 0.4
+"""What is lost is lost in a leap: one of the last 25 changes makes two fifths of the rise. (A third, or half, gives
+nearly the same.)"""
 CHANGES_80 = 3.6248
 """Width of the middle 80 % of the changes of independent normal noise, in its standard deviations."""
 
@@ -53,6 +56,9 @@ class Lost:
     changes from record to record. A deviation from the course forgets where the run has been, and a climb becomes its
     course; this one remembers. It needs no course, so that it judges from the eighteenth loss on.
 
+    What rises in small steps is not lost, and the value is 0: so climb, from the first record on, the losses of two
+    networks that play against each other, of a student whose teacher moves on, or of an actor whose critic learns.
+
     >>> lost = Lost(window=96)
     >>> found = [lost.update(loss) for loss in (*(4.0 - 0.1 * step for step in range(30)), 2.0, 3.0, 3.0, 3.0)]
     >>> [round(value, 2) for value in found[-3:]]
@@ -65,34 +71,44 @@ class Lost:
         self._recent: deque[float] = deque(maxlen=LOST_RECORDS)
         self._start = math.nan
 
+    @property
+    def stand(self) -> float:
+        """Median of the last 25 losses; NaN before any."""
+        return self._losses.middle if len(self._losses) else math.nan
+
     def update(self, loss: float) -> float:
         """The value of the next loss; NaN for one that was not measured, and while little is known of the noise."""
         if not math.isfinite(loss):
             return math.nan
-        before = self._recent[-1] if self._recent else math.nan
+        change = loss - self._recent[-1] if self._recent else math.nan
         self._recent.append(loss)
-        lost = self._lost(min(self._recent)) if len(self._changes) >= FIRST_CHANGES else math.nan
+        lost = self._lost(min(self._recent), change) if len(self._changes) >= FIRST_CHANGES else math.nan
         self._losses.add(loss)
-        if before == before:
-            self._changes.add(loss - before)
+        if change == change:
+            self._changes.add(change)
         if len(self._losses) == START_RECORDS:
             self._start = self._losses.middle
         if len(self._losses) >= START_RECORDS:
             self._stands.add(self._losses.middle)
         return lost
 
-    def _lost(self, loss: float) -> float:
+    def _lost(self, loss: float, change: float) -> float:
         lowest = self._stands.quantile(0.0)
         spread = self._changes.quantile(0.9) - self._changes.quantile(0.1)
         noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
         unit = max(LOST_SHARE * (self._start - lowest), LOST_SCALES * noise)
-        return (loss - lowest) / (unit * doubt(len(self._changes))) if unit > 0.0 else math.nan
+        if unit <= 0.0:
+            return math.nan
+        rise, leap = loss - lowest, max(change, *self._changes.latest(LEAP_CHANGES - 1))
+        return 0.0 if leap < LEAP_SHARE * rise else rise / (unit * doubt(len(self._changes)))
 
 
 class LossEvidence:
     """Statistics of ΔL: the loss above its course for eight records; what three have lost; exactly ln(vocabulary).
 
-    One high loss is no evidence: a bad batch raises the loss as far as a broken model does, for one step.
+    One high loss is no evidence: a bad batch raises the loss as far as a broken model does, for one step. Nor is one
+    that lies above its course but not above where the run stands, the median of its last 25 losses: it falls, though
+    not as fast as before.
 
     A model that answers every token alike has a loss of ln(vocabulary) to the last digit, and will not recover:
     ``uniform_gap`` is infinite then.
@@ -108,8 +124,9 @@ class LossEvidence:
 
     def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so many scales above its course."""
-        level = self._level.update(loss_z)
+        loss = bounded(observation["training_loss"])
+        level = self._level.update(min(loss_z, 0.0) if loss <= self._lost.stand else loss_z)
         gap = observation["uniform_gap"]
         uniform = self._uniform.update(gap) or math.isinf(gap)
-        lost = self._lost.update(bounded(observation["training_loss"]))
+        lost = self._lost.update(loss)
         return level, lost, math.inf if uniform else 0.0 if gap == gap else math.nan

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import islice
 from operator import add
 
 import numpy as np
@@ -96,6 +97,10 @@ class SortedWindow:
     def oldest(self) -> float:
         """The value that is forgotten first."""
         return self._recent[0]
+
+    def latest(self, count: int) -> Iterable[float]:
+        """The last values, at most so many, the latest first."""
+        return islice(reversed(self._recent), count)
 
     @property
     def contents(self) -> tuple[list[float], list[float]]:

@@ -22,6 +22,8 @@ from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
     CHANGES_80,
     FIRST_CHANGES,
+    LEAP_CHANGES,
+    LEAP_SHARE,
     LOST_RECORDS,
     LOST_SCALES,
     LOST_SHARE,
@@ -305,25 +307,35 @@ def _quantile(window, share):  # type: ignore[no-untyped-def]
     return window.ordered[int(share * (window.place[1] - 1))]
 
 
-def lost(of: Lost, losses: Column) -> Column:
-    """What is lost at each of the next losses."""
+@compiled
+def _highest(window, count):  # type: ignore[no-untyped-def]
+    """Highest of the last values, at most so many."""
+    highest = -np.inf
+    for back in range(min(count, window.place[1])):
+        highest = max(highest, window.recent[window.place[0] - 1 - back])
+    return highest
+
+
+def lost(of: Lost, losses: Column) -> tuple[Column, Column]:
+    """What is lost at each of the next losses, and where the run stood before it."""
     last, stands, changes = _taken(of._losses), _taken(of._stands), _taken(of._changes)
     recent, seen = _ring(of._recent, LOST_RECORDS)
-    result, seen, of._start = _lost(last, stands, changes, recent, seen, of._start, losses)
+    result, stood, seen, of._start = _lost(last, stands, changes, recent, seen, of._start, losses)
     of._recent = deque(_unrolled(recent, seen), LOST_RECORDS)
     for window, values in ((last, of._losses), (stands, of._stands), (changes, of._changes)):
         _put_back(window, values)
-    return result  # type: ignore[no-any-return]
+    return result, stood
 
 
 @compiled
 def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[no-untyped-def]
-    result = np.full(len(losses), np.nan)
+    result, stood = np.full(len(losses), np.nan), np.full(len(losses), np.nan)
+    stand = _middle(last.ordered[: last.place[1]]) if last.place[1] else np.nan
     for index in range(len(losses)):
-        loss = losses[index]
+        loss, stood[index] = losses[index], stand
         if not np.isfinite(loss):
             continue
-        before = recent[(seen - 1) % LOST_RECORDS] if seen else np.nan
+        change = loss - recent[(seen - 1) % LOST_RECORDS] if seen else np.nan
         recent[seen % LOST_RECORDS] = loss
         seen += 1
         if changes.place[1] >= FIRST_CHANGES:
@@ -332,16 +344,19 @@ def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[n
             noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
             unit = max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
             if unit > 0.0:
-                result[index] = (np.min(recent) - lowest) / (unit * _doubt(changes.place[1]))
+                rise = np.min(recent) - lowest
+                leap = max(change, _highest(changes, LEAP_CHANGES - 1))
+                result[index] = 0.0 if leap < LEAP_SHARE * rise else rise / (unit * _doubt(changes.place[1]))
         _add(last, loss)
-        if not np.isnan(before):
-            _add(changes, loss - before)
+        if not np.isnan(change):
+            _add(changes, change)
         count = last.place[1]
+        stand = _middle(last.ordered[:count])
         if count == START_RECORDS:
-            start = _middle(last.ordered[:count])
+            start = stand
         if count >= START_RECORDS:
-            _add(stands, _middle(last.ordered[:count]))
-    return result, seen, start
+            _add(stands, stand)
+    return result, stood, seen, start
 
 
 def update(of: Update, sizes: Column, growths: Column) -> Column:

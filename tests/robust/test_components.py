@@ -314,6 +314,25 @@ def test_what_is_lost_is_seen_before_the_course_is_known() -> None:
     assert early[22] > 1.0 > np.nanmax(early[:22])
 
 
+def test_what_was_climbed_in_small_steps_is_not_lost() -> None:
+    ramp = 0.1 + 2.0 * np.minimum(np.arange(500) / 40.0, 1.0) ** 2
+    climbed, leapt = ramp.copy(), ramp.copy()
+    leapt[20:] += 2.0
+    lost = [statistic("training_loss.lost", disturbed({"training_loss": (slice(None), x)})) for x in (climbed, leapt)]
+    assert np.nanmax(lost[0]) == 0.0
+    assert lost[1][22] > 1.0
+
+
+def test_a_loss_that_only_falls_more_slowly_is_on_no_high_level() -> None:
+    step = np.arange(1.0, 501.0)
+    noise = 1e-4 * (-1.0) ** step
+    losses = 5.0 - 0.5 * np.log(np.minimum(step, ONSET)) - 2e-4 * np.maximum(step - ONSET, 0.0) + noise
+    slower = disturbed({"training_loss": (slice(None), losses)})
+    assert highest("training_loss.level", slower, LATER) <= 0.0
+    losses[LATER] += 0.2
+    assert highest("training_loss.level", disturbed({"training_loss": (slice(None), losses)}), LATER) > 1.0
+
+
 def test_a_loss_of_exactly_ln_vocabulary_is_certain_for_a_model_that_had_learned() -> None:
     dead = disturbed({"uniform_gap": (LATER, 1e-6)})
     assert statistic("uniform_gap.jump", dead)[ONSET] == math.inf
