@@ -323,6 +323,14 @@ def test_what_was_climbed_in_small_steps_is_not_lost() -> None:
     assert lost[1][22] > 1.0
 
 
+@pytest.mark.parametrize("noise", [1e-3, 0.05])
+def test_a_loss_that_creeps_away_after_a_healthy_past_is_on_a_high_level(noise: float) -> None:
+    losses = 2.0 + noise * np.random.default_rng(0).normal(size=500)
+    losses[LATER] += 0.02 * np.arange(500 - ONSET)
+    level = statistic("training_loss.level", disturbed({"training_loss": (slice(None), losses)}))
+    assert np.nanmax(level[:ONSET]) < 1.0 < np.max(level[ONSET : ONSET + 12])
+
+
 def test_a_loss_that_only_falls_more_slowly_is_on_no_high_level() -> None:
     step = np.arange(1.0, 501.0)
     noise = 1e-4 * (-1.0) ** step
