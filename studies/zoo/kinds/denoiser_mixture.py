@@ -42,7 +42,7 @@ def spoilt(rng: np.random.Generator, passage: NDArray[np.int64], way: int) -> tu
 @register_kind("denoiser_mixture")
 @dataclass(frozen=True, kw_only=True)
 class DenoiserMixture(Kind):
-    """One decoder for all three ways; only what belongs into gaps counts, a sixth to a half of a row.
+    """One decoder for all three ways; only what belongs into gaps counts, a fifth to a half of a row.
 
     **Source:** Tay et al. 2023, UL2: Unifying Language Learning Paradigms. **Deviation:** the passage is read causally.
     """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -70,7 +71,7 @@ class RewardModelKind(Kind):
         preferred = rng.random(len(fewer)) < 1.0 / (1.0 + np.exp(-SURENESS * fewer)) if step else fewer > 0
         return Examples(passages, torch.from_numpy(preferred))
 
-    def _passages(self, rng: np.random.Generator, step: int) -> tuple[Tensor, np.ndarray]:
+    def _passages(self, rng: np.random.Generator, step: int) -> tuple[Tensor, NDArray[np.int64]]:
         """Pairs of passages, (rows, 2, tokens), and how many of their bytes are drawn anew, (rows, 2)."""
         length = self.config.length
         one, other = (next_bytes(rng, self.config.rows, length, held_out=step == 0).inputs for _ in range(2))

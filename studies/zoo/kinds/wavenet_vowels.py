@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,7 +20,7 @@ LOUD = np.array([1.0, 0.5, 0.25])
 """Amplitudes of the formants."""
 
 
-def sounds(rng: np.random.Generator, rows: int) -> np.ndarray:
+def sounds(rng: np.random.Generator, rows: int) -> NDArray[np.float64]:
     """Vowels of voices of any pitch, (rows, SAMPLES + 1), from -1 to 1, with some breath."""
     pitch = rng.uniform(90.0, 180.0, (rows, 1)) * np.arange(1, HARMONICS + 1)
     formants = FORMANTS[rng.integers(0, len(FORMANTS), rows)] * np.exp(rng.normal(0.0, 0.06, (rows, 1)))
@@ -31,7 +32,7 @@ def sounds(rng: np.random.Generator, rows: int) -> np.ndarray:
     return np.clip(voice + rng.normal(0.0, 0.004, voice.shape), -1.0, 1.0)
 
 
-def levels(voice: np.ndarray) -> Tensor:
+def levels(voice: NDArray[np.float64]) -> Tensor:
     """The same in levels of which those near silence are narrow: mu-law."""
     pressed = np.sign(voice) * np.log1p((LEVELS - 1) * np.abs(voice)) / np.log(LEVELS)
     return torch.from_numpy(((pressed + 1.0) / 2.0 * (LEVELS - 1) + 0.5).astype(np.int64))
