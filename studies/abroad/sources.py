@@ -25,7 +25,7 @@ from studies.abroad.strangers import read_strangers
 
 WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librispeech_conformer",
              "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
-UNFITTED_ZOOS = ("zoo_2", "zoo_3")
+UNFITTED_ZOOS = ("zoo_2", "zoo_3", "zoo_4")
 """Zoos to no kind of which anything may be fitted."""
 PLANNED = "planned_changes"
 """Measurement that says where a change of the training was announced."""

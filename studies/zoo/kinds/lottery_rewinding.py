@@ -1,0 +1,90 @@
+"""Lottery tickets: every 350 steps half of the weights are taken out, and the others go back to their early values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import prune
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.kinds.simclr import view
+from studies.zoo.memory import Memory
+from studies.zoo.schedules import drops
+from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+
+ROUND, EARLY, TAKEN = 350, 40, 0.5
+"""Steps of a training; steps after which weights are kept for later; share of what is left that goes each time."""
+
+
+def masked_layers(model: nn.Module) -> list[nn.Module]:
+    """Layers of which weights can be taken out."""
+    return [layer for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+
+
+def take_out(layer: nn.Module, share: float) -> None:
+    """Take out this share of the weights of a layer that are left: the smallest ones."""
+    mask, weight = layer.get_buffer("weight_mask"), layer.get_parameter("weight_orig").detach()
+    size = weight.abs()[mask > 0.0]
+    limit = size.kthvalue(max(1, round(share * len(size)))).values
+    mask.mul_(weight.abs() > limit)
+
+
+@register_kind("lottery_rewinding")
+@dataclass(frozen=True, kw_only=True)
+class LotteryRewinding(Kind):
+    """Four trainings in a row, each with its own warm-up and drops; the loss leaps back to that of step 40.
+
+    **Source:** Frankle, Carbin 2019, The Lottery Ticket Hypothesis; Frankle et al. 2020 on early weights.
+    """
+
+    family = "vision"
+    optimizer = "SGD"
+    why = "weights are taken out and set back three times, and the rate begins anew: a sawtooth of whole trainings"
+    zoo = "zoo_4"
+    config = LiveRunConfig(workers=1, rows=32, learning_rate=0.05, warm_up_steps=20, clip=math.inf)
+
+    def make(self, seed: int) -> Parts:
+        model = nn.Sequential(
+            nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(12, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+            nn.Linear(96, 64), nn.ReLU(), nn.Linear(64, 10),
+        )  # fmt: skip
+        for layer in masked_layers(model):
+            prune.identity(layer, "weight")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+        return Parts(model, optimizer, {"early": Memory()})
+
+    def planned(self, step: int) -> str:
+        return (
+            "" if (step - 1) % ROUND or step == 1 else "weights are pruned, the others rewound; the schedule restarts"
+        )
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        return Examples(view(rng, drawn.inputs), drawn.labels)
+
+    def before_step(self, run: KindRun, batch: Examples) -> None:
+        early, weights = run.beside["early"].tensors, dict(run.model.named_parameters())
+        if run.step == EARLY + 1:
+            early.update({name: weight.detach().clone() for name, weight in weights.items()})
+        if (run.step - 1) % ROUND or run.step == 1:
+            return
+        for layer in masked_layers(run.model):
+            take_out(layer, TAKEN)
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(early[name])
+        run.optimizer.state.clear()  # what has momentum belongs to the training before
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
+
+    def rate(self, step: int, steps: int) -> float:
+        place = (step - 1) % ROUND + 1
+        return super().rate(place, steps) * drops(place / ROUND, at=(0.6, 0.85), factor=0.2)

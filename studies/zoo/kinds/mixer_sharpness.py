@@ -1,0 +1,99 @@
+"""An MLP-Mixer trained by sharpness-aware minimisation: each gradient is taken where the loss is worst nearby."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from rmetric.live.run import LiveRunConfig
+from studies.zoo.data import digits
+from studies.zoo.kinds.simclr import view
+from studies.zoo.schedules import cosine
+from studies.zoo.training import Examples, Kind, Parts, register_kind
+
+PATCH, PATCHES, REACH = 2, 16, 0.05
+"""Pixels of a patch's side; how far away the weights are at which a gradient is taken."""
+
+
+class Mixing(nn.Module):
+    """Two layers across the patches, then two across the features, each beside a residual path."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.patches = nn.Sequential(nn.Linear(PATCHES, 2 * PATCHES), nn.GELU(), nn.Linear(2 * PATCHES, PATCHES))
+        self.features = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, PATCHES, width) to the same."""
+        hidden = hidden + self.patches(self.before(hidden).transpose(1, 2)).transpose(1, 2)
+        mixed: Tensor = hidden + self.features(self.between(hidden))
+        return mixed
+
+
+class Mixer(nn.Sequential):
+    """From images, (B, 1, 8, 8), to logits of digits, (B, 10)."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__(
+            nn.PixelUnshuffle(PATCH), nn.Flatten(2), _Turned(), nn.Linear(PATCH**2, width),
+            Mixing(width), Mixing(width), nn.LayerNorm(width), _Mean(), nn.Linear(width, 10),
+        )  # fmt: skip
+
+
+class _Turned(nn.Module):
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden.transpose(1, 2)
+
+
+class _Mean(nn.Module):
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden.mean(dim=1)
+
+
+def climbed(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    """Weights by name, a step of length :data:`REACH` up the loss away; gradients pass through to the model's own."""
+    weights = dict(model.named_parameters())
+    slopes = torch.autograd.grad(loss, list(weights.values()))
+    length = torch.stack([slope.norm() for slope in slopes]).norm() + 1e-12
+    return {
+        name: weight + REACH / length * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)
+    }
+
+
+@register_kind("mixer_sharpness")
+@dataclass(frozen=True, kw_only=True)
+class MixerSharpness(Kind):
+    """The loss that is handed over is the one uphill, above that of the weights themselves; held out is the latter.
+
+    **Source:** Foret et al. 2021, Sharpness-Aware Minimization; Tolstikhin et al. 2021, MLP-Mixer.
+    """
+
+    family = "vision"
+    optimizer = "SGD"
+    why = "two gradients a step, the second at weights uphill; mixing of patches without attention; cosine"
+    zoo = "zoo_4"
+    config = LiveRunConfig(workers=1, rows=32, learning_rate=0.1, warm_up_steps=100, clip=1.0)
+
+    def make(self, seed: int) -> Parts:
+        model = Mixer()
+        return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4))
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        return Examples(view(rng, drawn.inputs), drawn.labels)
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        uphill = climbed(model, self.held_out_loss(model, batch))
+        return functional.cross_entropy(functional_call(model, uphill, (batch.inputs,)), batch.labels)
+
+    def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
+
+    def rate(self, step: int, steps: int) -> float:
+        return super().rate(step, steps) * cosine(step / steps)
