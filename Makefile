@@ -8,7 +8,7 @@
 # make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
 # make artifact     every claim of ARTIFACT.md checked, and a table of what was found (a quarter of an hour)
 # make gpu          all that needs a GPU, in ten minutes: overhead, repair, real models' shapes; one table
-# make zoo          101 kinds of training, healthy and with the bugs that people make (an hour and a half on two cores)
+# make zoo          115 kinds of training, healthy and with the bugs that people make (an hour and a half on two cores)
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
@@ -100,6 +100,7 @@ zoo: $(VENV)/.live
 	$(RUN) -m studies.zoo.record --out logs_ZOO --resume
 	$(RUN) -m studies.zoo.record --out logs_ZOO_2 --zoo zoo_2 --seeds 0 1 --disturbed 0 --resume
 	$(RUN) -m studies.zoo.record --out logs_ZOO_3 --zoo zoo_3 --disturbed 0 --resume
+	$(RUN) -m studies.zoo.record --out logs_ZOO_4 --zoo zoo_4 --disturbed 0 --resume
 	$(RUN) -m studies.zoo.record --out logs_BUGS --bugs --resume
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO --out data/zoo.parquet
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO_2 --out data/zoo_2.parquet

@@ -132,7 +132,7 @@ def files_by_name(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:
 
 def refuse_unknown_sets(file: Path, alerts: pd.DataFrame, given: Sequence[Path]) -> None:
     """:class:`UserError` for a set that is neither given, nor in data/, nor a source: it would count as silent."""
-    known = {*SOURCES, *(place.stem for place in [*given, *DATA.glob("*.parquet")])}
+    known = {*SOURCES, *map(sources.set_name, [*given, *DATA.glob("*.parquet")])}
     unknown = sorted({*alerts["set"].dropna()} - known)
     if unknown:
         raise UserError(

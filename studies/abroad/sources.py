@@ -76,21 +76,30 @@ def zoo(place: Path) -> RunSet:
 
     The other kinds are those that nothing may be fitted to; kinds that announce what they change have a line as well.
     """
-    study = load_study(place)
+    study, name = load_study(place), set_name(place)
     faulty = np.array([run.fault != NO_FAULT for run in study.runs])
     kinds = [
-        replace(group, name=f"{place.stem}: {group.name}", runs=group.runs & ~faulty)
+        replace(group, name=f"{name}: {group.name}", runs=group.runs & ~faulty)
         for group in _groups("kind", study.runs, lambda run: run.model_type)
     ]
     bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
-    groups = [Group("source", place.stem, np.ones(len(study.runs), bool))]
-    if place.stem not in UNFITTED_ZOOS:
+    groups = [Group("source", name, np.ones(len(study.runs), bool))]
+    if name not in UNFITTED_ZOOS:
         others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])
-        groups.append(Group("half", f"{place.stem}, kinds not fitted to", others))
+        groups.append(Group("half", f"{name}, kinds not fitted to", others))
     announce = np.array([run.observations.has(PLANNED) for run in study.runs])
     if announce.any():
-        groups.append(Group("half", f"{place.stem}, kinds that announce", announce))
-    return RunSet(place.stem, study, Timeline.of(study.runs), [*groups, *kinds, *bugs])
+        groups.append(Group("half", f"{name}, kinds that announce", announce))
+    return RunSet(name, study, Timeline.of(study.runs), [*groups, *kinds, *bugs])
+
+
+def set_name(place: Path) -> str:
+    """Name of the set in a file, or in a folder that ``make zoo`` has recorded.
+
+    >>> set_name(Path("data/zoo_3.parquet")), set_name(Path("logs_ZOO_3"))
+    ('zoo_3', 'zoo_3')
+    """
+    return place.stem.removeprefix("logs_").lower() if place.stem.startswith("logs_") else place.stem
 
 
 def unannounced(source: RunSet) -> RunSet | None:
