@@ -119,9 +119,10 @@ class Observation:
 
     def __getitem__(self, name: str) -> float:
         """A measurement by its name in the log."""
-        if name in MECHANISM:
+        own = _FIELD_OF.get(name)
+        if own is None and name in MECHANISM:
             return self.mechanism.get(name, math.nan)
-        return getattr(self, _FIELD_OF.get(name, name))
+        return getattr(self, own or name)
 
     @property
     def announced(self) -> bool:

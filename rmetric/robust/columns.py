@@ -112,7 +112,7 @@ def training(
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
     lost, stood = windows.lost(of._lost, losses)
-    level = _level(of._level, np.where(losses <= stood, np.minimum(loss_z, 0.0), loss_z))
+    level = _level(of._level, np.where((loss_z > 0.0) & (losses <= stood), 0.0, loss_z))
     return level, lost, _uniform(of._uniform, part["uniform_gap"])
 
 

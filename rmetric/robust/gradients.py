@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from rmetric.measurements import Observation
+from rmetric.measurements import Observation, reader
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
@@ -204,6 +204,7 @@ class GradientEvidence:
         "update_rms",
         "learning_rate",
     )
+    _read = staticmethod(reader(reads))
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._norm = RobustTrend(
@@ -218,15 +219,14 @@ class GradientEvidence:
 
     def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats."""
-        broken, changed = observation["non_finite_count"], observation["settings_changed"]
+        broken, changed, norm, loss, agreement, update, rate = self._read(observation)
         if observation.announced:
             changed = math.nan
-        norm, update = observation["grad_norm"], observation["update_rms"]
         level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
-        all_learned = observation["training_loss"] == 0.0
+        all_learned = loss == 0.0
         if self._zero_norms.update(math.nan if all_learned else norm):
             level = math.inf
-        before, rate = self._rate, observation["learning_rate"]
+        before = self._rate
         if rate == rate:
             self._rate = rate
         jump = self._update.update(update, before, rate)
@@ -234,7 +234,7 @@ class GradientEvidence:
         if self._zero_updates.update(math.nan if all_learned else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agreeing = self._agreeing.update(self._agreement.update(observation["grad_agreement"]))
+        agreeing = self._agreeing.update(self._agreement.update(agreement))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held, sunk
 

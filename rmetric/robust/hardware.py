@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rmetric.measurements import Observation
+from rmetric.measurements import Observation, reader
 from rmetric.robust.reference import SortedWindow, logarithm
 
 STRAY_PER_STEP, AILING_PER_STEP = 1 / 150, 1 / 20
@@ -188,6 +188,7 @@ class HardwareEvidence:
 
     statistics = ("hardware_events.drift", "step_time_s.slowdown")
     reads = (*Incidents.reads, "step_time_s")
+    _read = staticmethod(reader(reads))
 
     def __init__(self, window: int, warm_up: int) -> None:
         self._window, self._warm_up = window, warm_up
@@ -201,5 +202,6 @@ class HardwareEvidence:
 
     def update(self, observation: Observation) -> tuple[float, ...]:
         """The statistics of the next record."""
-        incidents = self.incidents.update(observation.step, *(observation[name] for name in Incidents.reads))
-        return incidents, self._slowdown.update(logarithm(observation["step_time_s"] + JITTER_S))
+        *events, step_time_s = self._read(observation)
+        incidents = self.incidents.update(observation.step, *events)
+        return incidents, self._slowdown.update(logarithm(step_time_s + JITTER_S))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from rmetric.measurements import Observation
+from rmetric.measurements import Observation, reader
 from rmetric.robust.context import LOSS_FLOOR_SHARE, bounded
 from rmetric.robust.reference import Level, SortedWindow, doubt
 
@@ -99,8 +99,10 @@ class Lost:
         unit = max(LOST_SHARE * (self._start - lowest), LOST_SCALES * noise)
         if unit <= 0.0:
             return math.nan
-        rise, leap = loss - lowest, max(change, *self._changes.latest(LEAP_CHANGES - 1))
-        return 0.0 if leap < LEAP_SHARE * rise else rise / (unit * doubt(len(self._changes)))
+        rise = loss - lowest
+        if rise > 0.0 and max(change, *self._changes.latest(LEAP_CHANGES - 1)) < LEAP_SHARE * rise:
+            return 0.0
+        return rise / (unit * doubt(len(self._changes)))
 
 
 class LossEvidence:
@@ -116,6 +118,7 @@ class LossEvidence:
 
     statistics = ("training_loss.level", "training_loss.lost", "uniform_gap.jump")
     reads = ("training_loss", "uniform_gap")
+    _read = staticmethod(reader(reads))
 
     def __init__(self, window: int) -> None:
         self._level = Level()
@@ -124,9 +127,9 @@ class LossEvidence:
 
     def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so many scales above its course."""
-        loss = bounded(observation["training_loss"])
-        level = self._level.update(min(loss_z, 0.0) if loss <= self._lost.stand else loss_z)
-        gap = observation["uniform_gap"]
+        loss, gap = self._read(observation)
+        loss = bounded(loss)
+        level = self._level.update(0.0 if loss_z > 0.0 and loss <= self._lost.stand else loss_z)
         uniform = self._uniform.update(gap) or math.isinf(gap)
         lost = self._lost.update(loss)
         return level, lost, math.inf if uniform else 0.0 if gap == gap else math.nan

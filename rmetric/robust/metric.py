@@ -21,7 +21,7 @@ from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
 from rmetric.robust.reference import WARM_UP, WINDOW
-from rmetric.robust.surprise import OwnBar, Tail, surprise_of
+from rmetric.robust.surprise import OwnBar, Tail
 
 VERSION = 3
 """Version of the file of settings."""
@@ -208,7 +208,7 @@ class RobustRMetric:
         """R of the next record."""
         evidence, r, statistic = [], 0.0, ""
         for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
-            surprises = [surprise_of(value, *tail) for tail, value in zip(tails, values, strict=True)]
+            surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
             strongest = max(surprises)
             evidence.append(bar.update(strongest))
             if evidence[-1] > r:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,20 +27,17 @@ FIRST_RAISE, LARGEST_RAISE = 1.4, 5.0
 may have been a failure that it absorbed, and is not to hide a worse one; what it shows again is its way."""
 
 
-def surprise_of(statistic: float, bars: Heights, surprises: Heights) -> float:
-    """:meth:`Tail.surprise`."""
-    if len(bars) == 0 or not statistic >= bars[0]:
-        return 0.0 if statistic < math.inf or statistic != statistic else math.inf
+def surprise_of(statistic: float, reached: int, bars: Heights, surprises: Heights) -> float:
+    """:meth:`Tail.surprise` of a statistic that reaches so many of the bars."""
     if statistic == math.inf:
         return math.inf
-    if statistic >= bars[-1]:
+    if reached == 0 or statistic != statistic:
+        return 0.0
+    if reached == len(bars):
         beyond = DECADES_PER_DOUBLING * math.log2(statistic / bars[-1]) if bars[-1] > 0.0 else 0.0
         return min(surprises[-1] + beyond, LARGEST_SURPRISE)
-    upper = 1
-    while statistic >= bars[upper]:
-        upper += 1
-    share = (statistic - bars[upper - 1]) / (bars[upper] - bars[upper - 1])
-    return surprises[upper - 1] + share * (surprises[upper] - surprises[upper - 1])
+    share = (statistic - bars[reached - 1]) / (bars[reached] - bars[reached - 1])
+    return surprises[reached - 1] + share * (surprises[reached] - surprises[reached - 1])
 
 
 class Tail(NamedTuple):
@@ -64,7 +62,7 @@ class Tail(NamedTuple):
         >>> [Tail((1.0, 2.0), (0.0, 1.0)).surprise(x) for x in (0.5, 4.0, 1e9, math.nan, math.inf)]
         [0.0, 2.0, 10.0, 0.0, inf]
         """
-        return surprise_of(statistic, self.bars, self.surprises)
+        return surprise_of(statistic, bisect_right(self.bars, statistic), self.bars, self.surprises)
 
 
 class OwnBar:

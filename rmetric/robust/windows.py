@@ -345,8 +345,9 @@ def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[n
             unit = max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
             if unit > 0.0:
                 rise = np.min(recent) - lowest
-                leap = max(change, _highest(changes, LEAP_CHANGES - 1))
-                result[index] = 0.0 if leap < LEAP_SHARE * rise else rise / (unit * _doubt(changes.place[1]))
+                result[index] = rise / (unit * _doubt(changes.place[1]))
+                if rise > 0.0 and max(change, _highest(changes, LEAP_CHANGES - 1)) < LEAP_SHARE * rise:
+                    result[index] = 0.0
         _add(last, loss)
         if not np.isnan(change):
             _add(changes, change)
@@ -421,7 +422,8 @@ def surprises(tail: Tail, statistic: Column) -> Column:
 def _surprises(statistic, bars, heights):  # type: ignore[no-untyped-def]
     result = np.empty(len(statistic))
     for index in range(len(statistic)):
-        result[index] = _surprise(statistic[index], bars, heights)
+        reached = np.searchsorted(bars, statistic[index], side="right")
+        result[index] = _surprise(statistic[index], reached, bars, heights)
     return result
 
 
