@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from rmetric.files import is_utf_16
@@ -10,6 +11,7 @@ from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Survey
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.jsonl import jsonl_rows
+from rmetric.importers.run_column import RunColumn
 
 _ROWS = {"csv": csv_rows, "jsonl": jsonl_rows}
 
@@ -17,10 +19,12 @@ _ROWS = {"csv": csv_rows, "jsonl": jsonl_rows}
 def lines_stand_alone(path: Path, name: str, mapping: Mapping[str, str]) -> bool:
     """Whether what a line of a log means does not depend on other lines (of a table: but for its header).
 
-    It does where steps are missing, or where several columns might be the loss.
+    It does where steps are missing, where several columns might be the loss, or where the rows are of several runs.
     """
     if name == "rmetric":
         return True
     if name not in _ROWS or is_utf_16(path):  # a line feed is two bytes there
         return False
-    return Columns.chosen(Survey.of(_ROWS[name](path, lambda line, message: None)), FieldMap(mapping)).are_plain
+    rows, fields = partial(_ROWS[name], path, lambda line, message: None), FieldMap(mapping)
+    survey = Survey.of(rows())
+    return Columns.chosen(survey, fields).are_plain and RunColumn.of(rows, survey.seen, fields) is None

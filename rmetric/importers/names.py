@@ -31,6 +31,9 @@ STEP_WORDS = _words("step steps iter iters iteration iterations it update update
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
 LONGEST_COUNTER = 32
 EPOCH_WORDS = _words("epoch ep epochs")
+RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
+    "experiment experiment_id experiment_name exp_name"
+)
 
 
 @lru_cache(4096)

@@ -10,6 +10,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Row, Survey, in_words, late_names
 from rmetric.importers.order import in_order
+from rmetric.importers.run_column import RunColumn
 from rmetric.importers.splits import with_split
 from rmetric.importers.steps import MOST_JUDGED, StepClock, check_order
 from rmetric.importers.streams import note, run_begins
@@ -40,20 +41,34 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
         If there are rows, but none of their columns is of use.
     """
     fields = FieldMap(mapping)
-    survey = Survey.of(_observations(read(_ignore)))
+    survey, runs = _surveyed(path, lambda: _observations(read(_ignore)), fields)
     columns = Columns.chosen(survey, fields)
     if survey.rows and not columns.fields:
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
         raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
     last_line = 1
     rows = late_names(_observations(read(on_damage)), columns, fields)
-    events = in_order(_events(path, rows, columns))
+    if runs is not None:
+        rows = runs.apart(path, rows)
+        columns.notes.append(f"the runs of this log are told apart by its column {runs.name!r}")
+    events = in_order(_events(path, rows, columns, runs))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))
     for last_line, event in itertools.chain(first, events):
         yield last_line, event
     for theirs in sorted(fields.taken - columns.known):
         on_damage(last_line, f"--map names {theirs!r}, which no record up to here has")
+
+
+def _surveyed(
+    path: Path, observations: Callable[[], Iterator[Row]], fields: FieldMap
+) -> tuple[Survey, RunColumn | None]:
+    """What the first rows hold, run after run, and the column that names these runs."""
+    survey = Survey.of(observations())
+    runs = RunColumn.of(observations, survey.seen, fields)
+    if runs is not None:
+        survey = Survey.of(runs.apart(path, itertools.islice(observations(), survey.rows)))
+    return survey, runs
 
 
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
@@ -64,21 +79,25 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def _events(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[NumberedEvent]:
+def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn | None) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
     clock, zeros = StepClock(columns), ZeroLosses()
-    runs, line, trained = 1, 1, 0
+    run, number, line, trained = path.stem, 1, 1, 0
     has_loss = "training_loss" in columns.fields
-    yield from ((1, note(text)) for text in columns.notes)
+    if runs is None:
+        yield from ((1, note(text)) for text in columns.notes)
     for row in rows:
         event: Event = columns.values(row.values)
         if not event:
             continue
+        named = (runs.title(row) if runs is not None else None) or run
+        if named != run:
+            clock.restart()
         step, restarts = clock.step(row.values, "training_loss" in event or not has_loss)
-        if restarts and trained:
+        if named != run or (restarts and trained):
             yield from zeros.notes(line)
-            runs, zeros, trained = runs + 1, ZeroLosses(), 0
-            yield row.line, run_begins(f"{path.stem}-{runs}")
+            run, number, zeros, trained = named, 1 if named != run else number + 1, ZeroLosses(), 0
+            yield row.line, run_begins(run if number == 1 else f"{run}-{number}")
             yield from ((row.line, note(text)) for text in columns.notes)
         if columns.counters and not columns.counts(row.values):
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}

@@ -1,0 +1,87 @@
+"""Rows that say in a column of which run they are: ``run``, ``run_id``, ``seed``, ``trial``."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from rmetric.errors import UserError
+from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.columns import SURVEYED_ROWS, Row, as_number, epoch_of
+from rmetric.importers.names import RUN_NAMES, meanings
+
+MOST_ROWS = 500_000
+"""Rows of runs in turn that are held: some 0.3 GiB."""
+LONGEST = 80
+"""Letters of the name of a run."""
+
+
+@dataclass
+class RunColumn:
+    """The column that names the run of a row."""
+
+    name: str
+    in_turn: bool
+    """Whether a run goes on after rows of another one."""
+
+    @classmethod
+    def of(cls, rows: Callable[[], Iterable[Row]], names: Iterable[str], fields: FieldMap) -> RunColumn | None:
+        """The column of a log with such names, judged by its first rows; ``None`` if all of these are of one run.
+
+        A run begins no later than with the step that others have reached: where the steps go on, another seed or trial
+        is another setting of the same run.
+        """
+        steps = [name for name in names if any(ours == "step" for ours, _ in meanings(name, fields))]
+        judged = (
+            cls._judged(name, [*islice(rows(), SURVEYED_ROWS)], steps)
+            for name in names
+            if plain(name) in RUN_NAMES and name not in fields.taken
+        )
+        return next((found for found in judged if found is not None), None)
+
+    @classmethod
+    def _judged(cls, name: str, rows: Sequence[Row], steps: Sequence[str]) -> RunColumn | None:
+        column, runs = cls(name, in_turn=False), set[str]()
+        highest, before = -math.inf, None
+        for row in rows:
+            run, step = column.title(row), _counted(row, steps)
+            if run is None:
+                continue
+            if runs and run not in runs and step > highest:
+                return None
+            column.in_turn |= run in runs and run != before
+            runs.add(run)
+            before, highest = run, max(highest, step)
+        return column if 2 <= len(runs) <= len(rows) / 2 else None
+
+    def title(self, row: Row) -> str | None:
+        """Name of the run of a row, with that of the column where it is a number; ``None`` if it does not say."""
+        value = row.values.get(self.name)
+        if isinstance(value, str):
+            return value[:LONGEST] or None
+        return f"{self.name} {value}" if isinstance(value, int) else None
+
+    def apart(self, path: Path, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows, run after run."""
+        if not self.in_turn:
+            yield from rows
+            return
+        of_runs: defaultdict[str | None, list[Row]] = defaultdict(list)
+        for held, row in enumerate(rows):
+            if held == MOST_ROWS:
+                raise UserError(
+                    f"{path} has rows of several runs in turn ({self.name!r}); sort its rows by run and step"
+                )
+            of_runs[self.title(row)].append(row)
+        yield from chain.from_iterable(of_runs.values())
+
+
+def _counted(row: Row, steps: Sequence[str]) -> int | float:
+    """Step or epoch of a row; that of one that says neither is below all others."""
+    said = (as_number(row.values.get(name)) for name in steps)
+    found = next((step for step in said if step is not None), epoch_of(row.values))
+    return -math.inf if found is None else found
