@@ -1,4 +1,7 @@
-"""Schedules of the learning rate: the share of its peak, between 0 and 1, by the share of the steps that is done."""
+"""Schedules of the learning rate: the share of its peak, between 0 and 1, by the share of the steps that is done.
+
+:func:`inverse_root` has no end, and goes by the step.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,14 @@ def one_cycle(done: float, rise: float = 0.3, first: float = 0.04) -> float:
     if done < rise:
         return first + (1.0 - first) * (1.0 - cosine(done / rise))
     return cosine((done - rise) / (1.0 - rise))
+
+
+def inverse_root(step: int, warm_up: int) -> float:
+    """A line up to 1 over the warm-up, then down as one over the root of the step, from 1 on.
+
+    **Source:** Vaswani et al. 2017, Attention Is All You Need, section 5.3.
+    """
+    return min(step / warm_up, (warm_up / step) ** 0.5)
 
 
 def stable_then_decay(done: float, decay: float = 0.2) -> float:

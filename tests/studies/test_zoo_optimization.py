@@ -19,6 +19,7 @@ def test_schedules_pass_their_known_values() -> None:
     assert [schedules.linear(place) for place in (0.0, 0.25, 1.0)] == [1.0, 0.75, 0.0]
     assert [schedules.drops(place) for place in (0.0, 0.5, 0.75)] == pytest.approx([1.0, 0.1, 0.01])
     assert [schedules.one_cycle(place) for place in (0.0, 0.3, 1.0)] == pytest.approx([0.04, 1.0, 0.0])
+    assert [schedules.inverse_root(step, 100) for step in (1, 50, 100, 400)] == [0.01, 0.5, 1.0, 0.5]
     assert [schedules.stable_then_decay(place) for place in (0.0, 0.8, 0.9, 1.0)] == pytest.approx([1.0, 1.0, 0.5, 0.0])
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import photographs
+from studies.zoo.stages import holding
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 MICRO_BATCHES = {0: 1, 350: 2, 700: 4, 1050: 8}
@@ -42,7 +43,7 @@ class AccumulationDoubling(Kind):
         return Examples(clean + noise, clean)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
-        run.active_workers = list(range([count for first, count in MICRO_BATCHES.items() if run.step >= first][-1]))
+        run.active_workers = list(range(holding(MICRO_BATCHES, run.step)))
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.mse_loss(model(batch.inputs), batch.labels)

@@ -14,11 +14,12 @@ from rmetric.live.run import LiveRunConfig
 from studies.zoo.adversaries import energy_distance
 from studies.zoo.data import digits
 from studies.zoo.memory import follow
+from studies.zoo.stages import holding
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 PIXELS, SPREAD, LEAST, MOST = 64, 0.5, 0.02, 10.0
 """Pixels of an image and their spread; bounds of the noise's spread."""
-LEVELS_FROM = {1: 8, 351: 16, 701: 32, 1051: 64}
+LEVELS_FROM = {0: 8, 351: 16, 701: 32, 1051: 64}
 """Step → levels of noise from then on."""
 SOFTENED = 0.05
 """Differences up to about this one count as squares, larger ones as they are."""
@@ -46,7 +47,7 @@ class Consistency(nn.Module):
         self.network, self.average = layers(), layers()
         self.average.load_state_dict(self.network.state_dict())
         self.average.requires_grad_(False)
-        self.register_buffer("levels", torch.tensor(LEVELS_FROM[1]))
+        self.register_buffer("levels", torch.tensor(LEVELS_FROM[0]))
 
     def clean(self, network: nn.Module, noisy: Tensor, noise: Tensor) -> Tensor:
         """Images, (B, PIXELS), out of noisy ones by the spread of their noise, (B, 1); those with the least stay."""
@@ -77,7 +78,7 @@ class ConsistencyTraining(Kind):
         return Parts(model, torch.optim.RAdam(model.network.parameters()))
 
     def planned(self, step: int) -> str:
-        return "levels of noise double" if step > 1 and step in LEVELS_FROM else ""
+        return "levels of noise double" if step in LEVELS_FROM else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         images = 2.0 * digits().draw(rng, self.rows(step), held_out=step == 0).inputs.flatten(1) - 1.0
@@ -86,7 +87,7 @@ class ConsistencyTraining(Kind):
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         model: Any = run.model
-        model.levels.fill_(max(count for first, count in LEVELS_FROM.items() if first <= run.step))
+        model.levels.fill_(holding(LEVELS_FROM, run.step))
         follow(model.average, model.network, 0.02)
 
     def loss(self, model: Any, batch: Examples) -> Tensor:

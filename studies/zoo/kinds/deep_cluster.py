@@ -17,6 +17,7 @@ from studies.zoo.data import HELD_OUT_EVERY, digits
 from studies.zoo.kinds.simclr import view
 from studies.zoo.memory import Memory
 from studies.zoo.probes import probe_error
+from studies.zoo.stages import begins_anew
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 CLUSTERS, ITERATIONS, ROUND, FEATURES = 20, 20, 200, 32
@@ -73,7 +74,7 @@ class DeepCluster(Kind):
         return Parts(model, optimizer, {"clusters": Memory(of_image=torch.empty(0))})
 
     def planned(self, step: int) -> str:
-        return "" if (step - 1) % ROUND or step == 1 else "new clusters, and a new last layer"
+        return "new clusters, and a new last layer" if begins_anew(step, ROUND) else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         if not step:

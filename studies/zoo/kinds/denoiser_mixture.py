@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rmetric.live.corpus import BYTES
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.schedules import inverse_root
 from studies.zoo.text import next_bytes, token_loss
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
@@ -75,5 +76,4 @@ class DenoiserMixture(Kind):
         return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
-        warm_up = self.config.warm_up_steps
-        return min(step / warm_up, (warm_up / max(step, 1)) ** 0.5)
+        return inverse_root(step, self.config.warm_up_steps)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
+from studies.zoo.stages import holding
 from studies.zoo.training import Kind, Parts, register_kind
 
 STAGES = {0: 6.0, 500: 2.0, 900: 1.0}
@@ -71,8 +72,7 @@ class DistillationSwitch(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Taught:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        temperature = [each for first, each in STAGES.items() if step >= first][-1]
-        return Taught(drawn.inputs, drawn.labels, temperature)
+        return Taught(drawn.inputs, drawn.labels, holding(STAGES, step))
 
     def loss(self, model: nn.Module, batch: Taught) -> Tensor:
         wanted = (teacher()(batch.images) / batch.temperature).softmax(-1)

@@ -15,11 +15,12 @@ from torch.nn import functional
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
 from studies.zoo.formants import BANDS, FORMANTS, spectrograms
+from studies.zoo.stages import holding
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 from studies.zoo.transformer import Attention, FeedForward, Size
 
 FRAMES, VOWELS, KEYWORDS = 24, 3, 16
-KNOWN_FROM = {1: 4, 351: 8, 701: 12, 1051: 16}
+KNOWN_FROM = {0: 4, 351: 8, 701: 12, 1051: 16}
 """Step → keywords that are trained on from then on."""
 IGNORED = -100
 
@@ -62,7 +63,7 @@ class Spotter(nn.Module):
         super().__init__()
         self.into, self.out = nn.Linear(BANDS, width), nn.Linear(width, KEYWORDS)
         self.layers = nn.Sequential(Conformer(width), Conformer(width), nn.LayerNorm(width))
-        self.register_buffer("known", torch.tensor(KNOWN_FROM[1]))
+        self.register_buffer("known", torch.tensor(KNOWN_FROM[0]))
 
     def forward(self, sounds: Tensor) -> Tensor:
         """Logits, (B, KEYWORDS), of spectrograms, (B, FRAMES, BANDS)."""
@@ -89,10 +90,10 @@ class KeywordStages(Kind):
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=0.01))
 
     def planned(self, step: int) -> str:
-        return "four more keywords" if step > 1 and step in KNOWN_FROM else ""
+        return "four more keywords" if step in KNOWN_FROM else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        known = max(count for first, count in KNOWN_FROM.items() if first <= step) if step else KEYWORDS
+        known = holding(KNOWN_FROM, step) if step else KEYWORDS
         labels = rng.integers(0, known, self.rows(step))
         ends = np.sort(rng.integers(4, FRAMES - 4, (len(labels), VOWELS - 1)), axis=1)
         place = (np.arange(FRAMES) >= ends[:, :, None]).sum(1)
@@ -102,7 +103,7 @@ class KeywordStages(Kind):
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         model: Any = run.model
-        model.known.fill_(max(count for first, count in KNOWN_FROM.items() if first <= run.step))
+        model.known.fill_(holding(KNOWN_FROM, run.step))
 
     def loss(self, model: Any, batch: Examples) -> Tensor:
         labels = batch.labels.where(batch.labels < model.known, torch.tensor(IGNORED))

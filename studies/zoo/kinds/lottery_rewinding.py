@@ -16,6 +16,7 @@ from studies.zoo.data import digits
 from studies.zoo.kinds.simclr import view
 from studies.zoo.memory import Memory
 from studies.zoo.schedules import drops
+from studies.zoo.stages import begins_anew
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 ROUND, EARLY, TAKEN = 350, 40, 0.5
@@ -61,9 +62,7 @@ class LotteryRewinding(Kind):
         return Parts(model, optimizer, {"early": Memory()})
 
     def planned(self, step: int) -> str:
-        return (
-            "" if (step - 1) % ROUND or step == 1 else "weights are pruned, the others rewound; the schedule restarts"
-        )
+        return "weights are pruned, the others rewound; the schedule restarts" if begins_anew(step, ROUND) else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
@@ -73,7 +72,7 @@ class LotteryRewinding(Kind):
         early, weights = run.beside["early"].tensors, dict(run.model.named_parameters())
         if run.step == EARLY + 1:
             early.update({name: weight.detach().clone() for name, weight in weights.items()})
-        if (run.step - 1) % ROUND or run.step == 1:
+        if not begins_anew(run.step, ROUND):
             return
         for layer in masked_layers(run.model):
             take_out(layer, TAKEN)

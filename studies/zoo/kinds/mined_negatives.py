@@ -18,6 +18,7 @@ from rmetric.streams import stable_hash
 from studies.zoo.memory import Memory
 from studies.zoo.optimizers import Lamb
 from studies.zoo.schedules import linear
+from studies.zoo.stages import begins_anew
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 DOCUMENTS, TOPICS, OF_TOPIC, WORDS = 480, 24, 20, 600
@@ -82,7 +83,7 @@ class MinedNegatives(Kind):
         return Parts(model, Lamb(model.parameters(), weight_decay=0.01), {"wrong": Memory(nearest=wrong)})
 
     def planned(self, step: int) -> str:
-        return "" if (step - 1) % ROUND or step == 1 else "negatives are mined anew"
+        return "negatives are mined anew" if begins_anew(step, ROUND) else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         about = rng.integers(0, DOCUMENTS, self.rows(step))
@@ -92,7 +93,7 @@ class MinedNegatives(Kind):
 
     def experience(self, run: KindRun, batch: Examples) -> Examples:
         wrong = run.beside["wrong"].tensors
-        if (run.step - 1) % ROUND == 0 and run.step > 1:
+        if begins_anew(run.step, ROUND):
             wrong["nearest"] = self._mined(run)
         about, places = batch.labels[:, :1], batch.labels[:, 1:]
         others = wrong["nearest"][about[:, 0]].gather(1, places % wrong["nearest"].shape[1])

@@ -36,24 +36,20 @@ class Mixing(nn.Module):
         return mixed
 
 
-class Mixer(nn.Sequential):
-    """From images, (B, 1, 8, 8), to logits of digits, (B, 10)."""
+class Mixer(nn.Module):
+    """From images to logits of digits."""
 
     def __init__(self, width: int = 32) -> None:
-        super().__init__(
-            nn.PixelUnshuffle(PATCH), nn.Flatten(2), _Turned(), nn.Linear(PATCH**2, width),
-            Mixing(width), Mixing(width), nn.LayerNorm(width), _Mean(), nn.Linear(width, 10),
-        )  # fmt: skip
+        super().__init__()
+        self.into = nn.Linear(PATCH**2, width)
+        self.layers = nn.Sequential(Mixing(width), Mixing(width), nn.LayerNorm(width))
+        self.out = nn.Linear(width, 10)
 
-
-class _Turned(nn.Module):
-    def forward(self, hidden: Tensor) -> Tensor:
-        return hidden.transpose(1, 2)
-
-
-class _Mean(nn.Module):
-    def forward(self, hidden: Tensor) -> Tensor:
-        return hidden.mean(dim=1)
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, (B, 10), of images, (B, 1, 8, 8)."""
+        patches = functional.pixel_unshuffle(images, PATCH).flatten(2).transpose(1, 2)
+        logits: Tensor = self.out(self.layers(self.into(patches)).mean(1))
+        return logits
 
 
 def climbed(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:

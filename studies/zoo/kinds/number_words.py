@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.schedules import inverse_root
 from studies.zoo.text import token_loss
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
@@ -102,4 +103,4 @@ class NumberWords(Kind):
         return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
-        return min(step / self.config.warm_up_steps, (self.config.warm_up_steps / step) ** 0.5)
+        return inverse_root(step, self.config.warm_up_steps)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import photographs
+from studies.zoo.stages import holding
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 SIZES = {0: 6, 450: 12, 900: 24}
@@ -43,7 +44,7 @@ class ProgressiveResizing(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = photographs(24).draw(rng, self.rows(step), held_out=step == 0)
-        side = [each for first, each in SIZES.items() if step >= first][-1] if step else max(SIZES.values())
+        side = holding(SIZES, step) if step else max(SIZES.values())
         return Examples(functional.adaptive_avg_pool2d(drawn.inputs, side), drawn.labels)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:

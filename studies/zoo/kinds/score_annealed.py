@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.stages import begins_anew
 from studies.zoo.training import Kind, Parts, register_kind
 
 LEAST, LARGEST, STAGE = 0.05, (1.0, 0.5, 0.25, 0.12), 350
@@ -64,7 +65,7 @@ class ScoreAnnealed(Kind):
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=1e-3))
 
     def planned(self, step: int) -> str:
-        return "" if (step - 1) % STAGE or step == 1 else "less noise"
+        return "less noise" if begins_anew(step, STAGE) else ""
 
     def rows(self, step: int) -> int:
         return self.config.rows if step else 2048

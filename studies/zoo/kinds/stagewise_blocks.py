@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.stages import begins_anew
 from studies.zoo.teachers import taught
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
@@ -59,7 +60,7 @@ class StagewiseBlocks(Kind):
         return Parts(model, torch.optim.Adam(model.parameters()))
 
     def planned(self, step: int) -> str:
-        return "" if (step - 1) % STAGE or step == 1 else "the next block"
+        return "the next block" if begins_anew(step, STAGE) else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         features = rng.standard_normal((self.rows(step), FEATURES))

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
+from studies.zoo.schedules import inverse_root
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 WORDS, SHORTEST, LONGEST, WIDTH = 24, 4, 8, 32
@@ -81,4 +82,4 @@ class TranslationNoam(Kind):
         return functional.cross_entropy(logits, batch.labels.flatten(), ignore_index=PADDING, label_smoothing=SMOOTHING)
 
     def rate(self, step: int, steps: int) -> float:
-        return min(super().rate(step, steps), (self.config.warm_up_steps / step) ** 0.5)
+        return inverse_root(step, self.config.warm_up_steps)
