@@ -94,7 +94,7 @@ def zoo(place: Path) -> RunSet:
 
 
 def set_name(place: Path) -> str:
-    """Name of the set in a file, or in a folder that ``make zoo`` has recorded.
+    """Name of the set in a file, or in a folder of logs.
 
     >>> set_name(Path("data/zoo_3.parquet")), set_name(Path("logs_ZOO_3"))
     ('zoo_3', 'zoo_3')
@@ -125,9 +125,9 @@ def may_be_fitted_to(kind: str) -> bool:
 
 def own(file: Path) -> RunSet:
     """A set of this project's study; of the set that was fitted to, the score half."""
-    study = load_study(file)
-    chosen = halves(study.runs).score if file.stem == "real_runs" else np.ones(len(study.runs), bool)
-    return RunSet(file.stem, study, Timeline.of(study.runs), [Group("own", file.stem, chosen)])
+    study, name = load_study(file), set_name(file)
+    chosen = halves(study.runs).score if name == "real_runs" else np.ones(len(study.runs), bool)
+    return RunSet(name, study, Timeline.of(study.runs), [Group("own", name, chosen)])
 
 
 def workload(task: str) -> str:
