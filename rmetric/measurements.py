@@ -119,10 +119,9 @@ class Observation:
 
     def __getitem__(self, name: str) -> float:
         """A measurement by its name in the log."""
-        own = _FIELD_OF.get(name)
-        if own is None and name in MECHANISM:
+        if name in MECHANISM:
             return self.mechanism.get(name, math.nan)
-        return getattr(self, own or name)
+        return getattr(self, _FIELD_OF.get(name, name))
 
     @property
     def announced(self) -> bool:

@@ -15,7 +15,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import meanings
-from rmetric.importers.streams import run_begins
+from rmetric.importers.streams import LONGEST_NAME, run_begins
 from rmetric.importers.tables import Rows, imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
@@ -51,7 +51,7 @@ def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
         useful = {name: file for name, file in files.items() if meanings(name, fields)} or files
         chosen = dict(list(useful.items())[:MOST_METRICS])
         title = place / "tags" / "mlflow.runName"
-        name = title.read_text(errors="replace")[:80].strip() if title.is_file() else ""
+        name = title.read_text(errors="replace")[:LONGEST_NAME].strip() if title.is_file() else ""
         yield 1, run_begins(name or place.name)
         if chosen:
             yield from imported(place, _reader(chosen), mapping, on_damage)
@@ -99,7 +99,7 @@ def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
             if not _is_store(base):
                 raise UserError(f"{path} is an SQLite data base without MLflow's tables 'runs' and 'metrics'")
             for run, name in base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall():
-                yield 1, run_begins(str(name or run)[:80])
+                yield 1, run_begins(str(name or run)[:LONGEST_NAME])
                 yield from imported(path, _run_reader(base, run), mapping, on_damage)
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read as MLflow's data base ({error}); check the file") from error

@@ -13,11 +13,10 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.columns import SURVEYED_ROWS, Row, as_number, epoch_of
 from rmetric.importers.names import RUN_NAMES, meanings
+from rmetric.importers.streams import LONGEST_NAME
 
 MOST_ROWS = 500_000
 """Rows of runs in turn that are held: some 0.3 GiB."""
-LONGEST = 80
-"""Letters of the name of a run."""
 
 
 @dataclass
@@ -35,12 +34,12 @@ class RunColumn:
         A run begins no later than with the step that others have reached: where the steps go on, another seed or trial
         is another setting of the same run.
         """
+        named = [name for name in names if plain(name) in RUN_NAMES and name not in fields.taken]
+        if not named:
+            return None
         steps = [name for name in names if any(ours == "step" for ours, _ in meanings(name, fields))]
-        judged = (
-            cls._judged(name, [*islice(rows(), SURVEYED_ROWS)], steps)
-            for name in names
-            if plain(name) in RUN_NAMES and name not in fields.taken
-        )
+        first = [*islice(rows(), SURVEYED_ROWS)]
+        judged = (cls._judged(name, first, steps) for name in named)
         return next((found for found in judged if found is not None), None)
 
     @classmethod
@@ -62,7 +61,7 @@ class RunColumn:
         """Name of the run of a row, with that of the column where it is a number; ``None`` if it does not say."""
         value = row.values.get(self.name)
         if isinstance(value, str):
-            return value[:LONGEST] or None
+            return value[:LONGEST_NAME] or None
         return f"{self.name} {value}" if isinstance(value, int) else None
 
     def apart(self, path: Path, rows: Iterable[Row]) -> Iterator[Row]:

@@ -13,6 +13,8 @@ from rmetric.records import Event
 
 RUN = "IMPORTED_RUN"
 """Event before the first record of a run: ``run`` is its name. Only logs that may hold several have it."""
+LONGEST_NAME = 80
+"""Letters that are taken of a run's name where a log, and no file, has given it."""
 NOTE = "IMPORTED_NOTE"
 """Event that says in ``text`` what was taken for what; no damage."""
 

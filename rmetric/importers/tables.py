@@ -22,7 +22,7 @@ from rmetric.records import Event
 JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 Rows = Callable[[OnDamage], Iterator[Row]]
-"""Reads the rows of a log; called twice, first for the survey."""
+"""Reads the rows of a log; called twice, first for the survey, and once or twice more where a column may name runs."""
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
 
@@ -66,7 +66,7 @@ def _surveyed(
     """What the first rows hold, run after run, and the column that names these runs."""
     survey = Survey.of(observations())
     runs = RunColumn.of(observations, survey.seen, fields)
-    if runs is not None:
+    if runs is not None and runs.in_turn:
         survey = Survey.of(runs.apart(path, itertools.islice(observations(), survey.rows)))
     return survey, runs
 
