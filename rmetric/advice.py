@@ -74,9 +74,10 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "SETTING_CHANGED": Advice(
         ("a model that is still in evaluation mode", "a run that was resumed with other settings", "a setting in the "
-         "wrong place or of another optimizer"),
-        "Compare the settings of the optimizer and model.training with those that the run began with; if the change is "
-        "meant, nothing has to be done.",
+         "wrong place or of another optimizer", "a line of the loop that was lost or moved: clearing gradients, taking "
+         "the next batch, normalising inputs, making copies of weights"),
+        "Compare the settings of the optimizer, model.training and the lines of the loop with those that the run began "
+        "with; if the change is meant, nothing has to be done.",
     ),
     "HARDWARE_EVENTS": Advice(
         ("a failing device or link", "a worker that is about to be lost"),

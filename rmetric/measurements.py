@@ -86,7 +86,8 @@ class Observation:
         None
     )
     settings_changed: Annotated[
-        Value, Measurement("sum", "settings of the optimizer, and of the modules' modes, that changed abruptly")
+        Value,
+        Measurement("sum", "settings of the optimizer, modes of modules, lines of the loop, changed abruptly"),
     ] = None
     trained_parameters: Annotated[
         Value, Measurement("last", "most parameters (tensors) with a gradient so far, in the record in which they rise")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,9 @@ from torch.amp.grad_scaler import OptState
 
 from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
-from rmetric.monitor.gradient_stamps import ClearedProbe, GradientStamp
+from rmetric.monitor.gradient_stamps import GradientStamp
+from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.loop_probes import UpdateProbe
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.robust.context import APART
 
@@ -64,22 +65,6 @@ WORDS = {
 """What is found → what people are told."""
 
 
-def _quiet(method: Callable[..., None]) -> Callable[..., None]:
-    """Let a check that fails end the checks, never the training."""
-
-    @functools.wraps(method)
-    def quiet(self: CallOrder, *args: Any) -> None:
-        if self.closed:
-            return
-        try:
-            method(self, *args)
-        except Exception as error:  # noqa: BLE001 - a check must not break what it checks
-            LOGGER.debug("the order of calls is no longer watched: %s: %s", type(error).__name__, error)
-            self.closed = True
-
-    return quiet
-
-
 class CallOrder:
     """Watches the order of backward passes, calls of the monitor and updates in the first steps.
 
@@ -95,6 +80,8 @@ class CallOrder:
         Those of its parameters that are trained; the list may grow.
     optimizer
         Gets two hooks.
+    updates
+        Sees whether gradients are cleared.
     scaler
         An enabled gradient scaler, or ``None``.
     """
@@ -104,12 +91,12 @@ class CallOrder:
         model: nn.Module,
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,
+        updates: UpdateProbe,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.closed = False
         """True if nothing is watched any more."""
-        self._model, self._parameters, self._scaler = model, parameters, scaler
-        self._owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._model, self._parameters, self._update_probe, self._scaler = model, parameters, updates, scaler
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
         self._untold: list[str] = []
@@ -117,7 +104,6 @@ class CallOrder:
         self._update_came_first = self._updating = self._touched = False
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
-        self._probe: ClearedProbe | None = None
         self._norms: list[tuple[float, str]] = []
         self._handles: list[Any] = [
             optimizer.register_step_pre_hook(self._before_update),
@@ -134,7 +120,7 @@ class CallOrder:
         else:
             self._look()
 
-    @_quiet
+    @ends_quietly
     def _look(self) -> None:
         now, before, updated = self._stamp(), self._at_call, self._at_update
         self._at_call, self._at_update = now, None
@@ -147,14 +133,14 @@ class CallOrder:
             self._count(what)
         if now and not any(misplaced.values()) and not self._told and self._gradients_are_scaled():
             self._count("scaled")
-        if self._probe is not None and self._probe.never_cleared:
+        if self._calls <= LOOKS and self._update_probe.gradients_kept:
             self._count("not cleared")
         if trains_as_in_evaluation(self._model):
             self._count(EVALUATION_MODE)
         if self._calls == STEPS and not self._updates and now:
             self.tell("no update")
 
-    @_quiet
+    @ends_quietly
     def record(self, observation: Observation) -> None:
         """Look at the numbers of a step."""
         self._norms.append((observation["grad_norm"], f"{observation['training_loss']:.3g}"))
@@ -163,7 +149,7 @@ class CallOrder:
         if len(losses) == CLIPPED and not self._touched:
             self.tell("clipped")
 
-    @_quiet
+    @ends_quietly
     def _before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(map(callable, (*args[1:], *kwargs.values()))):  # a closure makes its passes inside the update
             self.closed = True  # hooks are given back at the end: one cannot be removed while it runs
@@ -178,19 +164,13 @@ class CallOrder:
             self._count("late" if self._update_came_first else "early")
         self._touched |= called is not None and not now.same(called)
 
-    @_quiet
+    @ends_quietly
     def _after_update(self, *_: Any) -> None:
         if not self._updating:
             return
         self._updating = False
         self._updates += 1
         self._at_update = self._stamp()
-        if self._probe is None:
-            self._probe = self._make_probe()
-        elif self._updates > LOOKS:
-            self._probe.close()
-        else:
-            self._probe.begin()
 
     def _stamp(self) -> GradientStamp:
         return GradientStamp(self._parameters, values=self._calls <= LOOKS)
@@ -200,11 +180,6 @@ class CallOrder:
         if self._scaler is None or self._scaler._get_scale_async() is None:
             return False
         return all(state["stage"] is OptState.READY for state in self._scaler._per_optimizer_states.values())
-
-    def _make_probe(self) -> ClearedProbe | None:
-        updated = [item for item in self._parameters if id(item) in self._owned and item.grad is not None]
-        whole = [item for item in updated if item.requires_grad and not hasattr(item, "device_mesh")]
-        return ClearedProbe(min(whole, key=nn.Parameter.numel)) if whole else None
 
     def _count(self, what: str) -> None:
         self._seen[what] += 1
@@ -237,5 +212,3 @@ class CallOrder:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._probe is not None:
-            self._probe.close()

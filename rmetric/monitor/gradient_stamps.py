@@ -1,4 +1,4 @@
-"""Marks by which gradients are known again: the very same ones as before, with another pass added, or cleared."""
+"""Marks by which gradients are known again: the very same ones as before, or with another pass added."""
 
 from __future__ import annotations
 
@@ -49,36 +49,3 @@ class GradientStamp:
     def _same_tensors(self, other: GradientStamp) -> bool:
         pairs = zip(self._kept, other._kept, strict=False)
         return len(self._kept) == len(other._kept) and all(one is two for (one, _), (two, _) in pairs)
-
-
-class ClearedProbe:
-    """Looks, when a backward pass reaches one parameter, whether its gradient holds anything yet.
-
-    Parameters
-    ----------
-    parameter
-        Gets a hook. A small one: to look waits for the device.
-    """
-
-    def __init__(self, parameter: nn.Parameter) -> None:
-        self._parameter = parameter
-        self._passes = self._cleared = 0
-        self._handle = parameter.register_hook(self._look)  # type: ignore[no-untyped-call]
-
-    def begin(self) -> None:
-        """Begin to count: an update was made."""
-        self._passes = self._cleared = 0
-
-    @property
-    def never_cleared(self) -> bool:
-        """True if there were passes since the update, and each of them found a gradient."""
-        return self._passes > 0 and not self._cleared
-
-    def _look(self, gradient: Tensor) -> None:
-        earlier = self._parameter.grad
-        self._passes += 1
-        self._cleared += earlier is None or not bool(stored(earlier).any())
-
-    def close(self) -> None:
-        """Give back the hook."""
-        self._handle.remove()

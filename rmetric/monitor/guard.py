@@ -51,3 +51,26 @@ def never_raises(default: Any, *, ends: bool = True) -> Callable[[Method], Metho
         return cast(Method, guarded)
 
     return guard
+
+
+class Closing(Protocol):
+    """An object that can do without being called."""
+
+    closed: bool
+    """True: its methods do nothing."""
+
+
+def ends_quietly(method: Method) -> Method:
+    """Decorate a method that returns nothing: an error in it ends the work of its object, never the training."""
+
+    @functools.wraps(method)
+    def quiet(self: Closing, *args: Any) -> None:
+        if self.closed:
+            return
+        try:
+            method(self, *args)
+        except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
+            LOGGER.debug("%s ends its work: %s: %s", type(self).__name__, type(error).__name__, error)
+            self.closed = True
+
+    return cast(Method, quiet)

@@ -240,7 +240,7 @@ class TrainingMonitor:
         )
         self._hangs = hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
         self._last_words = LastWords(self._end_with_lost_worker) if several and first else None
-        self._order = CallOrder(model, self._measurer.parameters.tensors, optimizer, scaler)
+        self._order = CallOrder(model, self._measurer.parameters.tensors, optimizer, self._measurer.updates, scaler)
         if not first:  # one process tells
             self._order.close()
         self._validation: list[float] = []

@@ -13,6 +13,7 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
+from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import PendingStep
@@ -53,7 +54,7 @@ class StepPipeline:
         workers: WorkerTimes | None = None,
     ) -> None:
         self.estimators, self.detectors = estimators, detectors
-        self.step_times = StepTimes()
+        self.step_times, self._invariants = StepTimes(), LoopInvariants()
         self.reports: list[HardwareReport] = []
         """Hardware reports that the user made since the latest step."""
         self.last: Observation | None = None
@@ -74,6 +75,10 @@ class StepPipeline:
             self.estimators.hardware_event()
         for loss in pending.validation:
             self.estimators.validation(loss)
+        changes = [
+            *(pending.changed_settings or ()),
+            *self._invariants.update(numbers.scalars, planned=pending.planned_changes > 0),
+        ]
         observation = self.last = self.estimators.observe(
             pending.step,
             numbers,
@@ -83,10 +88,9 @@ class StepPipeline:
             evaluated=bool(pending.validation),
             workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
             mechanism=inside.values if inside else {},
-            changed_settings=None if pending.changed_settings is None else len(pending.changed_settings),
+            changed_settings=None if pending.changed_settings is None else len(changes),
             planned_changes=pending.planned_changes,
         )
-        changes = pending.changed_settings or []
         detections = self.detectors.update(observation, numbers, inside.worst if inside else {}, changes)
         self.exceeded = detections.exceeded
         if not math.isinf(observation["training_loss"]):
@@ -121,7 +125,7 @@ class StepPipeline:
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""
         workers = {} if self._workers is None else {"worker_times": self._workers.state_dict()}
-        return {"history": state_of(self._history), **workers}
+        return {"history": state_of(self._history), "invariants": state_of(self._invariants), **workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; raises :class:`UserError` for that of other detectors."""
@@ -132,6 +136,8 @@ class StepPipeline:
                 f"{', '.join(sorted(ours))}; resume with the settings of the first run"
             )
         self.non_finite_since = restore(self._history, state["history"])[-1]
+        if "invariants" in state:  # states of older versions have none
+            restore(self._invariants, state["invariants"])
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import Closable
+from rmetric.monitor.loop_probes import BatchProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
@@ -101,6 +103,7 @@ class StepMeasurer:
         self.update = UpdateSize(self.parameters, update_entries)
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
+        self.updates, self._batches = UpdateProbe(self.parameters, optimizer), BatchProbe(model)
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
@@ -117,7 +120,7 @@ class StepMeasurer:
     def parts(self) -> list[Closable]:
         """Everything that holds a hook."""
         optional = (self._attention, self._mechanism, self._phases)
-        return [*self.dispersion, *(part for part in optional if part is not None)]
+        return [self.updates, self._batches, *self.dispersion, *(part for part in optional if part is not None)]
 
     def computation(self, loss: Loss | None) -> StepComputation:
         """Collect the traces of a forward and backward pass; the next ones begin anew."""
@@ -143,6 +146,8 @@ class StepMeasurer:
             "update_rms": self.update.measure(),
             "grad_agreement": self.agreement.measure() if self.agreement else None,
             "attention_logit_max": computation.attention_logit,
+            **self.updates.measure(),
+            **self._batches.measure(),
         }
         rate = float(self._optimizer.param_groups[0]["lr"])
         transfer = DeviceTransfer(
@@ -180,7 +185,9 @@ class StepMeasurer:
 
     def _prepare(self, step: int) -> None:
         """Get ready for a step, before the update that leads to it."""
-        if self._record_every > 1 and step % self._record_every == 0:
+        due = step % self._record_every == 0
+        self._batches.armed, self.updates.armed = due, due or step <= LOOKS
+        if self._record_every > 1 and due:
             self.update.begin()
         for source in self.dispersion:
             source.next_step(step % self._sigma_sq_every == 0)

@@ -1,0 +1,214 @@
+"""Look at a training loop from inside its passes: at the batch, at the weights, at gradients that are still there.
+
+Nothing here waits for the device, and a probe that fails ends itself and not the training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_iter
+
+from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.tensors import INTEGERS, stored
+
+TENSORS = 4
+"""Tensors of weights, and of a batch, of which a sample is taken."""
+WEIGHTS, INPUTS = 64, 1024
+"""Entries of each."""
+Measured = dict[str, Tensor | None]
+
+
+class BatchProbe:
+    """Looks at the batch of the first forward pass of a step that trains: is it the one before, how large are inputs?
+
+    Parameters
+    ----------
+    model
+        Gets a hook, which copies of the model, and files of it, do not have. What is called through
+        ``torch.compile(model)`` is not looked at, unless that is what is given here.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.armed = True
+        """Whether the next step is looked at."""
+        self.closed = False
+        """True if nothing is looked at any more."""
+        self._before: Tensor | None = None
+        self._measured: Measured = {}
+        self._handle = model.register_forward_pre_hook(_PreHook(self._look), with_kwargs=True)
+
+    def measure(self) -> Measured:
+        """``batch_repeated``, a truth value, and ``input_scale``, the inputs' root mean square; on the device.
+
+        ``None`` or missing: not known, as where the model is given no tensors. The next step begins.
+        """
+        measured, self._measured = self._measured, {}
+        return measured
+
+    @ends_quietly
+    def _look(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if not self.armed or self._measured or not (module.training and torch.is_grad_enabled()):
+            return
+        samples = [_sample(tensor) for tensor in islice(filter(_is_plain, tree_iter((args, kwargs))), TENSORS)]
+        if not samples:
+            return
+        now = torch.cat([sample.to(samples[0].device, torch.float32, non_blocking=True) for sample in samples])
+        inputs = next((sample for sample in samples if sample.is_floating_point()), None)
+        scale = None if inputs is None else torch.linalg.vector_norm(inputs.float()) / math.sqrt(len(inputs))
+        self._measured = {"batch_repeated": _same(now, self._before), "input_scale": scale}
+        self._before = now
+
+    def close(self) -> None:
+        """Give back the hook. May be called twice."""
+        self.closed = True
+        self._handle.remove()
+
+
+class UpdateProbe:
+    """Looks, when a backward pass reaches one parameter, at the weights and at the gradients that are there already.
+
+    Parameters
+    ----------
+    parameters
+        Those that are trained. A small one of them gets a hook.
+    optimizer
+        Gets a hook: after each update a few weights are remembered.
+    """
+
+    def __init__(self, parameters: ModelParameters, optimizer: torch.optim.Optimizer) -> None:
+        self.armed = True
+        """Whether the next step is looked at."""
+        self.closed = False
+        """True if nothing is looked at any more."""
+        self._source, self._optimizer = parameters, optimizer
+        self._version: int | None = None
+        self._parameter: nn.Parameter | None = None
+        self._compared: list[nn.Parameter] = []
+        self._left: Tensor | None = None
+        self._changed: Tensor | None = None
+        self._kept: Tensor | None = None
+        self._handles: list[Any] = [optimizer.register_step_post_hook(self._updated)]
+
+    @property
+    def gradients_kept(self) -> bool:
+        """Whether each pass since the update has found gradients. Waits for the device."""
+        return self._kept is not None and bool(self._kept)
+
+    def measure(self) -> Measured:
+        """Truth values on the device, of the passes since the last update; ``None``: there was none.
+
+        ``weights_changed``: the first of them found other weights than the update had left. ``gradients_kept``: each
+        of them found gradients.
+        """
+        return {"weights_changed": self._changed, "gradients_kept": self._kept}
+
+    @ends_quietly
+    def _updated(self, *_: Any) -> None:
+        """Remember the weights that an update has left."""
+        self._left = self._changed = self._kept = None
+        if not self.armed:
+            return
+        if self._version != self._source.version or self._parameter is None:
+            self._choose()
+        if self._parameter is not None:
+            self._left = self._weights()
+
+    @ends_quietly
+    def _look(self, _: Tensor) -> None:
+        """Look at weights and gradients, as a backward pass finds them."""
+        if self._left is None or self._parameter is None:
+            return
+        if self._changed is None:  # in the first pass alone: sharpness-aware steps move the weights before the second
+            now = self._weights()
+            if now.device != self._left.device:  # the model was moved
+                self._left = None
+                return
+            self._changed = (now != self._left).any()
+        earlier = self._parameter.grad
+        kept = torch.zeros_like(self._changed) if earlier is None else (stored(earlier) != 0).any()
+        self._kept = kept if self._kept is None else self._kept & kept
+
+    def _choose(self) -> None:
+        """Choose what is looked at, of what the optimizer has just updated."""
+        self._version = self._source.version
+        owned = {id(item) for group in self._optimizer.param_groups for item in group["params"]}
+        whole = [item for item in self._source.present if type(item) is nn.Parameter and item.is_contiguous()]
+        updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]
+        self._release()
+        self._parameter = min(updated, key=nn.Parameter.numel, default=None)
+        if self._parameter is None:
+            return
+        form = self._parameter.dtype, self._parameter.device
+        alike = [item for item in updated if (item.dtype, item.device) == form]
+        self._compared = alike[:: math.ceil(len(alike) / TENSORS)]
+        self._handles.append(self._parameter.register_hook(self._look))  # type: ignore[no-untyped-call]
+
+    def _weights(self) -> Tensor:
+        """A sample of the weights, bit for bit: a NaN is the same as before, too."""
+        sample = torch.cat([_sample(item, WEIGHTS) for item in self._compared])
+        return sample.view(INTEGERS[sample.element_size()])
+
+    def _release(self) -> None:
+        for handle in self._handles[1:]:
+            handle.remove()
+        del self._handles[1:]
+
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
+        self.closed = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class _PreHook:
+    """A hook that stays with the model it is made for: in a copy, and in a file, stands one that does nothing."""
+
+    def __init__(self, look: Callable[[nn.Module, Sequence[Any], Mapping[str, Any]], None]) -> None:
+        self._look = look
+
+    def __call__(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if not torch.compiler.is_compiling():
+            self._look(module, args, kwargs)
+
+    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
+        return _no_hook, ()
+
+
+def _no_hook() -> Callable[..., None]:
+    return _look_at_nothing
+
+
+def _look_at_nothing(*_: Any) -> None:
+    """Do nothing."""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether this is a tensor with numbers to look at; those inside ``torch.func`` may not be kept."""
+    return (
+        type(value) is Tensor
+        and value.layout is torch.strided
+        and value.numel() > 0
+        and not value.is_complex()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def _sample(tensor: Tensor, entries: int = INPUTS) -> Tensor:
+    """About so many entries, evenly spread."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: math.ceil(len(flat) / entries)]
+
+
+def _same(now: Tensor, before: Tensor | None) -> Tensor | None:
+    """Whether two samples are the same; ``None`` without a former one."""
+    if before is None or before.device != now.device:
+        return None
+    return (now == before).all() if now.shape == before.shape else now.new_zeros(())

@@ -1,0 +1,397 @@
+"""What holds in every step of a loop: which breaks are news, what loops do by right, models that stay what they are."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from rmetric.monitor import Alert, TrainingMonitor
+from rmetric.monitor.loop_invariants import BROKEN, HELD, INPUTS, INVARIANTS, LoopInvariants
+from rmetric.monitor.loop_probes import BatchProbe
+from rmetric.monitor.settings import Change
+
+ONSET = 60
+STEPS = 80
+
+
+class Loop:
+    """A training loop of which a test breaks a line; everything is as usual otherwise."""
+
+    def __init__(self, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.model: nn.Module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.step = 0
+        self.alerts: list[Alert] = []
+        given = {"hardware": False, "announce": False, "detectors": ["r_metric_robust"], **options}
+        self.monitor = TrainingMonitor(self.model, self.optimizer, on_alert=self.alerts.append, **given)
+
+    def batch(self) -> Tensor:
+        return torch.randn(32, 8, generator=torch.Generator().manual_seed(self.step))
+
+    def passes(self) -> Tensor:
+        loss: Tensor = self.model(self.batch()).square().mean()
+        loss.backward()
+        return loss
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def between(self) -> None:
+        """After the update."""
+
+    def go(self, steps: int) -> Loop:
+        for _ in range(steps):
+            self.step += 1
+            loss = self.passes()
+            self.monitor.step(loss)
+            self.optimizer.step()
+            self.clear()
+            self.between()
+        return self
+
+    def run(self, steps: int = STEPS) -> Loop:
+        self.go(steps)
+        self.monitor.close()
+        return self
+
+    @property
+    def broken(self) -> bool:
+        return self.step >= ONSET
+
+    @torch.no_grad()
+    def nudge(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.mul_(1.0 + 1e-6)
+
+
+class NotCleared(Loop):
+    def clear(self) -> None:
+        if not self.broken:
+            super().clear()
+
+
+class WeightsNudged(Loop):
+    def between(self) -> None:
+        if self.broken:
+            self.nudge()
+
+
+class OldCopies(Loop):
+    """Forward and backward passes use the weights of the onset, the optimizer changes the true ones."""
+
+    def passes(self) -> Tensor:
+        if not self.broken:
+            return super().passes()
+        parameters = list(self.model.parameters())
+        if self.step == ONSET:
+            self.copies = [item.detach().clone() for item in parameters]
+        true = [item.data for item in parameters]
+        for item, old in zip(parameters, self.copies, strict=True):
+            item.data = old
+        loss = super().passes()
+        for item, weights in zip(parameters, true, strict=True):
+            item.data = weights
+        return loss
+
+
+class SameBatch(Loop):
+    def batch(self) -> Tensor:
+        step, self.step = self.step, min(self.step, ONSET)
+        batch = super().batch()
+        self.step = step
+        return batch
+
+
+class NotNormalised(Loop):
+    def batch(self) -> Tensor:
+        return super().batch() * (4.0 if self.broken else 1.0)
+
+
+BREAKS = {
+    NotCleared: INVARIANTS["gradients_kept"].setting,
+    WeightsNudged: INVARIANTS["weights_changed"].setting,
+    OldCopies: INVARIANTS["weights_changed"].setting,
+    SameBatch: INVARIANTS["batch_repeated"].setting,
+    NotNormalised: INPUTS,
+}
+
+
+def told(log: Path) -> list[tuple[int, str]]:
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [(line["step"], line["setting"]) for line in lines if line["event"] == "SETTING_CHANGED"]
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda kind: kind.__name__)
+def test_a_line_that_is_lost_is_told_of_once_within_three_steps(broken: type[Loop], tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    loop = broken(log=log).run()
+    [(step, what)] = told(log)
+    assert what == BREAKS[broken]
+    assert ONSET < step <= ONSET + 2
+    assert loop.alerts[0].step < step or (loop.alerts[0].step, loop.alerts[0].cause) == (step, "setting_changed")
+
+
+class InTurn(Loop):
+    """Four micro-batches a step."""
+
+    def passes(self) -> Tensor:
+        for _ in range(4):
+            loss: Tensor = self.model(self.batch()).square().mean()
+            (loss / 4).backward()
+        return loss
+
+
+class ClearedToZero(Loop):
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=False)
+
+
+class Clipped(Loop):
+    """A critic's weights are clipped after each update."""
+
+    @torch.no_grad()
+    def between(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.clamp_(-0.1, 0.1)
+
+
+class Averaged(Loop):
+    """Every 20 steps the weights are those of an average, or of a checkpoint, or pruned."""
+
+    def between(self) -> None:
+        if self.step % 20 == 0:
+            self.nudge()
+
+
+class EvaluatedOnAnAverage(Loop):
+    @torch.no_grad()
+    def between(self) -> None:
+        kept = copy.deepcopy(self.model.state_dict())
+        self.nudge()
+        self.model.eval()
+        self.model(torch.ones(4, 8))
+        self.model.train()
+        self.model.load_state_dict(kept)
+
+
+class AllData(Loop):
+    def batch(self) -> Tensor:
+        return torch.linspace(-1.0, 1.0, 256).view(32, 8)
+
+
+class PassesInTurn(Loop):
+    """Each batch is used three times, as in the epochs of a policy."""
+
+    def batch(self) -> Tensor:
+        step, self.step = self.step, self.step // 3
+        batch = super().batch()
+        self.step = step
+        return batch
+
+
+class SharpnessAware(Loop):
+    def passes(self) -> Tensor:
+        super().passes()
+        self.nudge()
+        self.optimizer.zero_grad()
+        loss = super().passes()
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.div_(1.0 + 1e-6)
+        return loss
+
+
+class LivelyInputs(Loop):
+    def batch(self) -> Tensor:
+        return super().batch() * (0.5 + self.step % 7)
+
+
+class Skipped(Loop):
+    """Every tenth update is left out."""
+
+    def clear(self) -> None:
+        super().clear()
+        if self.step % 10 == 0:
+            self.step += 1
+            super().passes()
+            super().clear()
+
+
+@pytest.mark.parametrize(
+    "usual",
+    [
+        Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
+        SharpnessAware, LivelyInputs, Skipped,
+    ],
+    ids=lambda kind: kind.__name__,
+)  # fmt: skip
+def test_what_a_loop_does_by_right_is_not_told_of(usual: type[Loop], tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    usual(log=log).run(2 * STEPS)
+    assert told(log) == []
+
+
+def test_with_a_record_every_five_steps_it_is_told_of_in_the_second_record(tmp_path: Path) -> None:
+    class Late(WeightsNudged):
+        @property
+        def broken(self) -> bool:
+            return self.step >= 5 * (HELD + 4)
+
+    log = tmp_path / "run.jsonl"
+    Late(log=log, record_every=5).run(5 * (HELD + 10))
+    [(step, _)] = told(log)
+    assert step == 5 * (HELD + 6)
+
+
+def test_an_announced_change_is_no_news_and_what_held_before_it_counts_no_more() -> None:
+    class Announced(WeightsNudged):
+        def between(self) -> None:
+            if self.step == ONSET:
+                self.monitor.planned("masks after each update")
+            super().between()
+
+    assert Announced().run().alerts == []
+
+
+def test_a_resumed_run_knows_what_held(tmp_path: Path) -> None:
+    state = Loop().go(ONSET - 1).monitor.state_dict()
+    log = tmp_path / "run.jsonl"
+    second = WeightsNudged(log=log)
+    second.monitor.load_state_dict(state)
+    second.step = ONSET - 1
+    second.run(8)
+    [(step, _)] = told(log)
+    assert ONSET < step <= ONSET + 3
+
+
+def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_end() -> None:
+    loop = Loop()
+    twin = copy.deepcopy(loop.model)
+    torch.save(loop.model, io.BytesIO())
+    before = loop.monitor._measurer._batches
+    twin(torch.ones(2, 8))
+    assert before.measure() == {}  # the copy is not looked at
+    compiled = torch.compile(loop.model, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(2, 8)), loop.model(torch.ones(2, 8)))
+    each = vmap(grad(lambda weights, x: functional_call(loop.model, weights, (x,)).sum()), (None, 0))
+    each(dict(loop.model.named_parameters()), torch.ones(3, 8))
+    loop.run(8)
+    assert loop.monitor.step_number == 8
+    assert not loop.model._forward_pre_hooks
+    assert not any(parameter._backward_hooks for parameter in loop.model.parameters())
+    assert not loop.optimizer._optimizer_step_post_hooks  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: model(3, None),
+        lambda model: model({"a": [torch.ones(0), torch.eye(3).to_sparse()]}, None),
+        lambda model: model(torch.ones(2, 2, dtype=torch.complex64), None),
+    ],
+)
+def test_what_is_no_plain_tensor_is_not_looked_at(call: Callable[[nn.Module], None]) -> None:
+    class Takes(nn.Module):
+        def forward(self, *_: Any) -> None:
+            pass
+
+    model = Takes()
+    probe = BatchProbe(model)
+    call(model)
+    assert probe.measure() == {} and not probe.closed
+
+
+def test_tensors_are_found_wherever_they_are_in_the_arguments() -> None:
+    class Takes(nn.Module):
+        def forward(self, *_: Any, **__: Any) -> None:
+            pass
+
+    model = Takes()
+    probe = BatchProbe(model)
+    scales = []
+    for batch in (torch.full((4, 2), 3.0), torch.full((4, 2), 3.0), torch.full((3, 2), 3.0)):
+        model(7, {"mask": torch.ones(4, dtype=torch.bool)}, inputs=[batch])
+        measured = probe.measure()
+        scales.append((measured["input_scale"], measured["batch_repeated"]))
+    assert [float(scale) for scale, _ in scales if scale is not None] == [3.0, 3.0, 3.0]
+    assert scales[0][1] is None
+    assert [bool(repeated) for _, repeated in scales[1:]] == [True, False]
+
+
+def test_a_probe_that_fails_ends_itself_and_not_the_training(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> Tensor:
+        raise RuntimeError("no sample of this")
+
+    monkeypatch.setattr("rmetric.monitor.loop_probes._sample", fails)
+    with caplog.at_level(logging.DEBUG, "rmetric"):
+        loop = Loop().run(8)
+    assert loop.monitor.step_number == 8
+    ended = [record.getMessage() for record in caplog.records if "ends its work" in record.msg]
+    assert sorted(message.split()[0] for message in ended) == ["BatchProbe", "UpdateProbe"]
+
+
+def broken_after(held: int, breaks: int, name: str = "weights_changed") -> list[Change]:
+    invariants = LoopInvariants()
+    values = [0.0] * held + [1.0] * breaks
+    return [change for value in values for change in invariants.update({name: value})]
+
+
+def test_news_needs_to_have_held_for_long_and_to_be_broken_twice() -> None:
+    assert broken_after(HELD, BROKEN) == [INVARIANTS["weights_changed"]]
+    assert broken_after(HELD - 1, 100) == []
+    assert broken_after(HELD, BROKEN - 1) == []
+
+
+def test_what_has_been_seen_once_is_known() -> None:
+    invariants = LoopInvariants()
+    values = ([0.0] * HELD + [1.0] * BROKEN) * 5
+    assert sum(len(invariants.update({"batch_repeated": value})) for value in values) == 1
+
+
+@pytest.mark.parametrize(("name", "news"), [("weights_changed", 1), ("gradients_kept", 1), ("batch_repeated", 0)])
+def test_a_batch_that_came_twice_by_chance_may_do_so_again(name: str, news: int) -> None:
+    invariants = LoopInvariants()
+    values = [0.0] * HELD + [1.0] + [0.0] * HELD + [1.0] * BROKEN
+    assert sum(len(invariants.update({name: value})) for value in values) == news
+
+
+def test_inputs_with_heavy_tails_are_no_news() -> None:
+    invariants = LoopInvariants()
+    scales = [1.0] * HELD + [10.0] + [1.0] * HELD + [100.0, 200.0]
+    assert not any(invariants.update({"input_scale": scale}) for scale in scales)
+
+
+def test_what_was_not_looked_at_neither_holds_nor_breaks() -> None:
+    invariants = LoopInvariants()
+    found = [invariants.update({"gradients_kept": 0.0}) for _ in range(HELD)]
+    found += [invariants.update({}), invariants.update({"gradients_kept": 1.0}), invariants.update({})]
+    found.append(invariants.update({"gradients_kept": 1.0}))
+    assert [bool(changes) for changes in found] == [False] * (HELD + 3) + [True]
+
+
+@pytest.mark.parametrize("factor", [1 / 255, 1 / 3.1, 1 / 2.9, 2.9, 3.1, 255.0])
+def test_inputs_of_another_scale_are_news_from_a_factor_of_three_on(factor: float) -> None:
+    invariants = LoopInvariants()
+    scales = [0.5] * HELD + [0.5 * factor] * 50
+    found = [change for scale in scales for change in invariants.update({"input_scale": scale})]
+    far = not 1 / 3 <= factor <= 3
+    assert found == ([Change(INPUTS, 0.5, 0.5 * factor)] if far else [])
+
+
+def test_a_scale_that_grows_gradually_and_one_of_zero_or_infinity_are_no_news() -> None:
+    invariants = LoopInvariants()
+    scales = [1.05**step for step in range(200)] + [0.0, float("inf"), float("nan")] * 20
+    assert not any(invariants.update({"input_scale": scale}) for scale in scales)
