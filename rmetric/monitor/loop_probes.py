@@ -18,8 +18,8 @@ from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.tensors import INTEGERS, stored
 
-TENSORS = 4
-"""Tensors of weights, and of a batch, of which a sample is taken."""
+TENSORS, LEAVES = 4, 64
+"""Tensors of weights, and of a batch, of which a sample is taken; arguments among which those of a batch are."""
 WEIGHTS, INPUTS = 64, 1024
 """Entries of each."""
 Measured = dict[str, Tensor | None]
@@ -56,10 +56,12 @@ class BatchProbe:
     def _look(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if not self.armed or self._measured or not (module.training and torch.is_grad_enabled()):
             return
-        samples = [_sample(tensor) for tensor in islice(filter(_is_plain, tree_iter((args, kwargs))), TENSORS)]
+        given = islice(tree_iter((args, kwargs)), LEAVES)
+        samples = [_sample(tensor) for tensor in islice(filter(_is_plain, given), TENSORS)]
         if not samples:
             return
-        now = torch.cat([sample.to(samples[0].device, torch.float32, non_blocking=True) for sample in samples])
+        home = samples[0].device  # to fetch what is elsewhere could wait
+        now = torch.cat([sample.float() for sample in samples if sample.device == home])
         inputs = next((sample for sample in samples if sample.is_floating_point()), None)
         scale = None if inputs is None else torch.linalg.vector_norm(inputs.float()) / math.sqrt(len(inputs))
         self._measured = {"batch_repeated": _same(now, self._before), "input_scale": scale}

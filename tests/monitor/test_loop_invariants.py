@@ -20,8 +20,8 @@ from rmetric.monitor.loop_invariants import BROKEN, HELD, INPUTS, INVARIANTS, Lo
 from rmetric.monitor.loop_probes import BatchProbe
 from rmetric.monitor.settings import Change
 
-ONSET = 60
-STEPS = 80
+ONSET = 40
+STEPS = 48
 
 
 class Loop:
@@ -246,12 +246,12 @@ def test_with_a_record_every_five_steps_it_is_told_of_in_the_second_record(tmp_p
     class Late(WeightsNudged):
         @property
         def broken(self) -> bool:
-            return self.step >= 5 * (HELD + 4)
+            return self.step >= 5 * (HELD + 2)
 
     log = tmp_path / "run.jsonl"
-    Late(log=log, record_every=5).run(5 * (HELD + 10))
+    Late(log=log, record_every=5).run(5 * (HELD + 5))
     [(step, _)] = told(log)
-    assert step == 5 * (HELD + 6)
+    assert step == 5 * (HELD + 4)
 
 
 def test_an_announced_change_is_no_news_and_what_held_before_it_counts_no_more() -> None:
