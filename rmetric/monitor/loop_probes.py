@@ -85,8 +85,6 @@ class UpdateProbe:
     """
 
     def __init__(self, parameters: ModelParameters, optimizer: torch.optim.Optimizer) -> None:
-        self.armed = True
-        """Whether the next step is looked at."""
         self.closed = False
         """True if nothing is looked at any more."""
         self._source, self._optimizer = parameters, optimizer
@@ -96,7 +94,17 @@ class UpdateProbe:
         self._left: Tensor | None = None
         self._changed: Tensor | None = None
         self._kept: Tensor | None = None
-        self._handles: list[Any] = [optimizer.register_step_post_hook(self._updated)]
+        self._armed = True
+        self._handles: list[Any] = []
+
+    def arm(self, due: bool) -> None:
+        """Look at the next step, or do not; to be called before the update that leads to it.
+
+        The first call takes the hook of the optimizer: then it comes after those of a policy that changes weights.
+        """
+        if not (self._handles or self.closed):
+            self._handles = [self._optimizer.register_step_post_hook(self._updated)]
+        self._armed = due
 
     @property
     def gradients_kept(self) -> bool:
@@ -115,9 +123,9 @@ class UpdateProbe:
     def _updated(self, *_: Any) -> None:
         """Remember the weights that an update has left."""
         self._left = self._changed = self._kept = None
-        if not self.armed:
+        if not self._armed:
             return
-        if self._version != self._source.version or self._parameter is None:
+        if self._version != self._source.version:
             self._choose()
         if self._parameter is not None:
             self._left = self._weights()

@@ -186,7 +186,8 @@ class StepMeasurer:
     def _prepare(self, step: int) -> None:
         """Get ready for a step, before the update that leads to it."""
         due = step % self._record_every == 0
-        self._batches.armed, self.updates.armed = due, due or step <= LOOKS
+        self._batches.armed = due
+        self.updates.arm(due or step <= LOOKS)
         if self._record_every > 1 and due:
             self.update.begin()
         for source in self.dispersion:

@@ -18,6 +18,7 @@ from torch.func import functional_call, grad, vmap
 from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.loop_invariants import BROKEN, HELD, INPUTS, INVARIANTS, LoopInvariants
 from rmetric.monitor.loop_probes import BatchProbe
+from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.settings import Change
 
 ONSET = 40
@@ -262,6 +263,20 @@ def test_an_announced_change_is_no_news_and_what_held_before_it_counts_no_more()
             super().between()
 
     assert Announced().run().alerts == []
+
+
+def test_a_policy_that_changes_weights_after_an_update_is_none_of_it(tmp_path: Path) -> None:
+    class Smooths(Policy):
+        """Changes the weights after each update from the onset on."""
+
+        def after_update(self) -> None:
+            if loop.broken:
+                loop.nudge()
+
+    log = tmp_path / "run.jsonl"
+    loop = Loop(log=log, policy=Smooths())
+    loop.run()
+    assert told(log) == []
 
 
 def test_a_resumed_run_knows_what_held(tmp_path: Path) -> None:
