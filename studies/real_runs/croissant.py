@@ -27,7 +27,7 @@ from rmetric.files import checksum, write_atomically
 
 CARD, METADATA, CHECKSUMS = "README.md", "croissant.json", "SHA256SUMS"
 RECORD_SET = "steps"
-PUBLISHED = datetime(2026, 11, 25)
+PUBLISHED = datetime(2026, 11, 26)
 """Day on which the newest set was recorded."""
 ENCODINGS = {".parquet": "application/x-parquet", ".csv": "text/csv"}
 TYPES = {pa.string(): mlc.DataType.TEXT, pa.int64(): mlc.DataType.INTEGER, pa.float32(): mlc.DataType.FLOAT}
