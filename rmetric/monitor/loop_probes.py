@@ -91,6 +91,8 @@ class UpdateProbe:
         self._version: int | None = None
         self._parameter: nn.Parameter | None = None
         self._compared: list[nn.Parameter] = []
+        self._places: list[int] = []
+        self._views: list[Tensor] = []
         self._left: Tensor | None = None
         self._changed: Tensor | None = None
         self._kept: Tensor | None = None
@@ -157,13 +159,17 @@ class UpdateProbe:
             return
         form = self._parameter.dtype, self._parameter.device
         alike = [item for item in updated if (item.dtype, item.device) == form]
-        self._compared = alike[:: math.ceil(len(alike) / TENSORS)]
+        self._compared, self._places = alike[:: math.ceil(len(alike) / TENSORS)], []
         self._handles.append(self._parameter.register_hook(self._look))  # type: ignore[no-untyped-call]
 
     def _weights(self) -> Tensor:
         """A sample of the weights, bit for bit: a NaN is the same as before, too."""
-        sample = torch.cat([_sample(item, WEIGHTS) for item in self._compared])
-        return sample.view(INTEGERS[sample.element_size()])
+        places = [item.data_ptr() for item in self._compared]
+        if places != self._places:  # the first call, or the parameters have other memory, as a pass with old copies has
+            self._places = places
+            samples = [_sample(item, WEIGHTS) for item in self._compared]
+            self._views = [sample.view(INTEGERS[sample.element_size()]) for sample in samples]
+        return torch.cat(self._views)
 
     def _release(self) -> None:
         for handle in self._handles[1:]:
