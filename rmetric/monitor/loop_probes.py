@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter
+from torch.utils.hooks import RemovableHandle
 
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import INTEGERS, stored
+from rmetric.monitor.tensors import INTEGERS, flat, stored, stride_of
 
 TENSORS, LEAVES = 4, 64
 """Tensors of weights, and of a batch, of which a sample is taken; arguments among which those of a batch are."""
@@ -97,15 +98,16 @@ class UpdateProbe:
         self._changed: Tensor | None = None
         self._kept: Tensor | None = None
         self._armed = True
-        self._handles: list[Any] = []
+        self._of_updates: RemovableHandle | None = None
+        self._of_passes: RemovableHandle | None = None
 
     def arm(self, due: bool) -> None:
         """Look at the next step, or do not; to be called before the update that leads to it.
 
         The first call takes the hook of the optimizer: then it comes after those of a policy that changes weights.
         """
-        if not (self._handles or self.closed):
-            self._handles = [self._optimizer.register_step_post_hook(self._updated)]
+        if self._of_updates is None and not self.closed:
+            self._of_updates = self._optimizer.register_step_post_hook(self._updated)
         self._armed = due
 
     @property
@@ -153,14 +155,15 @@ class UpdateProbe:
         owned = {id(item) for group in self._optimizer.param_groups for item in group["params"]}
         whole = [item for item in self._source.present if type(item) is nn.Parameter and item.is_contiguous()]
         updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]
-        self._release()
+        if self._of_passes is not None:
+            self._of_passes.remove()
         self._parameter = min(updated, key=nn.Parameter.numel, default=None)
         if self._parameter is None:
             return
         form = self._parameter.dtype, self._parameter.device
         alike = [item for item in updated if (item.dtype, item.device) == form]
         self._compared, self._places = alike[:: math.ceil(len(alike) / TENSORS)], []
-        self._handles.append(self._parameter.register_hook(self._look))  # type: ignore[no-untyped-call]
+        self._of_passes = self._parameter.register_hook(self._look)  # type: ignore[no-untyped-call]
 
     def _weights(self) -> Tensor:
         """A sample of the weights, bit for bit: a NaN is the same as before, too."""
@@ -171,17 +174,12 @@ class UpdateProbe:
             self._views = [sample.view(INTEGERS[sample.element_size()]) for sample in samples]
         return torch.cat(self._views)
 
-    def _release(self) -> None:
-        for handle in self._handles[1:]:
-            handle.remove()
-        del self._handles[1:]
-
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
+        """Give back both hooks. May be called twice."""
         self.closed = True
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        for handle in (self._of_updates, self._of_passes):
+            if handle is not None:
+                handle.remove()
 
 
 class _PreHook:
@@ -219,8 +217,8 @@ def _is_plain(value: Any) -> bool:
 
 def _sample(tensor: Tensor, entries: int = INPUTS) -> Tensor:
     """About so many entries, evenly spread."""
-    flat = tensor.detach().reshape(-1)
-    return flat[:: math.ceil(len(flat) / entries)]
+    values = flat(tensor)
+    return values[:: stride_of(len(values), entries)]
 
 
 def _same(now: Tensor, before: Tensor | None) -> Tensor | None:

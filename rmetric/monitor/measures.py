@@ -16,7 +16,7 @@ from rmetric.live.models.attention import AttentionFunction, grouped_logits, mas
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import gathered, norms_of, stored
+from rmetric.monitor.tensors import flat, gathered, norms_of, stored, stride_of
 
 LOGGER = logging.getLogger("rmetric")
 ENTRIES = 16_384
@@ -118,7 +118,7 @@ class UpdateSize:
         """Choose the entries, of the parameters as they are now."""
         self._version = self._source.version
         self._parameters = self._source.present
-        self._stride = _stride(sum(parameter.numel() for parameter in self._parameters), self._entries)
+        self._stride = stride_of(sum(parameter.numel() for parameter in self._parameters), self._entries)
         self._views: list[Tensor] = []
         self._alike = False
         self._places: list[int] = []
@@ -144,7 +144,7 @@ class UpdateSize:
     def _sample(self) -> list[Tensor]:
         places = [parameter.data_ptr() for parameter in self._parameters]
         if places != self._places:  # the first call, or the model was moved
-            self._views = [_flat(parameter)[:: self._stride] for parameter in self._parameters]
+            self._views = [flat(parameter)[:: self._stride] for parameter in self._parameters]
             whole = all(parameter.is_contiguous() for parameter in self._parameters)
             self._places = places if whole else []  # a view of what is not contiguous is a copy, and grows old
             forms = {(view.device, view.dtype) for view in self._views}
@@ -236,8 +236,8 @@ class GradientAgreement:
         """Choose the entries, of the parameters as they are now, and begin anew."""
         self._version = self._source.version
         self._parameters = self._source.present
-        sizes = [_flat(parameter).numel() for parameter in self._parameters]
-        self._stride = _stride(sum(sizes), self._entries)
+        sizes = [flat(parameter).numel() for parameter in self._parameters]
+        self._stride = stride_of(sum(sizes), self._entries)
         self._lengths = [math.ceil(size / self._stride) for size in sizes]
         self._spread = len({parameter.device for parameter in self._parameters}) > 1
         self._mean = None
@@ -251,16 +251,6 @@ class GradientAgreement:
         self._choose()
         mean = state["mean"]
         self._mean = None if mean is None else mean.clone()
-
-
-def _stride(total: int, entries: int | None) -> int:
-    """Distance of the entries of a sample of about so many of ``total``; 1, that is all of them, for ``None``."""
-    return 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
-
-
-def _flat(parameter: Tensor) -> Tensor:
-    """All entries of a parameter (of a sharded one, of this process's part) in one dimension, sharing its memory."""
-    return stored(parameter.detach()).reshape(-1)
 
 
 class AttentionLogits:

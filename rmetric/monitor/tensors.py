@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -49,6 +50,16 @@ def stored(tensor: Tensor) -> Tensor:
         return tensor
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """All entries (of a sharded tensor, of this process's part) in one dimension, sharing its memory where it can."""
+    return stored(tensor.detach()).reshape(-1)
+
+
+def stride_of(total: int, entries: int | None) -> int:
+    """Distance of the entries of a sample of about so many of ``total``; 1, that is all of them, for ``None``."""
+    return 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
 
 
 def bits(tensor: Tensor) -> Tensor:

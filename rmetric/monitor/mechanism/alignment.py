@@ -22,6 +22,7 @@ from rmetric.monitor.mechanism.base import (
     on_cpu,
     worst_of,
 )
+from rmetric.monitor.tensors import flat, stride_of
 
 ENTRIES = 2**18
 """Entries of the parameters whose change is sampled, evenly over the model; of a smaller model all are."""
@@ -192,11 +193,9 @@ def _sampled(model: nn.Module, entries: int, needed_by: str) -> tuple[list[nn.Pa
     if not parameters:
         raise UserError(f"{needed_by} needs a model with parameters that are trained")
     total = sum(parameter.numel() for parameter in parameters)
-    return parameters, max(1, -(-total // entries))
+    return parameters, stride_of(total, entries)
 
 
 def _entries(tensor: Tensor, stride: int, *, copy: bool = False) -> Tensor:
     """Some entries of a tensor (of a sharded one, of this process's part), in single precision."""
-    data = tensor.detach()
-    data = data.to_local() if hasattr(data, "to_local") else data
-    return data.reshape(-1)[::stride].to(torch.float32, copy=copy)
+    return flat(tensor)[::stride].to(torch.float32, copy=copy)
