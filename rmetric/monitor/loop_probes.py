@@ -119,14 +119,17 @@ class UpdateProbe:
         """Truth values on the device, of the passes since the last update; ``None``: there was none.
 
         ``weights_changed``: the first of them found other weights than the update had left. ``gradients_kept``: each
-        of them found gradients.
+        of them found gradients. Nothing is looked at before the next update: where one is skipped, what was found
+        after the last would be found once more.
         """
-        return {"weights_changed": self._changed, "gradients_kept": self._kept}
+        measured: Measured = {"weights_changed": self._changed, "gradients_kept": self._kept}
+        self._forget()
+        return measured
 
     @ends_quietly
     def _updated(self, *_: Any) -> None:
         """Remember the weights that an update has left."""
-        self._left = self._changed = self._kept = None
+        self._forget()
         if not self._armed:
             return
         if self._version != self._source.version:
@@ -148,6 +151,9 @@ class UpdateProbe:
         earlier = self._parameter.grad
         kept = torch.zeros_like(self._changed) if earlier is None else (stored(earlier) != 0).any()
         self._kept = kept if self._kept is None else self._kept & kept
+
+    def _forget(self) -> None:
+        self._left = self._changed = self._kept = None
 
     def _choose(self) -> None:
         """Choose what is looked at, of what the optimizer has just updated."""

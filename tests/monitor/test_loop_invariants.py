@@ -255,6 +255,26 @@ def test_with_a_record_every_five_steps_it_is_told_of_in_the_second_record(tmp_p
     assert step == 5 * (HELD + 4)
 
 
+def test_an_act_before_a_skipped_update_is_still_one_act(tmp_path: Path) -> None:
+    class SkippedAfterAnAct(Loop):
+        """A checkpoint is loaded, and the update of the next step left out, as after an overflow."""
+
+        def go(self, steps: int) -> Loop:
+            for _ in range(steps):
+                self.step += 1
+                self.monitor.step(self.passes())
+                if self.step != ONSET + 1:
+                    self.optimizer.step()
+                self.clear()
+                if self.step == ONSET:
+                    self.nudge()
+            return self
+
+    log = tmp_path / "run.jsonl"
+    SkippedAfterAnAct(log=log).run()
+    assert told(log) == []
+
+
 def test_an_announced_change_is_no_news_and_what_held_before_it_counts_no_more() -> None:
     class Announced(WeightsNudged):
         def between(self) -> None:
