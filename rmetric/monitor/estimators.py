@@ -192,7 +192,7 @@ class Estimators:
         self._non_finite_run = self._non_finite_run + 1 if broken else 0
         if broken and self._non_finite_run <= self._patience:
             return math.nan, math.nan
-        return (math.inf if broken else math.sqrt(float(numbers.norms @ numbers.norms))), float(broken)
+        return (math.inf if broken else numbers.norm), float(broken)
 
     def _sigma_sq(self, numbers: StepNumbers, norm: float, dispersion_source: str) -> float:
         parts = numbers.parts

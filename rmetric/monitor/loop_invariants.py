@@ -1,27 +1,191 @@
-"""What holds in every step of a training loop, until it does not: weights left alone, gradients cleared, new batches.
+"""What holds in every step of a training loop, until it does not: gradients cleared, new batches, one schedule.
 
 Between two updates nobody but the optimizer has to do with the weights, a backward pass begins with no gradient, a
-batch is not the one before, and inputs have one scale. To see that needs no statistics, whatever is trained.
+batch is not the one before, the schedule goes on as it has gone. To see that needs no statistics, whatever is trained.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from rmetric.monitor.settings import FACTOR, Change
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
-INVARIANTS = {
+FACTS = {
     "weights_changed": Change("the weight that a pass begins with", "the updated one", "another"),
     "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
     "batch_repeated": Change("the batch", "a new one", "the one before"),
+    "examples_repeated": Change("the examples of a batch", "different ones", "copies"),
+    "statistics_still": Change("the running statistics of batch norm", "moving", "still"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
-SCALE, INPUTS = "input_scale", "the root mean square of the inputs"
-BY_CHANCE = frozenset({"batch_repeated", SCALE})
-"""What data may do by themselves: where they have done so once, twice in a row is no news."""
+UNTOUCHED = 1e-3
+"""Largest relative change of a gradient's norm that is rounding and no clipping."""
+STEADY = 0.02
+"""Relative tolerance of the speed of a schedule from one measurement to the next: schedules are curved."""
+INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
+SCHEDULE = "steps of the learning-rate schedule in a step"
+
+
+class Invariant(ABC):
+    """Something that holds in every step, how long it has held, and since when it is broken."""
+
+    by_chance = False
+    """Whether it may be broken by itself: where it has been so once, twice in a row is no news."""
+
+    def __init__(self) -> None:
+        self.held = self.broken = 0
+        self.known = False
+        """Whether it has been broken for as long as is news; for what breaks by chance, once."""
+
+    @abstractmethod
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        """Whether it is broken in a step with these measurements; ``None``: they do not tell."""
+
+    @abstractmethod
+    def change(self) -> Change:
+        """Words for what has changed."""
+
+    def begin_anew(self) -> None:
+        """Forget what was usual, and how long."""
+        self.held = 0
+
+    def update(self, measured: Mapping[str, float]) -> Change | None:
+        """Take in a step; returns what is news."""
+        broken = self.is_broken(measured)
+        if broken is None:
+            return None
+        if not broken:
+            self.known |= self.by_chance and self.broken > 0
+            self.held = 1 if self.broken else self.held + 1
+            self.broken = 0
+            return None
+        self.broken += 1
+        if self.broken < BROKEN:
+            return None
+        news = self.change() if self.broken == BROKEN and self.held >= HELD and not self.known else None
+        self.known = True
+        self.begin_anew()
+        return news
+
+
+class Fact(Invariant):
+    """One of the :data:`FACTS`. The loop decides about the first two; batches are drawn."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.by_chance = name not in ("weights_changed", "gradients_kept")
+        self._name = name
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        value = measured.get(self._name)
+        return None if value is None else value != 0.0
+
+    def change(self) -> Change:
+        return FACTS[self._name]
+
+
+class InputScale(Invariant):
+    """Inputs are not three times as large, or as small, as any in the last 32 measurements."""
+
+    by_chance = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scales: deque[float] = deque(maxlen=HELD)
+        self._now = math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        self._now = measured.get("input_scale", 0.0)
+        if not 0.0 < self._now < math.inf:
+            return None
+        scales = self._scales or (self._now,)
+        broken = not min(scales) / FACTOR <= self._now <= max(scales) * FACTOR
+        if not broken:
+            self._scales.append(self._now)
+        return broken
+
+    def change(self) -> Change:
+        return Change(INPUTS, sorted(self._scales)[len(self._scales) // 2], self._now)
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._scales.clear()
+
+
+class Clipping(Invariant):
+    """Gradients reach the optimizer as long as before: clipped to one norm, or left alone as far as they were.
+
+    Of what is clipped the norm is that of the last time, within a factor of three: clippers that go by the gradients'
+    past move it gradually. What is longer is clipped; what is no longer than what was left alone is left alone again.
+    """
+
+    by_chance = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._norm = math.nan
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._bound, self._left_alone = math.inf, 0.0
+        self._now = math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        norm, self._norm = self._norm, measured.get("grad_norm", math.nan)  # an update is seen one measurement later
+        share = measured.get("gradient_left", math.nan)
+        if not (0.0 < norm < math.inf and 0.0 < share < math.inf):
+            return None
+        self._now = norm * share
+        least, most = min(norm, self._left_alone if self._bound == math.inf else self._bound), min(norm, self._bound)
+        broken = not least / FACTOR <= self._now <= most * FACTOR
+        if not broken and share < 1.0 - UNTOUCHED:
+            self._bound = self._now
+        elif not broken:
+            self._left_alone = max(self._left_alone, self._now)
+        return broken
+
+    def change(self) -> Change:
+        before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else self._bound
+        return Change(CLIPPING, before, self._now)
+
+
+class ScheduleSpeed(Invariant):
+    """A learning rate that changes gradually does not do so twice as fast, or a whole number of times as fast, at once.
+
+    Whoever calls ``scheduler.step()`` twice, or once a process, does that. Kinks of a schedule (the end of a warmup)
+    turn it, or stop it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step = self._rate = self._speed = math.nan
+        self._times = 1
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        step, rate = measured.get("step", math.nan), measured.get("learning_rate", math.nan)
+        speed = (rate - self._rate) / (step - self._step) if step != self._step else math.nan
+        self._step, self._rate = step, rate
+        ratio = speed / self._speed if self._speed else math.nan
+        times = round(ratio) if math.isfinite(ratio) else 0
+        if times >= 1 and abs(ratio - times) <= STEADY * times:
+            self._speed, self._times = speed / times, times
+            return times > 1
+        self.begin_anew()
+        self._speed, self.broken = speed, 0
+        return None
+
+    def change(self) -> Change:
+        return Change(SCHEDULE, 1.0, float(self._times))
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._speed = math.nan
 
 
 class LoopInvariants:
@@ -30,18 +194,21 @@ class LoopInvariants:
     That one is broken twice in a row is news if it held in the 32 measurements before. Once is no news: a checkpoint
     that is loaded, weights that are averaged, pruned or drawn anew are acts of the loop. Nor is what a loop does from
     its beginning on, or has done before: weights that are clipped after each update, gradients that add up, one batch
-    of all data. Few and small examples come again by chance, and inputs with heavy tails leap: of a batch, that has
-    been broken once is enough. Inputs are of another scale where it is three times as large, or as small, as any in
-    the last 32.
+    of all data. What comes by chance (few and small examples come again, inputs with heavy tails leap) need have been
+    seen once to be no news.
 
     **Source:** invariants of training loops as what tells a silent error: TrainCheck, Jiang et al., OSDI 2025, arXiv
-    2506.14813. Theirs are inferred from the traces of other runs; these four are written down, and a run's own past
-    says whether they are meant to hold.
+    2506.14813. Theirs are inferred from the traces of other runs; these are written down, and a run's own past says
+    whether they are meant to hold.
     """
 
     def __init__(self) -> None:
-        self._streaks = {name: _Streak(name in BY_CHANCE) for name in (*INVARIANTS, SCALE)}
-        self._scales: deque[float] = deque(maxlen=HELD)
+        self._invariants: list[Invariant] = [
+            *(Fact(name) for name in FACTS),
+            InputScale(),
+            Clipping(),
+            ScheduleSpeed(),
+        ]
 
     def update(self, measured: Mapping[str, float], *, planned: bool = False) -> list[Change]:
         """What a step brings that is news.
@@ -49,51 +216,13 @@ class LoopInvariants:
         Parameters
         ----------
         measured
-            Scalars of the step by name; what is missing was not looked at.
+            Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``grad_norm``,
+            ``learning_rate`` and ``step``. What is missing or NaN was not looked at.
         planned
             Whether a change was announced: what held before counts no more.
         """
         if planned:
-            for streak in self._streaks.values():
-                streak.held = 0
-            self._scales.clear()
-        return [*self._broken(measured), *self._rescaled(measured.get(SCALE, 0.0))]
-
-    def _broken(self, measured: Mapping[str, float]) -> Iterator[Change]:
-        for name, change in INVARIANTS.items():
-            if name in measured and self._streaks[name].is_news(measured[name] != 0.0):
-                yield change
-
-    def _rescaled(self, scale: float) -> Iterator[Change]:
-        if not 0.0 < scale < float("inf"):
-            return
-        scales = self._scales or (scale,)
-        broken, streak = not min(scales) / FACTOR <= scale <= max(scales) * FACTOR, self._streaks[SCALE]
-        if streak.is_news(broken):
-            yield Change(INPUTS, sorted(scales)[len(scales) // 2], scale)
-        if broken and streak.broken >= BROKEN:
-            self._scales.clear()  # that is their scale now
-        if not broken or streak.broken >= BROKEN:
-            self._scales.append(scale)
-
-
-class _Streak:
-    """How long an invariant held, and is broken."""
-
-    def __init__(self, by_chance: bool) -> None:
-        self.held = self.broken = 0
-        self.known = False
-        """Whether it has been broken for as long as is news; for what breaks by chance, once."""
-        self._by_chance = by_chance
-
-    def is_news(self, broken: bool) -> bool:
-        """Take in the next measurement; whether it is news."""
-        if not broken:
-            self.known |= self._by_chance and self.broken > 0
-            self.held = 1 if self.broken else self.held + 1
-            self.broken = 0
-            return False
-        self.broken += 1
-        news = self.broken == BROKEN and self.held >= HELD and not self.known
-        self.known |= self.broken == BROKEN
-        return news
+            for invariant in self._invariants:
+                invariant.begin_anew()
+        found = [invariant.update(measured) for invariant in self._invariants]
+        return [change for change in found if change is not None]

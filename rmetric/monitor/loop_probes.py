@@ -1,4 +1,4 @@
-"""Look at a training loop from inside its passes: at the batch, at the weights, at gradients that are still there.
+"""Look at a training loop from inside its passes: at the batch, the weights, gradients that are kept or clipped.
 
 Nothing here waits for the device, and a probe that fails ends itself and not the training.
 """
@@ -16,18 +16,23 @@ from torch.utils._pytree import tree_iter
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.tensors import INTEGERS, flat, stored, stride_of
 
 TENSORS, LEAVES = 4, 64
-"""Tensors of weights, and of a batch, of which a sample is taken; arguments among which those of a batch are."""
+"""Tensors of weights, of statistics and of a batch of which a sample is taken; arguments among which a batch's are."""
 WEIGHTS, INPUTS = 64, 1024
-"""Entries of each."""
+"""Entries of each: of weights and statistics, and of a batch's."""
+EXAMPLES, FEW = 1024, 4
+"""Examples of a batch that are compared with each other, by 64 entries of each; so few are none to compare."""
 Measured = dict[str, Tensor | None]
 
 
 class BatchProbe:
-    """Looks at the batch of the first forward pass of a step that trains: is it the one before, how large are inputs?
+    """Looks at the batch of the first forward pass of a step that trains.
+
+    Is it the one before, are its examples copies of each other, how large are the inputs?
 
     Parameters
     ----------
@@ -42,13 +47,15 @@ class BatchProbe:
         self.closed = False
         """True if nothing is looked at any more."""
         self._before: Tensor | None = None
+        self._mixed = torch.empty(0)
         self._measured: Measured = {}
         self._handle = model.register_forward_pre_hook(_PreHook(self._look), with_kwargs=True)
 
     def measure(self) -> Measured:
-        """``batch_repeated``, a truth value, and ``input_scale``, the inputs' root mean square; on the device.
+        """``batch_repeated``, ``examples_repeated`` and ``input_scale``, on the device.
 
-        ``None`` or missing: not known, as where the model is given no tensors. The next step begins.
+        Truth values, the second where half of the examples or more are copies of others, and the inputs' root mean
+        square. ``None`` or missing: not known, as where the model is given no tensors. The next step begins.
         """
         measured, self._measured = self._measured, {}
         return measured
@@ -58,15 +65,31 @@ class BatchProbe:
         if not self.armed or self._measured or not (module.training and torch.is_grad_enabled()):
             return
         given = islice(tree_iter((args, kwargs)), LEAVES)
-        samples = [_sample(tensor) for tensor in islice(filter(_is_plain, given), TENSORS)]
-        if not samples:
+        tensors = [_by_example(tensor) for tensor in islice(filter(_is_plain, given), TENSORS)]
+        if not tensors:
             return
+        samples = [_sample(tensor) for tensor in tensors]
         home = samples[0].device  # to fetch what is elsewhere could wait
         now = torch.cat([sample.float() for sample in samples if sample.device == home])
         inputs = next((sample for sample in samples if sample.is_floating_point()), None)
         scale = None if inputs is None else torch.linalg.vector_norm(inputs.float()) / math.sqrt(len(inputs))
-        self._measured = {"batch_repeated": _same(now, self._before), "input_scale": scale}
+        self._measured = {
+            "batch_repeated": _same(now, self._before),
+            "examples_repeated": self._copies(tensors),
+            "input_scale": scale,
+        }
         self._before = now
+
+    def _copies(self, tensors: Sequence[Tensor]) -> Tensor | None:
+        """Whether at least half of the examples are copies; of the first tensor that holds several numbers of each."""
+        examples = next((tensor for tensor in tensors if tensor.shape[1] > 1), None)
+        if examples is None or len(examples) <= FEW:
+            return None
+        few = examples[:: stride_of(len(examples), EXAMPLES), :: stride_of(examples.shape[1], WEIGHTS)].float()
+        if self._mixed.shape != few.shape[1:] or self._mixed.device != few.device:
+            self._mixed = torch.arange(1, few.shape[1] + 1, device=few.device).cos()
+        keys = (few @ self._mixed).sort().values  # what differs in some entry differs in a mixture of all
+        return 2 * (keys[1:] == keys[:-1]).sum() >= len(keys)
 
     def close(self) -> None:
         """Give back the hook. May be called twice."""
@@ -76,6 +99,8 @@ class BatchProbe:
 
 class UpdateProbe:
     """Looks, when a backward pass reaches one parameter, at the weights and at the gradients that are there already.
+
+    And, after an update, at what has become of its gradient since the step was measured.
 
     Parameters
     ----------
@@ -97,6 +122,8 @@ class UpdateProbe:
         self._left: Tensor | None = None
         self._changed: Tensor | None = None
         self._kept: Tensor | None = None
+        self._measured_norm: Tensor | None = None
+        self._left_of_gradient: Tensor | None = None
         self._armed = True
         self._of_updates: RemovableHandle | None = None
         self._of_passes: RemovableHandle | None = None
@@ -116,20 +143,30 @@ class UpdateProbe:
         return self._kept is not None and bool(self._kept)
 
     def measure(self) -> Measured:
-        """Truth values on the device, of the passes since the last update; ``None``: there was none.
+        """What was seen since the call before, on the device; ``None``: there was nothing to see.
 
-        ``weights_changed``: the first of them found other weights than the update had left. ``gradients_kept``: each
-        of them found gradients. Nothing is looked at before the next update: where one is skipped, what was found
-        after the last would be found once more.
+        Truth values of the passes since the last update: ``weights_changed``, the first of them found other weights
+        than the update had left; ``gradients_kept``, each of them found gradients. Of the update after the call
+        before: ``gradient_left``, what it found of a gradient, as a multiple of what that call had found. Nothing is
+        looked at before the next update: where one is skipped, what was found after the last would be found once more.
         """
-        measured: Measured = {"weights_changed": self._changed, "gradients_kept": self._kept}
+        measured: Measured = {
+            "weights_changed": self._changed,
+            "gradients_kept": self._kept,
+            "gradient_left": self._left_of_gradient,
+        }
         self._forget()
+        self._left_of_gradient, self._measured_norm = None, self._norm()
         return measured
 
     @ends_quietly
     def _updated(self, *_: Any) -> None:
         """Remember the weights that an update has left."""
         self._forget()
+        norm = None if self._measured_norm is None else self._norm()
+        if norm is not None and self._measured_norm is not None and norm.device == self._measured_norm.device:
+            self._left_of_gradient = norm / self._measured_norm
+        self._measured_norm = None
         if not self._armed:
             return
         if self._version != self._source.version:
@@ -151,6 +188,11 @@ class UpdateProbe:
         earlier = self._parameter.grad
         kept = torch.zeros_like(self._changed) if earlier is None else (stored(earlier) != 0).any()
         self._kept = kept if self._kept is None else self._kept & kept
+
+    def _norm(self) -> Tensor | None:
+        """Norm of the one gradient as it is now."""
+        gradient = None if self._parameter is None else self._parameter.grad
+        return None if gradient is None else torch.linalg.vector_norm(stored(gradient).float())
 
     def _forget(self) -> None:
         self._left = self._changed = self._kept = None
@@ -188,6 +230,35 @@ class UpdateProbe:
                 handle.remove()
 
 
+class StatisticsProbe:
+    """Looks whether the running statistics of batch norm have moved since the step before.
+
+    Parameters
+    ----------
+    model
+        The module that is trained.
+    parameters
+        Its parameters: where they change, its modules are looked for anew.
+    """
+
+    def __init__(self, model: nn.Module, parameters: ModelParameters) -> None:
+        self._model, self._source, self._version = model, parameters, parameters.version
+        self._modules = batch_norms(model)[:TENSORS]
+        self._before: Tensor | None = None
+
+    def measure(self) -> Measured:
+        """``statistics_still``, a truth value on the device; ``None``: no module has any and is in training mode."""
+        if self._version != self._source.version:
+            self._version, self._modules = self._source.version, batch_norms(self._model)[:TENSORS]
+        means = [module.running_mean for module in self._modules if module.training]
+        plain = [mean for mean in means if isinstance(mean, Tensor) and _is_plain(mean)]
+        if not plain:
+            return {}
+        now = torch.cat([_sample(mean, WEIGHTS) for mean in plain if mean.device == plain[0].device])
+        before, self._before = self._before, now
+        return {"statistics_still": _same(now, before)}
+
+
 class _PreHook:
     """A hook that stays with the model it is made for: in a copy, and in a file, stands one that does nothing."""
 
@@ -219,6 +290,14 @@ def _is_plain(value: Any) -> bool:
         and not value.is_complex()
         and not torch._C._functorch.is_functorch_wrapped_tensor(value)
     )
+
+
+def _by_example(tensor: Tensor) -> Tensor:
+    """Shape (examples, entries of each), in memory's order of the entries: nothing is copied to take a few of them."""
+    if tensor.ndim < 2:
+        return tensor.detach().reshape(-1, 1)
+    inner = sorted(range(1, tensor.ndim), key=tensor.stride, reverse=True)
+    return tensor.detach().permute(0, *inner).flatten(1)
 
 
 def _sample(tensor: Tensor, entries: int = INPUTS) -> Tensor:

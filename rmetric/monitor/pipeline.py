@@ -16,6 +16,7 @@ from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, 
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
+from rmetric.monitor.settings import Change
 from rmetric.monitor.step_measurer import PendingStep
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.state import restore, state_of
@@ -75,10 +76,7 @@ class StepPipeline:
             self.estimators.hardware_event()
         for loss in pending.validation:
             self.estimators.validation(loss)
-        changes = [
-            *(pending.changed_settings or ()),
-            *self._invariants.update(numbers.scalars, planned=pending.planned_changes > 0),
-        ]
+        changes = [*(pending.changed_settings or ()), *self._broken_invariants(pending, numbers)]
         observation = self.last = self.estimators.observe(
             pending.step,
             numbers,
@@ -122,10 +120,15 @@ class StepPipeline:
             self.estimators.sources["training_loss"] = OWN_LOSS if mean is None else MEAN_LOSS
         return numbers
 
+    def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
+        """What held in every step of the loop and holds no more."""
+        of_the_step = {"step": pending.step, "learning_rate": pending.learning_rate, "grad_norm": numbers.norm}
+        return self._invariants.update({**numbers.scalars, **of_the_step}, planned=pending.planned_changes > 0)
+
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""
         workers = {} if self._workers is None else {"worker_times": self._workers.state_dict()}
-        return {"history": state_of(self._history), "invariants": state_of(self._invariants), **workers}
+        return {"history": state_of(self._history), "loop_invariants": state_of(self._invariants), **workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; raises :class:`UserError` for that of other detectors."""
@@ -136,8 +139,8 @@ class StepPipeline:
                 f"{', '.join(sorted(ours))}; resume with the settings of the first run"
             )
         self.non_finite_since = restore(self._history, state["history"])[-1]
-        if "invariants" in state:  # states of older versions have none
-            restore(self._invariants, state["invariants"])
+        if "loop_invariants" in state:  # states of older versions have none
+            restore(self._invariants, state["loop_invariants"])
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])
 

@@ -15,7 +15,7 @@ from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import Closable
-from rmetric.monitor.loop_probes import BatchProbe, UpdateProbe
+from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
@@ -104,6 +104,7 @@ class StepMeasurer:
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
         self.updates, self._batches = UpdateProbe(self.parameters, optimizer), BatchProbe(model)
+        self._statistics = StatisticsProbe(model, self.parameters)
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
@@ -148,6 +149,7 @@ class StepMeasurer:
             "attention_logit_max": computation.attention_logit,
             **self.updates.measure(),
             **self._batches.measure(),
+            **self._statistics.measure(),
         }
         rate = float(self._optimizer.param_groups[0]["lr"])
         transfer = DeviceTransfer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +33,11 @@ class StepNumbers:
     def named(self, chosen: NDArray[np.bool_]) -> list[str]:
         """Names of some of the gradients; ``chosen`` of shape (gradients,)."""
         return [self.names[self.gradients[index]] for index in np.flatnonzero(chosen)]
+
+    @property
+    def norm(self) -> float:
+        """Global gradient norm; not finite if any gradient is not, NaN where there is none."""
+        return math.sqrt(float(self.norms @ self.norms)) if len(self.norms) else math.nan
 
     @property
     def finite(self) -> bool:

@@ -6,7 +6,8 @@ import copy
 import io
 import json
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.loop_invariants import BROKEN, HELD, INPUTS, INVARIANTS, LoopInvariants
+from rmetric.monitor.loop_invariants import BROKEN, CLIPPING, FACTS, HELD, INPUTS, SCHEDULE, LoopInvariants
 from rmetric.monitor.loop_probes import BatchProbe
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.settings import Change
@@ -28,9 +29,9 @@ STEPS = 48
 class Loop:
     """A training loop of which a test breaks a line; everything is as usual otherwise."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, model: nn.Module | None = None, **options: Any) -> None:
         torch.manual_seed(0)
-        self.model: nn.Module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        self.model: nn.Module = model or nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.step = 0
         self.alerts: list[Alert] = []
@@ -45,6 +46,9 @@ class Loop:
         loss.backward()
         return loss
 
+    def clip(self) -> None:
+        """After the monitor, before the update."""
+
     def clear(self) -> None:
         self.optimizer.zero_grad()
 
@@ -56,6 +60,7 @@ class Loop:
             self.step += 1
             loss = self.passes()
             self.monitor.step(loss)
+            self.clip()
             self.optimizer.step()
             self.clear()
             self.between()
@@ -119,12 +124,86 @@ class NotNormalised(Loop):
         return super().batch() * (4.0 if self.broken else 1.0)
 
 
+class Copies(Loop):
+    def batch(self) -> Tensor:
+        batch = super().batch()
+        return batch[:16].repeat(2, 1) if self.broken else batch
+
+
+class Normalised(Loop):
+    """A model with batch norm."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            model=nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)), **options
+        )
+
+
+class StaleStatistics(Normalised):
+    def between(self) -> None:
+        if self.broken:
+            self.model[1].momentum = 0.0  # type: ignore[index, union-attr]
+
+
+class Clips(Loop):
+    """Gradients are clipped to a norm that changes at the onset; infinity: not at all."""
+
+    bounds = (1e-3, 1e-3)
+
+    def clip(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.bounds[self.broken])
+
+
+class ClippingLost(Clips):
+    bounds = (1e-3, math.inf)
+
+
+class ClippedTooLow(Clips):
+    bounds = (1e-2, 1e-4)
+
+
+class ClippedAtOnce(Clips):
+    bounds = (math.inf, 1e-4)
+
+
+class Scheduled(Loop):
+    """A learning rate that falls along a cosine."""
+
+    times = 1
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # Some steps on: at its very beginning a cosine is all curve.
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: (1.0 + math.cos(math.pi * (step + 1000) / 4000)) / 2.0
+        )
+
+    def between(self) -> None:
+        for _ in range(self.times if self.broken else 1):
+            self.scheduler.step()
+
+
+class SteppedTwice(Scheduled):
+    times = 2
+
+
+class SteppedByEightProcesses(Scheduled):
+    times = 8
+
+
 BREAKS = {
-    NotCleared: INVARIANTS["gradients_kept"].setting,
-    WeightsNudged: INVARIANTS["weights_changed"].setting,
-    OldCopies: INVARIANTS["weights_changed"].setting,
-    SameBatch: INVARIANTS["batch_repeated"].setting,
+    NotCleared: FACTS["gradients_kept"].setting,
+    WeightsNudged: FACTS["weights_changed"].setting,
+    OldCopies: FACTS["weights_changed"].setting,
+    SameBatch: FACTS["batch_repeated"].setting,
     NotNormalised: INPUTS,
+    Copies: FACTS["examples_repeated"].setting,
+    StaleStatistics: FACTS["statistics_still"].setting,
+    ClippingLost: CLIPPING,
+    ClippedTooLow: CLIPPING,
+    ClippedAtOnce: CLIPPING,
+    SteppedTwice: SCHEDULE,
+    SteppedByEightProcesses: SCHEDULE,
 }
 
 
@@ -229,11 +308,76 @@ class Skipped(Loop):
             super().clear()
 
 
+class ClippedByValue(Loop):
+    def clip(self) -> None:
+        torch.nn.utils.clip_grad_value_(self.model.parameters(), 1e-3)
+
+
+class ClippedByThePast(Loop):
+    """Gradients are clipped to the median of the last eight norms."""
+
+    def clip(self) -> None:
+        norms = self.norms = [*getattr(self, "norms", [])[-7:], self.norm()]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), sorted(norms)[len(norms) // 2])
+
+    def norm(self) -> float:
+        return float(
+            torch.nn.utils.get_total_norm([item.grad for item in self.model.parameters() if item.grad is not None])
+        )
+
+
+class ClippedNowAndThen(Clips):
+    """Only what is longer than usual is clipped."""
+
+    bounds = (0.2, 0.2)
+
+    def batch(self) -> Tensor:
+        return super().batch() * (2.0 if self.step % 9 == 0 else 1.0)
+
+
+class UnscaledAfterwards(Loop):
+    """The monitor sees scaled gradients, and their scale doubles now and then."""
+
+    def passes(self) -> Tensor:
+        loss: Tensor = self.model(self.batch()).square().mean()
+        (loss * self.scale).backward()
+        return loss
+
+    @property
+    def scale(self) -> float:
+        return 1024.0 * 2.0 ** (self.step // 20)
+
+    @torch.no_grad()
+    def clip(self) -> None:
+        for item in self.model.parameters():
+            if item.grad is not None:
+                item.grad.div_(self.scale)
+
+
+class WarmedUp(Loop):
+    """A schedule with kinks: up, flat, down, and steeper down."""
+
+    def between(self) -> None:
+        corners = torch.tensor([0.0, 20.0, 40.0, 60.0, 100.0]), torch.tensor([0.0, 1e-3, 1e-3, 7e-4, 0.0])
+        right = int(torch.searchsorted(corners[0], float(self.step), right=True).clamp(max=4))
+        (x0, x1), (y0, y1) = corners[0][right - 1 : right + 1], corners[1][right - 1 : right + 1]
+        self.optimizer.param_groups[0]["lr"] = float(y0 + (y1 - y0) * (self.step - x0) / (x1 - x0))
+
+
+class FewExamples(Loop):
+    """Examples are drawn with replacement from very few."""
+
+    def batch(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self.step)
+        return torch.linspace(-1.0, 1.0, 160).view(20, 8)[torch.randint(20, (32,), generator=generator)]
+
+
 @pytest.mark.parametrize(
     "usual",
     [
         Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
-        SharpnessAware, LivelyInputs, Skipped,
+        SharpnessAware, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast, ClippedNowAndThen,
+        UnscaledAfterwards, Scheduled, WarmedUp, FewExamples,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
@@ -385,7 +529,7 @@ def broken_after(held: int, breaks: int, name: str = "weights_changed") -> list[
 
 
 def test_news_needs_to_have_held_for_long_and_to_be_broken_twice() -> None:
-    assert broken_after(HELD, BROKEN) == [INVARIANTS["weights_changed"]]
+    assert broken_after(HELD, BROKEN) == [FACTS["weights_changed"]]
     assert broken_after(HELD - 1, 100) == []
     assert broken_after(HELD, BROKEN - 1) == []
 
@@ -430,3 +574,55 @@ def test_a_scale_that_grows_gradually_and_one_of_zero_or_infinity_are_no_news() 
     invariants = LoopInvariants()
     scales = [1.05**step for step in range(200)] + [0.0, float("inf"), float("nan")] * 20
     assert not any(invariants.update({"input_scale": scale}) for scale in scales)
+
+
+def told_of(measured: Iterable[dict[str, float]]) -> list[Change]:
+    invariants = LoopInvariants()
+    return [change for values in measured for change in invariants.update(values)]
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [(0.25, []), (0.5, []), (0.05, [Change(CLIPPING, 1.0, 0.2)]), (1.0, [Change(CLIPPING, 1.0, 4.0)])],
+)
+def test_another_norm_of_clipping_is_news_from_a_factor_of_three_on(left: float, told: list[Change]) -> None:
+    usual, after = {"grad_norm": 4.0, "gradient_left": 0.25}, {"grad_norm": 4.0, "gradient_left": left}
+    assert told_of([usual] * (HELD + 1) + [after] * 5) == told
+
+
+def test_gradients_that_are_not_longer_than_what_was_clipped_may_be_left_alone() -> None:
+    clipped, short = {"grad_norm": 4.0, "gradient_left": 0.25}, {"grad_norm": 0.5, "gradient_left": 1.0}
+    assert told_of(([clipped] * 3 + [short] * 3) * 20) == []
+
+
+def test_a_first_gradient_that_is_clipped_is_longer_than_what_was_left_alone() -> None:
+    alone, spike = {"grad_norm": 0.1, "gradient_left": 1.0}, {"grad_norm": 100.0, "gradient_left": 0.01}
+    assert told_of([alone] * 2 * HELD + [spike] * 4 + [alone] * HELD) == []
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 0.0])
+def test_clipping_is_not_judged_where_a_norm_is_none(broken: float) -> None:
+    usual = {"grad_norm": 4.0, "gradient_left": 0.25}
+    assert told_of([usual] * 2 * HELD + [{"grad_norm": broken, "gradient_left": math.nan}] * 4 + [usual] * 4) == []
+
+
+@pytest.mark.parametrize("times", [1.0, 1.5, -1.0, 0.0, 2.0, 3.0])
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_schedule_that_goes_a_whole_number_of_times_as_fast_is_news(times: float, every: int) -> None:
+    steps = range(every, 200 * every, every)
+    onset = 100 * every
+    rates = [1e-3 - 1e-7 * (min(step, onset) + times * max(step - onset, 0)) for step in steps]
+    found = told_of({"step": float(step), "learning_rate": rate} for step, rate in zip(steps, rates, strict=True))
+    assert found == ([Change(SCHEDULE, 1.0, times)] if times > 1.5 else [])
+
+
+@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.to(memory_format=torch.channels_last)])
+def test_copies_are_found_whatever_the_layout_of_a_batch(layout: Callable[[Tensor], Tensor]) -> None:
+    model = nn.Identity()
+    probe = BatchProbe(model)
+    images = torch.randn(12, 3, 8, 8)
+    found = []
+    for batch in (images, images[:6].repeat(2, 1, 1, 1), images[:7].repeat(2, 1, 1, 1)[:12]):
+        model(layout(batch))
+        found.append(bool(probe.measure()["examples_repeated"]))
+    assert found == [False, True, False]
