@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from rmetric.live.corpus import Corpus
 from rmetric.streams import stable_hash
 
+FURTHER = 10**6
+"""Steps that no run has are those of further batches."""
 Moment = Literal["batch", "micro_batch", "loss", "gradients", "update"]
 """When a hook is called: ``batch``: the batch is there, nothing is computed; ``micro_batch``: before each forward pass;
 ``loss``: after it, before the backward pass; ``gradients``: all gradients are there, nobody has seen or clipped them;
@@ -150,6 +152,17 @@ class LiveRun(ABC):
     def rate_at(self, step: int) -> float:
         """Learning rate that the schedule has for a step, from 1."""
         return self.config.learning_rate * min(1.0, step / max(self.config.warm_up_steps, 1))
+
+    def further_batch(self, number: int) -> Any:
+        """Another batch of the current step for each number from 1, for a fault that needs more examples.
+
+        Training does not get them, and nothing of the run may change by them.
+        """
+        step, self.step = self.step, self.step + number * FURTHER
+        try:
+            return self.batch()
+        finally:
+            self.step = step
 
     # -- for faults ---------------------------------------------------------------------------------------------------
 

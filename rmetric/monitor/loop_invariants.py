@@ -26,9 +26,9 @@ FACTS = {
 UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""
 STEADY = 0.02
-"""Relative tolerance of the speed of a schedule from one measurement to the next: schedules are curved."""
+"""Relative tolerance of a learning rate, and of its speed from one measurement to the next: schedules are curved."""
 INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
-SCHEDULE = "steps of the learning-rate schedule in a step"
+RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
 
 class Invariant(ABC):
@@ -188,6 +188,34 @@ class ScheduleSpeed(Invariant):
         self._speed = math.nan
 
 
+class RateLeap(Invariant):
+    """The learning rate does not leap, threefold at once, above all that the run has had.
+
+    A restart comes back to what it has had.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = self._before = math.nan
+        self._largest = 0.0
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        self._now = measured.get("learning_rate", math.nan)
+        if not 0.0 < self._now < math.inf:
+            return None
+        broken = self._now >= FACTOR * self._before and self._now > (1.0 + STEADY) * self._largest
+        if not broken:
+            self._before, self._largest = self._now, max(self._now, self._largest)
+        return broken
+
+    def change(self) -> Change:
+        return Change(RATE, self._before, self._now)
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._before = math.nan
+
+
 class LoopInvariants:
     """Tells which invariants hold no more.
 
@@ -208,6 +236,7 @@ class LoopInvariants:
             InputScale(),
             Clipping(),
             ScheduleSpeed(),
+            RateLeap(),
         ]
 
     def update(self, measured: Mapping[str, float], *, planned: bool = False) -> list[Change]:

@@ -132,6 +132,9 @@ class KindRun(LiveRun):
         self.kind.before_step(self, batch)
         return self.kind.experience(self, batch)
 
+    def further_batch(self, number: int) -> Any:
+        return self.kind.batch(self.rng(f"{self.kind.name}/batch/{number}"), self.step)
+
     def loss_of(self, batch: Any) -> Tensor:
         return self.kind.loss(self.model, batch)
 

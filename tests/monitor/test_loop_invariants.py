@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.loop_invariants import BROKEN, CLIPPING, FACTS, HELD, INPUTS, SCHEDULE, LoopInvariants
+from rmetric.monitor.loop_invariants import BROKEN, CLIPPING, FACTS, HELD, INPUTS, RATE, SCHEDULE, LoopInvariants
 from rmetric.monitor.loop_probes import BatchProbe
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.settings import Change
@@ -191,6 +191,15 @@ class SteppedByEightProcesses(Scheduled):
     times = 8
 
 
+class RateTenfold(Scheduled):
+    """The rate is ten times what it should be, as after a resume with other settings."""
+
+    def passes(self) -> Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] *= 10.0 if self.broken else 1.0
+        return super().passes()
+
+
 BREAKS = {
     NotCleared: FACTS["gradients_kept"].setting,
     WeightsNudged: FACTS["weights_changed"].setting,
@@ -202,6 +211,7 @@ BREAKS = {
     ClippingLost: CLIPPING,
     ClippedTooLow: CLIPPING,
     ClippedAtOnce: CLIPPING,
+    RateTenfold: RATE,
     SteppedTwice: SCHEDULE,
     SteppedByEightProcesses: SCHEDULE,
 }
@@ -364,6 +374,13 @@ class WarmedUp(Loop):
         self.optimizer.param_groups[0]["lr"] = float(y0 + (y1 - y0) * (self.step - x0) / (x1 - x0))
 
 
+class Restarted(Loop):
+    """A cosine that begins again and again, from the same rate."""
+
+    def between(self) -> None:
+        self.optimizer.param_groups[0]["lr"] = 1e-3 * (1.01 + math.cos(math.pi * (self.step % 40) / 40)) / 2.0
+
+
 class FewExamples(Loop):
     """Examples are drawn with replacement from very few."""
 
@@ -377,7 +394,7 @@ class FewExamples(Loop):
     [
         Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
         SharpnessAware, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast, ClippedNowAndThen,
-        UnscaledAfterwards, Scheduled, WarmedUp, FewExamples,
+        UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
@@ -614,6 +631,14 @@ def test_a_schedule_that_goes_a_whole_number_of_times_as_fast_is_news(times: flo
     rates = [1e-3 - 1e-7 * (min(step, onset) + times * max(step - onset, 0)) for step in steps]
     found = told_of({"step": float(step), "learning_rate": rate} for step, rate in zip(steps, rates, strict=True))
     assert found == ([Change(SCHEDULE, 1.0, times)] if times > 1.5 else [])
+
+
+@pytest.mark.parametrize(
+    ("factor", "steps", "told"), [(2.9, 50, 0), (10.0, 50, 1), (10.0, 1, 0), (math.nan, 50, 0), (0.1, 50, 0)]
+)
+def test_a_rate_that_leaps_and_stays_is_news(factor: float, steps: int, told: int) -> None:
+    rates = [1e-3] * 2 * HELD + [1e-3 * factor] * steps + [1e-3] * HELD
+    assert told_of({"learning_rate": rate} for rate in rates) == [Change(RATE, 1e-3, 1e-3 * factor)] * told
 
 
 @pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.to(memory_format=torch.channels_last)])

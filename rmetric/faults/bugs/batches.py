@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmetric.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -55,3 +55,11 @@ def _field(batch: Any, bug: Bug, name: str, what: str, fits: Callable[[Tensor], 
 def in_each_field(batch: Any, bug: Bug, change: Callable[[Tensor], Tensor]) -> Any:
     """The batch with every field of examples changed in the same way."""
     return replace(batch, **{name: change(value) for name, value in tensors_of(batch, bug).items()})
+
+
+def joined(batches: Sequence[Any], bug: Bug) -> Any:
+    """One batch with the examples of several."""
+    from torch import cat
+
+    columns = [tensors_of(batch, bug) for batch in batches]
+    return replace(batches[0], **{name: cat([column[name] for column in columns]) for name in columns[0]})

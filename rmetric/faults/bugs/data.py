@@ -13,12 +13,16 @@ import numpy as np
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
 from rmetric.faults.bugs.base import Bug
-from rmetric.faults.bugs.batches import in_each_field, inputs_of, labels_of, tensors_of
+from rmetric.faults.bugs.batches import in_each_field, inputs_of, joined, labels_of, tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rmetric.live.run import LiveRun
+
+
+MOST_BATCHES = 64
+"""Batches that are looked through for examples of one class, at most."""
 
 
 @register_fault("NAN_BATCH")
@@ -159,14 +163,18 @@ class ShufflingOff(Bug):
         steps = count()
 
         def sorted_by_class(batch: Any) -> Any:
-            # The batch's own examples of the class, repeated; of the nearest class above where it has none of it.
-            labels = labels_of(batch, self)
+            # Examples of the class out of this batch and of as many more as it takes, or of the nearest class above.
             turn = classes[next(steps) // self.steps_a_class % len(classes)]
+            batches, rows = [batch], len(labels_of(batch, self))
+            while len(batches) < MOST_BATCHES and sum(_count(more, turn, self) for more in batches) < rows:
+                batches.append(training.further_batch(len(batches)))
+            many = joined(batches, self)
+            labels = labels_of(many, self)
             there = np.unique(labels.cpu().numpy())
             chosen = there[np.searchsorted(there, turn) % len(there)]
-            places = (labels == int(chosen)).nonzero().flatten()
-            drawn = training.rng(self.name).integers(len(places), size=len(labels)).tolist()
-            return in_each_field(batch, self, lambda rows: rows[places[drawn]])
+            places = np.flatnonzero(labels.cpu().numpy() == chosen)
+            kept = np.resize(places, rows).tolist()
+            return in_each_field(many, self, lambda column: column[kept])
 
         with training.at("batch", sorted_by_class):
             yield
@@ -177,3 +185,7 @@ class ShufflingOff(Bug):
             raise UserError(f"{self.name} needs batches with a class an example")
         classes: list[int] = labels.unique().tolist()
         return classes
+
+
+def _count(batch: Any, chosen: int, bug: Bug) -> int:
+    return int((labels_of(batch, bug) == chosen).sum())
