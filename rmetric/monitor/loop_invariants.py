@@ -19,8 +19,8 @@ FACTS = {
     "weights_changed": Change("the weight that a pass begins with", "the updated one", "another"),
     "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
     "batch_repeated": Change("the batch", "a new one", "the one before"),
-    "examples_repeated": Change("the examples of a batch", "different ones", "copies"),
-    "statistics_still": Change("the running statistics of batch norm", "moving", "still"),
+    "examples_repeated": Change("the content of a batch", "different examples", "copies"),
+    "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
 UNTOUCHED = 1e-3
@@ -134,17 +134,17 @@ class Clipping(Invariant):
     def begin_anew(self) -> None:
         super().begin_anew()
         self._bound, self._left_alone = math.inf, 0.0
-        self._now = math.nan
+        self._now, self._clipped = math.nan, False
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
         norm, self._norm = self._norm, measured.get("grad_norm", math.nan)  # an update is seen one measurement later
         share = measured.get("gradient_left", math.nan)
         if not (0.0 < norm < math.inf and 0.0 < share < math.inf):
             return None
-        self._now = norm * share
+        self._now, self._clipped = norm * share, share < 1.0 - UNTOUCHED
         least, most = min(norm, self._left_alone if self._bound == math.inf else self._bound), min(norm, self._bound)
         broken = not least / FACTOR <= self._now <= most * FACTOR
-        if not broken and share < 1.0 - UNTOUCHED:
+        if not broken and self._clipped:
             self._bound = self._now
         elif not broken:
             self._left_alone = max(self._left_alone, self._now)
@@ -152,7 +152,7 @@ class Clipping(Invariant):
 
     def change(self) -> Change:
         before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else self._bound
-        return Change(CLIPPING, before, self._now)
+        return Change(CLIPPING, before, self._now if self._clipped else f"none at {self._now:.3g}")
 
 
 class ScheduleSpeed(Invariant):
