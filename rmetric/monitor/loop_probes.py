@@ -295,10 +295,14 @@ def _is_plain(value: Any) -> bool:
 
 def _by_example(tensor: Tensor) -> Tensor:
     """Shape (examples, entries of each), in memory's order of the entries: nothing is copied to take a few of them."""
+    tensor = tensor.detach()
+    for dim in range(tensor.ndim - 1, 0, -1):
+        if tensor.stride(dim) == 0:  # expanded: the same all along
+            tensor = tensor.select(dim, 0)
     if tensor.ndim < 2:
-        return tensor.detach().reshape(-1, 1)
+        return tensor.reshape(-1, 1)
     inner = sorted(range(1, tensor.ndim), key=tensor.stride, reverse=True)
-    return tensor.detach().permute(0, *inner).flatten(1)
+    return tensor.permute(0, *inner).flatten(1)
 
 
 def _sample(tensor: Tensor, entries: int = INPUTS) -> Tensor:

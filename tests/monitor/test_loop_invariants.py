@@ -641,7 +641,14 @@ def test_a_rate_that_leaps_and_stays_is_news(factor: float, steps: int, told: in
     assert told_of({"learning_rate": rate} for rate in rates) == [Change(RATE, 1e-3, 1e-3 * factor)] * told
 
 
-@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.to(memory_format=torch.channels_last)])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: x,
+        lambda x: x.to(memory_format=torch.channels_last),
+        lambda x: x[:, :, None].expand(-1, -1, 1_000_000, -1, -1),  # 92 GB, if it were copied
+    ],
+)
 def test_copies_are_found_whatever_the_layout_of_a_batch(layout: Callable[[Tensor], Tensor]) -> None:
     model = nn.Identity()
     probe = BatchProbe(model)
