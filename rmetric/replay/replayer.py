@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Event, Observations
 from rmetric.replay.events import EventFilter, is_finite_number, plain_text
-from rmetric.replay.read_ahead import read_ahead
 from rmetric.replay.result import AlertEpisodes, FirstAlerts, LogAgreement, PlotCurves, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
@@ -33,8 +31,6 @@ from rmetric.states import History, states_of
 
 Columns = dict[str, NDArray[Any]]
 
-LONG_BYTES = 1 << 22
-"""Size of a log from which on it pays to read it in another thread."""
 CHUNK_RECORDS = 8192
 """Few enough to stay in the processor's cache, so many that calls cost nothing beside the numbers."""
 
@@ -289,9 +285,7 @@ def replay_log(
     replayer = Replayer(settings, chunk_records, trace=trace)
     with _reading(file):
         name = log_format if importer is not None else detect_format(file, mapping)
-        read = partial(IMPORTERS[name], file, mapping or {})
-        is_long = file.is_file() and file.stat().st_size >= LONG_BYTES
-        events = one_run(read_ahead(read, report) if is_long else read(report), file, run)
+        events = one_run(IMPORTERS[name](file, mapping or {}, report), file, run)
     notes: list[str] = []
     for columns in replayer.run(without_notes(_guarded(events, file), notes), report):
         if sink is not None:
