@@ -74,7 +74,7 @@ class Invariant(ABC):
 
 
 class Fact(Invariant):
-    """One of the :data:`FACTS`. The loop decides about the first two; batches are drawn."""
+    """One of the :data:`FACTS`. Whether the first two hold is for the loop to decide; the others depend on the data."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
