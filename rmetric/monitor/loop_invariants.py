@@ -151,8 +151,17 @@ class Clipping(Invariant):
         return broken
 
     def change(self) -> Change:
-        before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else self._bound
-        return Change(CLIPPING, before, self._now if self._clipped else f"none at {self._now:.3g}")
+        before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else _in_short(self._bound)
+        return Change(CLIPPING, before, _in_short(self._now) if self._clipped else f"none at {self._now:.3g}")
+
+
+def _in_short(norm: float) -> float:
+    """A norm without the rounding of single precision.
+
+    >>> _in_short(0.04999992)
+    0.05
+    """
+    return float(f"{norm:.4g}")
 
 
 class ScheduleSpeed(Invariant):
