@@ -157,8 +157,14 @@ class UpdateProbe:
             "gradient_left": self._left_of_gradient,
         }
         self._forget()
-        self._left_of_gradient, self._measured_norm = None, self._norm()
+        self._left_of_gradient = self._measured_norm = None
+        self._look_at_gradient()
         return measured
+
+    @ends_quietly
+    def _look_at_gradient(self) -> None:
+        """Remember the norm that a step is measured with."""
+        self._measured_norm = self._norm()
 
     @ends_quietly
     def _updated(self, *_: Any) -> None:
@@ -246,18 +252,25 @@ class StatisticsProbe:
         self._model, self._source, self._version = model, parameters, parameters.version
         self._modules = batch_norms(model)[:TENSORS]
         self._before: Tensor | None = None
+        self._still: Tensor | None = None
+        self.closed = False
+        """True if nothing is looked at any more."""
 
     def measure(self) -> Measured:
         """``statistics_still``, a truth value on the device; ``None``: no module has any and is in training mode."""
+        self._still = None
+        self._look()
+        return {"statistics_still": self._still}
+
+    @ends_quietly
+    def _look(self) -> None:
         if self._version != self._source.version:
             self._version, self._modules = self._source.version, batch_norms(self._model)[:TENSORS]
         means = [module.running_mean for module in self._modules if module.training]
         plain = [mean for mean in means if isinstance(mean, Tensor) and _is_plain(mean)]
-        if not plain:
-            return {}
-        now = torch.cat([_sample(mean, WEIGHTS) for mean in plain if mean.device == plain[0].device])
-        before, self._before = self._before, now
-        return {"statistics_still": _same(now, before)}
+        if plain:
+            now = torch.cat([_sample(mean, WEIGHTS) for mean in plain if mean.device == plain[0].device])
+            self._still, self._before = _same(now, self._before), now
 
 
 class _PreHook:

@@ -533,10 +533,10 @@ def test_a_probe_that_fails_ends_itself_and_not_the_training(
 
     monkeypatch.setattr("rmetric.monitor.loop_probes._sample", fails)
     with caplog.at_level(logging.DEBUG, "rmetric"):
-        loop = Loop().run(8)
+        loop = Normalised().run(8)
     assert loop.monitor.step_number == 8
     ended = [record.getMessage() for record in caplog.records if "ends its work" in record.msg]
-    assert sorted(message.split()[0] for message in ended) == ["BatchProbe", "UpdateProbe"]
+    assert sorted(message.split()[0] for message in ended) == ["BatchProbe", "StatisticsProbe", "UpdateProbe"]
 
 
 def broken_after(held: int, breaks: int, name: str = "weights_changed") -> list[Change]:
