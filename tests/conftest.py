@@ -8,10 +8,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rmetric.engines.local import ONE_THREAD
+
 # Before torch and NumPy are imported, here and in what tests start: tiny models are fastest on one core, by ten times
 # where other tests run on the others.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ |= {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -170,10 +170,9 @@ class UpdateProbe:
     def _updated(self, *_: Any) -> None:
         """Remember the weights that an update has left."""
         self._forget()
-        norm = None if self._measured_norm is None else self._norm()
-        if norm is not None and self._measured_norm is not None and norm.device == self._measured_norm.device:
-            self._left_of_gradient = norm / self._measured_norm
-        self._measured_norm = None
+        before, self._measured_norm = self._measured_norm, None
+        if before is not None and (norm := self._norm()) is not None and norm.device == before.device:
+            self._left_of_gradient = norm / before
         if not self._armed:
             return
         if self._version != self._source.version:

@@ -34,7 +34,7 @@ class StepNumbers:
         """Names of some of the gradients; ``chosen`` of shape (gradients,)."""
         return [self.names[self.gradients[index]] for index in np.flatnonzero(chosen)]
 
-    @property
+    @cached_property
     def norm(self) -> float:
         """Global gradient norm; not finite if any gradient is not, NaN where there is none."""
         return math.sqrt(float(self.norms @ self.norms)) if len(self.norms) else math.nan

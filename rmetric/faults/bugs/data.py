@@ -165,15 +165,15 @@ class ShufflingOff(Bug):
         def sorted_by_class(batch: Any) -> Any:
             # Examples of the class out of this batch and of as many more as it takes, or of the nearest class above.
             turn = classes[next(steps) // self.steps_a_class % len(classes)]
-            batches, rows = [batch], len(labels_of(batch, self))
-            while len(batches) < MOST_BATCHES and sum(_count(more, turn, self) for more in batches) < rows:
+            batches, rows, found = [batch], len(labels_of(batch, self)), _count(batch, turn, self)
+            while len(batches) < MOST_BATCHES and found < rows:
                 batches.append(training.further_batch(len(batches)))
+                found += _count(batches[-1], turn, self)
             many = joined(batches, self)
-            labels = labels_of(many, self)
-            there = np.unique(labels.cpu().numpy())
+            labels = labels_of(many, self).cpu().numpy()
+            there = np.unique(labels)
             chosen = there[np.searchsorted(there, turn) % len(there)]
-            places = np.flatnonzero(labels.cpu().numpy() == chosen)
-            kept = np.resize(places, rows).tolist()
+            kept = np.resize(np.flatnonzero(labels == chosen), rows).tolist()
             return in_each_field(many, self, lambda column: column[kept])
 
         with training.at("batch", sorted_by_class):
