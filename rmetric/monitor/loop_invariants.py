@@ -20,6 +20,7 @@ FACTS = {
     "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
     "batch_repeated": Change("the batch", "a new one", "the one before"),
     "examples_repeated": Change("the content of a batch", "different examples", "copies"),
+    "targets_alike": Change("the targets of a batch", "several classes", "one class"),
     "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
@@ -83,7 +84,7 @@ class Fact(Invariant):
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
         value = measured.get(self._name)
-        return None if value is None else value != 0.0
+        return None if value is None or math.isnan(value) else value != 0.0
 
     def change(self) -> Change:
         return FACTS[self._name]

@@ -1,4 +1,4 @@
-"""Look at a training loop from inside its passes: at the batch, the weights, gradients that are kept or clipped.
+"""Look at a training loop from inside its passes: at the batch, its targets, the weights, kept or clipped gradients.
 
 Nothing here waits for the device, and a probe that fails ends itself and not the training.
 """
@@ -26,6 +26,10 @@ WEIGHTS, INPUTS = 64, 1024
 """Entries of each: of weights and statistics, and of a batch's."""
 EXAMPLES, FEW = 1024, 4
 """Examples of a batch that are compared with each other, by 64 entries of each; so few are none to compare."""
+TARGETS, LOGITS = 16, 2**18
+"""Targets of a batch that tell of its classes, at least; logits of which gradients are looked at, about."""
+ROUNDED = 0.05
+"""Rest in the sum of a target's gradient that is rounding, as a multiple of its largest entry (half precision)."""
 Measured = dict[str, Tensor | None]
 
 
@@ -49,7 +53,7 @@ class BatchProbe:
         self._before: Tensor | None = None
         self._mixed = torch.empty(0)
         self._measured: Measured = {}
-        self._handle = model.register_forward_pre_hook(_PreHook(self._look), with_kwargs=True)
+        self._handle = model.register_forward_pre_hook(_ModelHook(self._look), with_kwargs=True)
 
     def measure(self) -> Measured:
         """``batch_repeated``, ``examples_repeated`` and ``input_scale``, on the device.
@@ -91,6 +95,62 @@ class BatchProbe:
         # What differs in some entry differs in a mixture of all. No matrix product: autocast would round it.
         keys = (few * self._mixed).sum(dim=1).sort().values
         return 2 * (keys[1:] == keys[:-1]).sum() >= len(keys)
+
+    def close(self) -> None:
+        """Give back the hook. May be called twice."""
+        self.closed = True
+        self._handle.remove()
+
+
+class TargetProbe:
+    """Looks, through the gradient of what a model returns, at the targets of a step: are all of them one class?
+
+    The gradient of a cross-entropy at the logits is the probabilities that are predicted, less 1 for the target: it
+    sums to zero. At the logarithms of probabilities it is less than zero for the target and zero otherwise. The least
+    entry is that of the target in both, wherever the loss is computed.
+
+    Parameters
+    ----------
+    model
+        Gets a hook, as :class:`BatchProbe` has one. Looked at are the classes in the last dimension of the first
+        tensor with a gradient that it returns.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.armed = True
+        """Whether the next step is looked at."""
+        self.closed = False
+        """True if nothing is looked at any more."""
+        self._seen = False
+        self._alike: Tensor | None = None
+        self._handle = model.register_forward_hook(_ModelHook(self._look))
+
+    def measure(self) -> Measured:
+        """``targets_alike``, a truth value on the device; NaN or ``None``: not known. The next step begins."""
+        alike, self._alike, self._seen = self._alike, None, False
+        return {"targets_alike": alike}
+
+    @ends_quietly
+    def _look(self, module: nn.Module, _: Sequence[Any], returned: Any) -> None:
+        if not self.armed or self._seen or not (module.training and torch.is_grad_enabled()):
+            return
+        tensors = filter(_is_plain, islice(tree_iter(returned), LEAVES))
+        logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
+        if logits is not None and logits.shape[-1] > 1:
+            self._seen = True
+            logits.register_hook(self._reached)  # type: ignore[no-untyped-call]
+
+    @ends_quietly
+    def _reached(self, gradient: Tensor) -> None:
+        rows = gradient.detach().reshape(-1, gradient.shape[-1])
+        rows = rows[:: stride_of(len(rows), max(TARGETS, LOGITS // rows.shape[1]))].float()
+        largest, targets = rows.abs().amax(dim=1), rows.argmin(dim=1)
+        counted = largest > 0.0  # others are left out of the loss
+        total = rows.sum(dim=1)
+        rest = torch.minimum(total.abs(), (total + largest).abs())
+        of_classes = (rest <= ROUNDED * largest).all() & (counted.sum() >= TARGETS)
+        alike = targets.where(counted, -1).amax() == targets.where(counted, rows.shape[1]).amin()
+        self._alike = alike.float().where(of_classes, math.nan)
 
     def close(self) -> None:
         """Give back the hook. May be called twice."""
@@ -272,15 +332,15 @@ class StatisticsProbe:
             self._still, self._before = _same(now, self._before), now
 
 
-class _PreHook:
+class _ModelHook:
     """A hook that stays with the model it is made for: in a copy, and in a file, stands one that does nothing."""
 
-    def __init__(self, look: Callable[[nn.Module, Sequence[Any], Mapping[str, Any]], None]) -> None:
+    def __init__(self, look: Callable[..., None]) -> None:
         self._look = look
 
-    def __call__(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __call__(self, *given: Any) -> None:
         if not torch.compiler.is_compiling():
-            self._look(module, args, kwargs)
+            self._look(*given)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()

@@ -15,7 +15,7 @@ from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import Closable
-from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, UpdateProbe
+from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
@@ -104,7 +104,7 @@ class StepMeasurer:
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
         self.updates, self._batches = UpdateProbe(self.parameters, optimizer), BatchProbe(model)
-        self._statistics = StatisticsProbe(model, self.parameters)
+        self._targets, self._statistics = TargetProbe(model), StatisticsProbe(model, self.parameters)
         self._attention = AttentionLogits(model) if attention_logits else None
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
@@ -120,8 +120,9 @@ class StepMeasurer:
     @property
     def parts(self) -> list[Closable]:
         """Everything that holds a hook."""
+        probes = (self.updates, self._batches, self._targets)
         optional = (self._attention, self._mechanism, self._phases)
-        return [self.updates, self._batches, *self.dispersion, *(part for part in optional if part is not None)]
+        return [*probes, *self.dispersion, *(part for part in optional if part is not None)]
 
     def computation(self, loss: Loss | None) -> StepComputation:
         """Collect the traces of a forward and backward pass; the next ones begin anew."""
@@ -149,6 +150,7 @@ class StepMeasurer:
             "attention_logit_max": computation.attention_logit,
             **self.updates.measure(),
             **self._batches.measure(),
+            **self._targets.measure(),
             **self._statistics.measure(),
         }
         rate = float(self._optimizer.param_groups[0]["lr"])
@@ -188,7 +190,7 @@ class StepMeasurer:
     def _prepare(self, step: int) -> None:
         """Get ready for a step, before the update that leads to it."""
         due = step % self._record_every == 0
-        self._batches.armed = due
+        self._batches.armed = self._targets.armed = due
         self.updates.arm(due or step <= LOOKS)
         if self._record_every > 1 and due:
             self.update.begin()

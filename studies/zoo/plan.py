@@ -17,7 +17,7 @@ from rmetric.streams import stable_hash
 from studies.zoo.disturbances import DISTURBANCES
 from studies.zoo.training import KINDS, KindRun
 
-RECORDING_VERSION = 5
+RECORDING_VERSION = 6
 """Raise it when the same plan trains, measures or logs otherwise (:mod:`rmetric.versions`)."""
 SEVERITY = "medium"
 """Of every bug: it is there, or it is not."""

@@ -15,10 +15,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn import functional
 
 from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.loop_invariants import BROKEN, CLIPPING, FACTS, HELD, INPUTS, RATE, SCHEDULE, LoopInvariants
-from rmetric.monitor.loop_probes import BatchProbe
+from rmetric.monitor.loop_probes import BatchProbe, TargetProbe
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.settings import Change
 
@@ -130,6 +131,25 @@ class Copies(Loop):
         return batch[:16].repeat(2, 1) if self.broken else batch
 
 
+class Classified(Loop):
+    """Each example has one of three classes."""
+
+    def labels(self) -> Tensor:
+        return torch.randint(3, (32,), generator=torch.Generator().manual_seed(self.step))
+
+    def passes(self) -> Tensor:
+        loss = functional.cross_entropy(self.model(self.batch()), self.labels())
+        loss.backward()
+        return loss
+
+
+class Sorted(Classified):
+    """The examples come class by class, two batches each."""
+
+    def labels(self) -> Tensor:
+        return torch.full((32,), self.step // 2 % 3) if self.broken else super().labels()
+
+
 class Normalised(Loop):
     """A model with batch norm."""
 
@@ -207,6 +227,7 @@ BREAKS = {
     SameBatch: FACTS["batch_repeated"].setting,
     NotNormalised: INPUTS,
     Copies: FACTS["examples_repeated"].setting,
+    Sorted: FACTS["targets_alike"].setting,
     StaleStatistics: FACTS["statistics_still"].setting,
     ClippingLost: CLIPPING,
     ClippedTooLow: CLIPPING,
@@ -381,6 +402,13 @@ class Restarted(Loop):
         self.optimizer.param_groups[0]["lr"] = 1e-3 * (1.01 + math.cos(math.pi * (self.step % 40) / 40)) / 2.0
 
 
+class OneClassNowAndThen(Classified):
+    """So many examples are of the first class that some batches have no other."""
+
+    def labels(self) -> Tensor:
+        return super().labels() if self.step % 7 else torch.zeros(32, dtype=torch.long)
+
+
 class FewExamples(Loop):
     """Examples are drawn with replacement from very few."""
 
@@ -394,7 +422,7 @@ class FewExamples(Loop):
     [
         Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
         SharpnessAware, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast, ClippedNowAndThen,
-        UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples,
+        UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified, OneClassNowAndThen,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
@@ -484,7 +512,7 @@ def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_e
     each(dict(loop.model.named_parameters()), torch.ones(3, 8))
     loop.run(8)
     assert loop.monitor.step_number == 8
-    assert not loop.model._forward_pre_hooks
+    assert not loop.model._forward_pre_hooks and not loop.model._forward_hooks
     assert not any(parameter._backward_hooks for parameter in loop.model.parameters())
     assert not loop.optimizer._optimizer_step_post_hooks  # type: ignore[attr-defined]
 
@@ -659,3 +687,54 @@ def test_copies_are_found_whatever_the_layout_of_a_batch(layout: Callable[[Tenso
             model(layout(batch))
         found.append(bool(probe.measure()["examples_repeated"]))
     assert found == [False, True, False]
+
+
+ONE, SEVERAL = torch.full((48,), 2), torch.arange(48) % 5
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": functional.cross_entropy,
+    "smoothed": lambda logits, labels: functional.cross_entropy(logits, labels, label_smoothing=0.1),
+    "summed and scaled": lambda logits, labels: 1024.0 * functional.cross_entropy(logits, labels, reduction="sum"),
+    "half precision": lambda logits, labels: functional.cross_entropy(logits.bfloat16(), labels),
+    "of tokens": lambda logits, labels: functional.cross_entropy(logits.view(8, 6, 5).movedim(2, 1), labels.view(8, 6)),
+    "half of them masked": lambda logits, labels: functional.cross_entropy(
+        logits, labels.where(torch.arange(48) % 6 < 3, -100)
+    ),
+    "probabilities": lambda logits, labels: functional.nll_loss(logits, labels),
+}
+
+
+def seen(loss: Callable[[Tensor], Tensor], outputs: Tensor) -> float | None:
+    """What a probe says of the targets, where a model returns these."""
+    model = nn.Identity()
+    probe = TargetProbe(model)
+    loss(model(outputs.requires_grad_()) * 1.0).backward()
+    alike = probe.measure()["targets_alike"]
+    assert not probe.closed
+    return None if alike is None else float(alike)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_targets_of_one_class_are_known_from_the_gradient_of_the_outputs(loss: Callable[..., Tensor]) -> None:
+    logits = torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+    assert seen(lambda outputs: loss(outputs, ONE), logits.clone()) == 1.0
+    assert seen(lambda outputs: loss(outputs, SEVERAL), logits.clone()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape"),
+    [
+        (lambda outputs: (outputs - torch.randn(48, 3)).square().mean(), (48, 3)),  # a regression
+        (lambda outputs: functional.cross_entropy(outputs, ONE[:8]), (8, 5)),  # so few may be of one class by chance
+        (lambda outputs: functional.cross_entropy(outputs, torch.full((48,), -100), reduction="sum"), (48, 5)),
+        (lambda outputs: functional.cross_entropy(outputs * math.nan, ONE), (48, 5)),
+    ],
+)
+def test_outputs_that_are_no_logits_and_few_targets_say_nothing(
+    loss: Callable[[Tensor], Tensor], shape: tuple[int, ...]
+) -> None:
+    assert math.isnan(seen(loss, torch.randn(shape, generator=torch.Generator().manual_seed(0))) or 0.0)
+
+
+def test_a_model_that_returns_one_number_an_example_has_no_classes() -> None:
+    assert seen(lambda outputs: outputs.square().mean(), torch.randn(24, 1)) is None
+    assert seen(lambda outputs: outputs.square().mean(), torch.randn(24)) is None
