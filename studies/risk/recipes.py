@@ -73,6 +73,8 @@ class TreesRecipe:
     trees: int
     leaves: int
     learning_rate: float = 0.1
+    bins: int = 64
+    """Values of a feature that are told apart, at most 255."""
 
     @property
     def name(self) -> str:
@@ -86,7 +88,7 @@ class TreesRecipe:
             return LinearRecipe(0.1).fit(features_NF, label_N, weight_N, classes)  # too little to grow trees on
         fitted = HistGradientBoostingClassifier(
             learning_rate=self.learning_rate, max_iter=self.trees, max_leaf_nodes=self.leaves, min_samples_leaf=40,
-            l2_regularization=10.0, max_bins=64, early_stopping=False, random_state=0,
+            l2_regularization=10.0, max_bins=self.bins, early_stopping=False, random_state=0,
         ).fit(features_NF, label_N, sample_weight=weight_N)  # fmt: skip
         nodes = [tree.nodes for trees in fitted._predictors for tree in trees]
         scorer = trees_of(fitted._baseline_prediction.ravel().tolist(), [_plain_tree(tree) for tree in nodes])

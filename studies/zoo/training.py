@@ -154,7 +154,7 @@ class KindRun(LiveRun):
     def held_out_loss(self, purpose: str) -> float:
         """As of :class:`LiveRun`; a loss that draws random numbers draws the same each time, and training's stay."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             return super().held_out_loss(purpose)
 
     def rate_at(self, step: int) -> float:

@@ -147,17 +147,15 @@ def test_all_data_sets_together_are_small() -> None:
 def test_published_records_name_the_worker_whose_event_was_reported() -> None:
     """Of two sets the column was made afterwards, from the events that stand in the logs; of one while it trained."""
     seen = 0
-    for stored in (run for file in PUBLISHED for run in read_stored(file)):
+    for run in (stored.run() for file in PUBLISHED for stored in read_stored(file)):
         workers: dict[int, list[int]] = defaultdict(list)
-        for event in stored.run().events:
+        for event in run.events:
             if event["event"] == "HARDWARE_EVENT" and event["component"] not in SLOW_STEPS:
                 workers[event["step"]].append(event["worker"])
-        observations = stored.run().observations
-        wanted = [event_worker(workers[step]) for step in observations.step.tolist()]
-        assert np.array_equal(observations["event_worker"], wanted, equal_nan=True), stored.name
-        assert np.array_equal(
-            observations["hardware_events"], [len(workers[step]) for step in observations.step.tolist()]
-        )
+        steps = run.observations.step.tolist()
+        wanted = [event_worker(workers[step]) for step in steps]
+        assert np.array_equal(run.observations["event_worker"], wanted, equal_nan=True), run.name
+        assert np.array_equal(run.observations["hardware_events"], [len(workers[step]) for step in steps])
         seen += len(workers)
     assert seen > 1000
 

@@ -45,7 +45,7 @@ ALIKE = {name for name, kind in DETECTORS.items() if issubclass(kind, OwnPastDet
 
 def _examples(name: str) -> settings:
     most = settings().max_examples  # of the profile
-    return settings(max_examples=min(20, most) if name in SLOW | ALIKE else most)
+    return settings(max_examples=min(10, most) if name in SLOW | ALIKE else most)
 
 
 def _reads(name: str) -> tuple[str, ...]:

@@ -208,7 +208,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-@pytest.mark.parametrize("while_it_starts", [True, False])
+@pytest.mark.parametrize("while_it_starts", [pytest.param(True, marks=pytest.mark.long), False])
 def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(while_it_starts: bool, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     (asked := tmp_path / "asked.py").write_text(INTERRUPTED.format(folder=str(tmp_path)), encoding="utf-8")

@@ -76,8 +76,9 @@ STOPS = (
 )  # fmt: skip
 """How it stops, and whether it does so in a function."""
 FORKED = """
-import os, torch, rmetric
+import gc, os, torch, rmetric
 torch.optim.SGD([torch.zeros(1)], 1.0), rmetric.TrainingMonitor  # imported on first use
+gc.freeze()  # else each interpreter looks at its end through all that was imported
 for folder in {folders}:
     if not (child := os.fork()):
         os.chdir(folder)

@@ -738,3 +738,17 @@ def test_outputs_that_are_no_logits_and_few_targets_say_nothing(
 def test_a_model_that_returns_one_number_an_example_has_no_classes() -> None:
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24, 1)) is None
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24)) is None
+
+
+def test_logits_are_found_beside_the_loss_that_a_model_returns() -> None:
+    class Answers(nn.Module):
+        def forward(self, logits: Tensor) -> dict[str, Tensor]:
+            return {"loss": functional.cross_entropy(logits, ONE), "logits": logits}
+
+    model = Answers()
+    probe = TargetProbe(model)
+    model(torch.randn(48, 5, requires_grad=True))["loss"].backward()
+    assert probe.measure() == {"targets_alike": 1.0}
+    with torch.no_grad():
+        model(torch.randn(48, 5))
+    assert probe.measure() == {"targets_alike": None}

@@ -330,15 +330,20 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kill_9_loses_at_most_the_step_on_its_way(tmp_path: Path) -> None:
-    code = f"""
-import os, signal
-from tests.live.live import make_live_run, train, watched
-run = make_live_run(rows=1, length=4)
-watched(run, log={str(tmp_path / "run.jsonl")!r})
-train(run, 5)
+    code = """
+import os, signal, torch, rmetric
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+monitor = rmetric.TrainingMonitor(model, optimizer, log="run.jsonl")
+for step in range(5):
+    loss = model(torch.ones(2, 4)).square().mean()
+    loss.backward()
+    monitor.step(loss)
+    optimizer.step()
+    optimizer.zero_grad()
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert ended.returncode == -signal.SIGKILL
     assert read(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3, 4]
 

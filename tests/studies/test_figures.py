@@ -106,7 +106,9 @@ def without_hardware_and_validation(folder: Path) -> Evaluator:
     return Evaluator.of(load_study(folder, 1), jobs=1, draws=20)
 
 
-@pytest.fixture(scope="module", params=["study", "one half failed", "controls", "sparse"])
+@pytest.fixture(
+    scope="module", params=["study", pytest.param("one half failed", marks=pytest.mark.long), "controls", "sparse"]
+)
 def any_evaluator(request: pytest.FixtureRequest, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
     """Logs of every kind that the figures must stand."""
     folder = tmp_path_factory.mktemp("any")
@@ -123,8 +125,12 @@ def any_evaluator(request: pytest.FixtureRequest, logs: Path, tmp_path_factory: 
 
 @pytest.fixture(scope="module")
 def any_figures(any_evaluator: Evaluator) -> dict[str, Figure]:
-    """Their figures, drawn once: the tests look, and change nothing."""
-    return data_figures(any_evaluator)
+    """Their figures, laid out once: the tests look, and change nothing."""
+    figures = data_figures(any_evaluator)
+    for figure in figures.values():
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return figures
 
 
 def data_figures(ev: Evaluator, footnote: str = "a footnote of the committed sample") -> dict[str, Figure]:

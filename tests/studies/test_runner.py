@@ -188,7 +188,7 @@ def test_resume_refuses_a_study_from_before_there_were_versions(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--jobs", jobs, "--steps", "1000", "--repetitions", "6"]
     command = [sys.executable, str(ROOT / "run_modern_experiments.py"), *options]

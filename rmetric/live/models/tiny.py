@@ -106,7 +106,7 @@ def tiny_model(name: str, *, seed: int, **shape: int) -> PreTrainedModel:
     if unknown:
         raise ValueError(f"a tiny model has no {sorted(unknown)}")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the devices as well
         model = TINY_MODELS[name](TinyShape(**shape))
     model.config.name_or_path = name  # what messages call it
     return model

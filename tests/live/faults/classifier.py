@@ -42,7 +42,9 @@ class ClassifierRun(LiveRun):
         super().__init__(model, optimizer, LiveRunConfig(**{**SETTINGS, **config}))
 
     def batch(self) -> Points:
-        torch.manual_seed(self.step)  # of dropout, so that runs which take turns do not disturb each other
+        # Of dropout, so that runs which take turns do not disturb each other. (torch.manual_seed seeds devices that are
+        # not there as well, and keeps the stack of each call.)
+        torch.default_generator.manual_seed(self.step)
         return _points(np.random.default_rng((self.config.seed, self.step)), self.config.rows)
 
     def loss_of(self, batch: Points) -> Tensor:

@@ -22,7 +22,11 @@ SEVERAL_PROCESSES = {"WORKERS_DRIFT"}
 """Faults of a model that several processes train."""
 NAMES = [name for name in FAULTS if name not in SEVERAL_PROCESSES]
 BUGS = [name for name in NAMES if not FAULTS[name].simulated]
-EVERY = [(name, severity) for name in NAMES for severity in SEVERITIES]
+EVERY = [
+    pytest.param(name, severity, marks=[] if severity == "high" else pytest.mark.long)
+    for name in NAMES
+    for severity in SEVERITIES
+]
 LATE = {"MISSING_ZERO_GRAD", "SAME_BATCH_FOR_EVER", "STALE_GRADIENTS", "STALE_WEIGHTS"}
 """Faults that need a step before they show in the weights."""
 TIMING_ONLY = {"NETWORK_DEGRADATION"}

@@ -23,8 +23,8 @@ FAULTS = ("GRADIENT_EXPLOSION", "DATA_CORRUPTION", "NETWORK_DEGRADATION", "LR_SP
 def few_recipes() -> Iterator[None]:
     """One of each kind, and small: the choice between many is scikit-learn's time, not this package's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "HAZARD_RECIPES", (TreesRecipe(4, 4),))
-        patch.setattr(fitting, "ALERT_RECIPES", (LinearRecipe(0.03), TreesRecipe(4, 4)))
+        patch.setattr(fitting, "HAZARD_RECIPES", (TreesRecipe(4, 4, bins=8),))
+        patch.setattr(fitting, "ALERT_RECIPES", (LinearRecipe(0.03), TreesRecipe(4, 4, bins=8)))
         patch.setattr(fitting, "FAMILY_RECIPES", (LinearRecipe(0.03),))
         yield
 
