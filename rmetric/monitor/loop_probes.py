@@ -26,10 +26,10 @@ WEIGHTS, INPUTS = 64, 1024
 """Entries of each: of weights and statistics, and of a batch's."""
 EXAMPLES, FEW = 1024, 4
 """Examples of a batch that are compared with each other, by 64 entries of each; so few are none to compare."""
-TARGETS, LOGITS = 16, 2**18
+TARGETS, LOGITS = 16, 2**15
 """Targets of a batch that tell of its classes, at least; logits of which gradients are looked at, about."""
 ROUNDED = 0.05
-"""Rest in the sum of a target's gradient that is rounding, as a multiple of its largest entry (half precision)."""
+"""Rest in the sum of a target's gradient that is rounding, as a multiple of its least entry (half precision)."""
 Measured = dict[str, Tensor | None]
 
 
@@ -121,41 +121,47 @@ class TargetProbe:
         """Whether the next step is looked at."""
         self.closed = False
         """True if nothing is looked at any more."""
-        self._seen = False
         self._alike: Tensor | None = None
-        self._handle = model.register_forward_hook(_ModelHook(self._look))
+        self._of_pass: RemovableHandle | None = None
+        self._of_model = model.register_forward_hook(_ModelHook(self._look))
 
     def measure(self) -> Measured:
         """``targets_alike``, a truth value on the device; NaN or ``None``: not known. The next step begins."""
-        alike, self._alike, self._seen = self._alike, None, False
+        alike, self._alike = self._alike, None
+        self._leave_pass()
         return {"targets_alike": alike}
 
     @ends_quietly
     def _look(self, module: nn.Module, _: Sequence[Any], returned: Any) -> None:
-        if not self.armed or self._seen or not (module.training and torch.is_grad_enabled()):
+        if not self.armed or self._of_pass is not None or not (module.training and torch.is_grad_enabled()):
             return
         tensors = filter(_is_plain, islice(tree_iter(returned), LEAVES))
         logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
         if logits is not None and logits.shape[-1] > 1:
-            self._seen = True
-            logits.register_hook(self._reached)  # type: ignore[no-untyped-call]
+            self._of_pass = logits.register_hook(self._reached)  # type: ignore[no-untyped-call]
 
     @ends_quietly
     def _reached(self, gradient: Tensor) -> None:
         rows = gradient.detach().reshape(-1, gradient.shape[-1])
-        rows = rows[:: stride_of(len(rows), max(TARGETS, LOGITS // rows.shape[1]))].float()
-        largest, targets = rows.abs().amax(dim=1), rows.argmin(dim=1)
-        counted = largest > 0.0  # others are left out of the loss
+        rows = rows[:: stride_of(len(rows), max(2 * TARGETS, LOGITS // rows.shape[1]))].float()
+        least, targets = rows.min(dim=1)
         total = rows.sum(dim=1)
-        rest = torch.minimum(total.abs(), (total + largest).abs())
-        of_classes = (rest <= ROUNDED * largest).all() & (counted.sum() >= TARGETS)
+        counted = least < 0.0  # others are left out of the loss
+        of_classes = (total * (total - least)).abs() <= ROUNDED * least.square()  # the sum is 0, or the least entry
         alike = targets.where(counted, -1).amax() == targets.where(counted, rows.shape[1]).amin()
-        self._alike = alike.float().where(of_classes, math.nan)
+        self._alike = alike.float().where(of_classes.all() & (counted.sum() >= TARGETS), math.nan)
+
+    def _leave_pass(self) -> None:
+        """Give back the hook of a pass: a model may return the same tensor again."""
+        if self._of_pass is not None:
+            self._of_pass.remove()
+            self._of_pass = None
 
     def close(self) -> None:
-        """Give back the hook. May be called twice."""
+        """Give back both hooks. May be called twice."""
         self.closed = True
-        self._handle.remove()
+        self._of_model.remove()
+        self._leave_pass()
 
 
 class UpdateProbe:

@@ -735,6 +735,32 @@ def test_outputs_that_are_no_logits_and_few_targets_say_nothing(
     assert math.isnan(seen(loss, torch.randn(shape, generator=torch.Generator().manual_seed(0))) or 0.0)
 
 
+@pytest.mark.parametrize("targets", [16, 17, 33, 65, 1000])
+def test_with_many_classes_a_few_targets_are_enough(targets: int) -> None:
+    logits = torch.randn(targets, 30_000, generator=torch.Generator().manual_seed(0))
+    assert seen(lambda outputs: functional.cross_entropy(outputs, torch.full((targets,), 7)), logits) == 1.0
+
+
+def test_a_tensor_that_a_model_returns_again_and_again_keeps_no_hook() -> None:
+    class Returns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits = torch.randn(48, 5, requires_grad=True)
+
+        def forward(self) -> Tensor:
+            return self.logits
+
+    model = Returns()
+    probe = TargetProbe(model)
+    for _ in range(3):
+        functional.cross_entropy(model(), ONE).backward()
+        assert probe.measure() == {"targets_alike": 1.0}
+        assert not model.logits._backward_hooks
+    model()
+    probe.close()
+    assert not model.logits._backward_hooks and not model._forward_hooks
+
+
 def test_a_model_that_returns_one_number_an_example_has_no_classes() -> None:
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24, 1)) is None
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24)) is None
