@@ -75,7 +75,8 @@ ADVICE: Mapping[str, Advice] = {
     "SETTING_CHANGED": Advice(
         ("a model that is still in evaluation mode", "a run that was resumed with other settings", "a setting in the "
          "wrong place or of another optimizer", "a line of the loop that was lost, moved or called twice: clearing or "
-         "clipping gradients, taking the next batch, normalising inputs, the schedule's step, copies of weights"),
+         "clipping gradients, taking the next batch, shuffling, normalising inputs, the schedule's step, copies of "
+         "weights"),
         "Compare the settings of the optimizer, model.training and the lines of the loop with those that the run began "
         "with; if the change is meant, nothing has to be done.",
     ),
