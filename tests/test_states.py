@@ -36,7 +36,7 @@ def names(observations: Observations) -> list[str]:
 # --- live trainings ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_live_trainings_are_recognised_by_the_state_in_which_they_end() -> None:
     pytest.importorskip("torch")
     from studies.states.trainings import TRAININGS, train

@@ -344,6 +344,7 @@ def test_findings_alone_are_answered_with_their_first_steps(peers: ModuleType, f
     assert answer["seconds"]["findings"] >= 0.0
 
 
+@pytest.mark.long
 def test_findings_of_tools_become_a_file_that_the_study_reads(
     peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,7 +143,7 @@ def test_all_data_sets_together_are_small() -> None:
     assert sum(path.stat().st_size for path in REAL.parent.iterdir()) <= 45e6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_published_records_name_the_worker_whose_event_was_reported() -> None:
     """Of two sets the column was made afterwards, from the events that stand in the logs; of one while it trained."""
     seen = 0

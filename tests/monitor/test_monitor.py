@@ -361,7 +361,7 @@ def test_training_goes_on_when_the_disk_is_full(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("record_every", [1, 4])
+@pytest.mark.parametrize("record_every", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_a_resumed_run_writes_the_same_bytes_as_one_never_interrupted(
     tmp_path: Path, ticking: Any, record_every: int
 ) -> None:

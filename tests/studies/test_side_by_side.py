@@ -347,7 +347,7 @@ def test_weights_are_within_their_intervals(tables: dict[str, Table], studies: d
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_figures_of_two_studies_read_well(studies: dict[str, Evaluator]) -> None:
     bars = {study: ablation.bars(ev) for study, ev in studies.items()}
     shown = {study: lead_times.select(ev) for study, ev in studies.items()}
