@@ -20,7 +20,7 @@ FACTS = {
     "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
     "batch_repeated": Change("the batch", "a new one", "the one before"),
     "examples_repeated": Change("the content of a batch", "different examples", "copies"),
-    "targets_alike": Change("the targets of a batch", "several classes", "one class"),
+    "targets_alike": Change("the content of a batch's targets", "several classes", "one class"),
     "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
