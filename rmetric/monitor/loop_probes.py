@@ -65,8 +65,8 @@ class BatchProbe:
         return measured
 
     @ends_quietly
-    def _look(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if not self.armed or self._measured or not (module.training and torch.is_grad_enabled()):
+    def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if not self.armed or self._measured:
             return
         given = islice(tree_iter((args, kwargs)), LEAVES)
         tensors = [_by_example(tensor) for tensor in islice(filter(_is_plain, given), TENSORS)]
@@ -132,8 +132,8 @@ class TargetProbe:
         return {"targets_alike": alike}
 
     @ends_quietly
-    def _look(self, module: nn.Module, _: Sequence[Any], returned: Any) -> None:
-        if not self.armed or self._of_pass is not None or not (module.training and torch.is_grad_enabled()):
+    def _look(self, _: Sequence[Any], returned: Any) -> None:
+        if not self.armed or self._of_pass is not None:
             return
         tensors = filter(_is_plain, islice(tree_iter(returned), LEAVES))
         logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
@@ -339,13 +339,13 @@ class StatisticsProbe:
 
 
 class _ModelHook:
-    """A hook that stays with the model it is made for: in a copy, and in a file, stands one that does nothing."""
+    """A hook for passes that train the model it is made for; in a copy, and in a file, stands one that does nothing."""
 
     def __init__(self, look: Callable[..., None]) -> None:
         self._look = look
 
-    def __call__(self, *given: Any) -> None:
-        if not torch.compiler.is_compiling():
+    def __call__(self, module: nn.Module, *given: Any) -> None:
+        if module.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._look(*given)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:

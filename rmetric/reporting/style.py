@@ -234,11 +234,16 @@ class Drawing:
     """Ending → content: ``png`` and ``pdf``."""
 
 
+def lay_out(figure: Figure) -> None:
+    """Find the layout once, and not once more each time that the figure is drawn."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 @styled
 def rendered(figure: Figure) -> dict[str, bytes]:
     """The figure as PNG and PDF."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # the layout is found: not once more for each format
+    lay_out(figure)
     files = {}
     for ending, metadata in _NO_CLOCK.items():
         buffer = io.BytesIO()

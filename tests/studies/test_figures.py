@@ -128,8 +128,7 @@ def any_figures(any_evaluator: Evaluator) -> dict[str, Figure]:
     """Their figures, laid out once: the tests look, and change nothing."""
     figures = data_figures(any_evaluator)
     for figure in figures.values():
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        style.lay_out(figure)
     return figures
 
 
@@ -315,7 +314,6 @@ def test_no_text_is_smaller_than_eight_points(any_figures: dict[str, Figure]) ->
 def test_every_axis_is_named_with_its_unit(any_figures: dict[str, Figure]) -> None:
     unit = re.compile(r"\(.+\)|step|per 1,000|^fault$|^detector$|^weights")
     for number, figure in any_figures.items():
-        figure.draw_without_rendering()
         by_row: dict[object, list[str]] = {}
         by_column: dict[object, list[str]] = {}
         for ax in figure.axes:
