@@ -48,24 +48,22 @@ def scores(rows: NDArray[np.float64], splits: Splits, threshold: float) -> NDArr
     NaN until the first window is full and for a row with NaN, infinite for one with infinity. A row that scores above
     the threshold is not learned.
     """
-    return _scores(rows, *splits, threshold)
+    found = np.where(np.isinf(rows).any(axis=1), np.inf, np.nan)
+    return _scores(rows, np.isfinite(rows).all(axis=1), found, *splits, threshold)
 
 
 @compiled
-def _scores(rows, feature, limit, window, threshold):  # type: ignore[no-untyped-def]
+def _scores(rows, usable, result, feature, limit, window, threshold):  # type: ignore[no-untyped-def]
     inner = feature.shape[1]
     counted = np.zeros((len(feature), 2 * inner + 1), np.int64)
     counts = counted.copy()  # of the last whole window
     highest_sum = float(len(feature) * window * (2 * inner + 1))
     lowest, highest = np.full(rows.shape[1], np.inf), np.full(rows.shape[1], -np.inf)
-    result = np.full(len(rows), np.nan)
     learned = 0
     for index in range(len(rows)):
-        row = rows[index]
-        if not np.isfinite(row).all():
-            if np.isinf(row).any():
-                result[index] = np.inf
+        if not usable[index]:
             continue
+        row = rows[index]
         if learned >= window:
             point, total = _scaled(row, lowest, highest), 0.0
             for tree in range(len(feature)):
@@ -73,13 +71,15 @@ def _scores(rows, feature, limit, window, threshold):  # type: ignore[no-untyped
             result[index] = 1 - total / highest_sum
         if result[index] > threshold:
             continue
-        lowest, highest = np.minimum(lowest, row), np.maximum(highest, row)
+        for column in range(len(row)):
+            lowest[column], highest[column] = min(lowest[column], row[column]), max(highest[column], row[column])
         point = _scaled(row, lowest, highest)
         for tree in range(len(feature)):
             _count(counted[tree], feature[tree], limit[tree], point)
         learned += 1
         if learned % window == 0:
-            counts[:], counted[:] = counted, 0
+            counts, counted = counted, counts
+            counted[:] = 0
     return result
 
 

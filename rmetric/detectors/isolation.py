@@ -146,6 +146,12 @@ def _part(samples, own, start, end, feature, limit):  # type: ignore[no-untyped-
 
 
 @compiled
+def _push(stack, place, entry):  # type: ignore[no-untyped-def]
+    for column in range(len(entry)):
+        stack[place, column] = entry[column]
+
+
+@compiled
 def _grow(samples, chosen, seeds, deepest, lengths):  # type: ignore[no-untyped-def]
     """Arrays of :class:`Forest`. Nodes are split in the order of scikit-learn, for they share a generator."""
     shape = (len(seeds), 2 * chosen.shape[1])
@@ -157,20 +163,22 @@ def _grow(samples, chosen, seeds, deepest, lengths):  # type: ignore[no-untyped-
         own = chosen[tree % len(chosen)].copy()
         order, constant = np.arange(features), np.zeros(features, np.int64)
         state, nodes, waiting = seeds[tree], 1, 1
-        stack[0] = (0, 0, len(own), 0, 0)
+        _push(stack, 0, (0, 0, len(own), 0, 0))
         while waiting:
             waiting -= 1
             node, start, end, level, known = stack[waiting]
             if level < deepest and end - start > 1:
                 chosen_feature, bound, found, state = _split(samples, own, start, end, order, known, state)
-                order[:known] = constant[:known]
-                constant[known : known + found] = order[known : known + found]
+                for place in range(known):
+                    order[place] = constant[place]
+                for place in range(known, known + found):
+                    constant[place] = order[place]
                 if chosen_feature != LEAF:
                     middle = _part(samples, own, start, end, chosen_feature, bound)
                     feature[tree, node], limit[tree, node] = chosen_feature, bound
                     left[tree, node], right[tree, node] = nodes, nodes + 1
-                    stack[waiting] = (nodes + 1, middle, end, level + 1, known + found)
-                    stack[waiting + 1] = (nodes, start, middle, level + 1, known + found)
+                    _push(stack, waiting, (nodes + 1, middle, end, level + 1, known + found))
+                    _push(stack, waiting + 1, (nodes, start, middle, level + 1, known + found))
                     nodes, waiting = nodes + 2, waiting + 2
             depth[tree, node] = level + 1.0 + lengths[end - start] - 1.0
     return feature, limit, left, right, depth

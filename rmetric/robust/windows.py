@@ -187,8 +187,9 @@ def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Co
     window, errors = _taken(of._values), _taken(of._errors._values)
     own_steps = np.empty(len(window.recent), np.int64)
     own_steps[: len(of._steps)] = of._steps
-    z, excess = _trend(
-        window, errors, own_steps, steps, values, of._first, of._errors.warm_up, of._errors.floor, of.growth
+    excess = _unjudged(values)
+    z = _trend(
+        window, errors, own_steps, steps, values, excess, of._first, of._errors.warm_up, of._errors.floor, of.growth
     )
     _put_back(window, of._values)
     _put_back(errors, of._errors._values)
@@ -198,9 +199,14 @@ def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Co
     return z, excess
 
 
+def _unjudged(values: Column) -> Column:
+    """Excess of values before any is judged: of one that is not finite it is the value itself."""
+    return np.where(np.isfinite(values), np.nan, values)
+
+
 @compiled
-def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, growth):  # type: ignore[no-untyped-def]
-    z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
+def _trend(window, errors, own_steps, steps, values, excess, first, warm_up, floor, growth):  # type: ignore[no-untyped-def]
+    z = values.copy()
     length = len(window.recent)
     for index in range(len(values)):
         value = values[index]
@@ -224,7 +230,7 @@ def _trend(window, errors, own_steps, steps, values, first, warm_up, floor, grow
                 z[index] = excess[index] / (scale * _doubt(count))
         own_steps[head] = steps[index]
         _add(window, entering)
-    return z, excess
+    return z
 
 
 @compiled
@@ -254,7 +260,10 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
         known[:points], entered[:points] = zip(*of._points, strict=True)
     sums = np.array([line.origin, line.count, line.x, line.y, line.xx, line.xy])
     span, errors = np.array([0, points, of._until_renewed]), _taken(of._errors._values)
-    z, excess, of._largest = _curve(errors, known, entered, sums, span, of._largest, places, values, of._errors.warm_up)
+    excess = _unjudged(values)
+    z, of._largest = _curve(
+        errors, known, entered, sums, span, of._largest, places, values, excess, of._errors.warm_up
+    )
     first, last, of._until_renewed = span.tolist()
     of._points = deque(zip(known[first:last].tolist(), entered[first:last].tolist(), strict=True))
     line.origin, count, line.x, line.y, line.xx, line.xy = sums.tolist()
@@ -264,10 +273,10 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
 
 
 @compiled
-def _curve(errors, known, entered, sums, span, largest, places, values, warm_up):  # type: ignore[no-untyped-def]
-    z, excess = values.copy(), np.where(np.isfinite(values), np.nan, values)
+def _curve(errors, known, entered, sums, span, largest, places, values, excess, warm_up):  # type: ignore[no-untyped-def]
+    z = values.copy()
     length = len(errors.recent)
-    first, last, until_renewed = span  # of the points that make the line
+    first, last, until_renewed = span[0], span[1], span[2]  # of the points that make the line
     for index in range(len(values)):
         value, place = values[index], places[index]
         if not np.isfinite(value):
@@ -299,7 +308,7 @@ def _curve(errors, known, entered, sums, span, largest, places, values, warm_up)
             for point in range(first, last):
                 _sum(sums, known[point], entered[point], 1.0)
     span[0], span[1], span[2] = first, last, until_renewed
-    return z, excess, largest
+    return z, largest
 
 
 @compiled
@@ -414,16 +423,16 @@ def _slowdown(usual, recent, log_times, warm_up):  # type: ignore[no-untyped-def
 
 def surprises(tail: Tail, statistic: Column) -> Column:
     """Surprise of each value of a statistic."""
-    found: Column = _surprises(statistic, np.array(tail.bars), np.array(tail.surprises))
+    bars = np.array(tail.bars)
+    found: Column = _surprises(statistic, np.searchsorted(bars, statistic, side="right"), bars, np.array(tail.surprises))
     return found
 
 
 @compiled
-def _surprises(statistic, bars, heights):  # type: ignore[no-untyped-def]
+def _surprises(statistic, reached, bars, heights):  # type: ignore[no-untyped-def]
     result = np.empty(len(statistic))
     for index in range(len(statistic)):
-        reached = np.searchsorted(bars, statistic[index], side="right")
-        result[index] = _surprise(statistic[index], reached, bars, heights)
+        result[index] = _surprise(statistic[index], reached[index], bars, heights)
     return result
 
 
@@ -438,7 +447,7 @@ def evidence(of: OwnBar, surprises: Column) -> Column:
 @compiled
 def _evidence(state, surprises):  # type: ignore[no-untyped-def]
     result = np.empty(len(surprises))
-    raised, peak, quiet = state
+    raised, peak, quiet = state[0], state[1], state[2]
     for index in range(len(surprises)):
         surprise = surprises[index]
         result[index] = max(surprise - raised, 0.0)
