@@ -49,6 +49,13 @@ def check_trained(model: Any, optimizer: Any) -> None:
         )
 
 
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer inside wrappers that look like one but lack its hooks, as Accelerate's; another as it is."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
+
+
 def usable_loss(loss: Any) -> Tensor | None:
     """A loss as a tensor; ``None`` if it is not one real number."""
     try:

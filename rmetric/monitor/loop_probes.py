@@ -172,7 +172,7 @@ class UpdateProbe:
     Parameters
     ----------
     parameters
-        Those that are trained. A small one of them gets a hook.
+        Those that are trained. A small one of them gets two hooks.
     optimizer
         Gets a hook: after each update a few weights are remembered.
     """
@@ -188,12 +188,13 @@ class UpdateProbe:
         self._views: list[Tensor] = []
         self._left: Tensor | None = None
         self._changed: Tensor | None = None
+        self._there: Tensor | None = None
         self._kept: Tensor | None = None
         self._measured_norm: Tensor | None = None
         self._left_of_gradient: Tensor | None = None
         self._armed = True
         self._of_updates: RemovableHandle | None = None
-        self._of_passes: RemovableHandle | None = None
+        self._of_passes: list[RemovableHandle] = []
 
     def arm(self, due: bool) -> None:
         """Look at the next step, or do not; to be called before the update that leads to it.
@@ -258,8 +259,14 @@ class UpdateProbe:
                 return
             self._changed = (now != self._left).any()
         earlier = self._parameter.grad
-        kept = torch.zeros_like(self._changed) if earlier is None else (stored(earlier) != 0).any()
-        self._kept = kept if self._kept is None else self._kept & kept
+        self._there = torch.zeros_like(self._changed) if earlier is None else (stored(earlier) != 0).any()
+
+    @ends_quietly
+    def _added(self, _: Tensor) -> None:
+        """Count what a pass found if it has added to it: ``torch.autograd.grad`` leaves ``grad`` alone."""
+        there, self._there = self._there, None
+        if there is not None:
+            self._kept = there if self._kept is None else self._kept & there
 
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""
@@ -267,7 +274,7 @@ class UpdateProbe:
         return None if gradient is None else torch.linalg.vector_norm(stored(gradient).float())
 
     def _forget(self) -> None:
-        self._left = self._changed = self._kept = None
+        self._left = self._changed = self._there = self._kept = None
 
     def _choose(self) -> None:
         """Choose what is looked at, of what the optimizer has just updated."""
@@ -275,15 +282,19 @@ class UpdateProbe:
         owned = {id(item) for group in self._optimizer.param_groups for item in group["params"]}
         whole = [item for item in self._source.present if type(item) is nn.Parameter and item.is_contiguous()]
         updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]
-        if self._of_passes is not None:
-            self._of_passes.remove()
+        for handle in self._of_passes:
+            handle.remove()
+        self._of_passes = []
         self._parameter = min(updated, key=nn.Parameter.numel, default=None)
         if self._parameter is None:
             return
         form = self._parameter.dtype, self._parameter.device
         alike = [item for item in updated if (item.dtype, item.device) == form]
         self._compared, self._places = alike[:: math.ceil(len(alike) / TENSORS)], []
-        self._of_passes = self._parameter.register_hook(self._look)  # type: ignore[no-untyped-call]
+        self._of_passes = [
+            self._parameter.register_hook(self._look),  # type: ignore[no-untyped-call]
+            self._parameter.register_post_accumulate_grad_hook(self._added),
+        ]
 
     def _weights(self) -> Tensor:
         """A sample of the weights, bit for bit: a NaN is the same as before, too."""
@@ -295,9 +306,9 @@ class UpdateProbe:
         return torch.cat(self._views)
 
     def close(self) -> None:
-        """Give back both hooks. May be called twice."""
+        """Give back all hooks. May be called twice."""
         self.closed = True
-        for handle in (self._of_updates, self._of_passes):
+        for handle in (self._of_updates, *self._of_passes):
             if handle is not None:
                 handle.remove()
 

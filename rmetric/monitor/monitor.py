@@ -27,6 +27,7 @@ from rmetric.monitor.arguments import (
     check_state,
     check_trained,
     hardware_report,
+    unwrapped,
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS, CallOrder
 from rmetric.monitor.detector_set import DetectorSet
@@ -176,6 +177,7 @@ class TrainingMonitor:
         hang: HangWatch | bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        optimizer = unwrapped(optimizer)
         check_trained(model, optimizer)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
         check_optional(

@@ -282,6 +282,17 @@ def scaled(training: Training, unscale: bool = True) -> None:
         scaler.update()
 
 
+def gradients_made_aside(training: Training) -> None:
+    """Surgery on gradients of several losses: ``torch.autograd.grad`` adds up nothing, and what is there is replaced."""
+    parameters = [*training.model.parameters()]
+    for loss in training.losses():
+        halves = [torch.autograd.grad(0.5 * loss, parameters, retain_graph=True) for _ in range(2)]
+        for parameter, *gradients in zip(parameters, *halves, strict=True):
+            parameter.grad = torch.stack(gradients).sum(dim=0)
+        training.monitor.step(loss)
+        training.optimizer.step()
+
+
 def frozen_half_way(training: Training) -> None:
     for number, loss in enumerate(training.losses(), 1):
         training.optimizer.zero_grad()
@@ -369,6 +380,7 @@ IN_ORDER: list[Loop] = [
     accumulated,
     some_batches_left_out,
     scaled,
+    gradients_made_aside,
     frozen_half_way,
     closure,
     after_a_closure,

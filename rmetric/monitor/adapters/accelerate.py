@@ -73,8 +73,6 @@ def watched(
     if accelerator.distributed_type in KEEP_GRADIENTS:
         raise UserError(f"{accelerator.distributed_type.value} keeps gradients to itself, so no monitor can see them")
     scaler = getattr(optimizer, "scaler", None)
-    while hasattr(optimizer, "optimizer"):  # Accelerate's wrapper lacks the hooks of a torch optimizer
-        optimizer = optimizer.optimizer
     with TrainingMonitor(model, optimizer, **{"scaler": scaler, **options}) as monitor:
         watch = _Watch(accelerator, model, monitor, combine)
         with (

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
+from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters import monitored
 from rmetric.monitor.worker_lost import WorkerLost
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train
@@ -124,6 +125,18 @@ def test_a_worker_that_dies_in_the_backward_pass_is_in_the_log(tmp_path: Path, m
     assert (run.terminal["event"], run.terminal["reason"]) == ("EXPERIMENT_FAILURE", "WORKER_LOST")
     (event,) = (event for event in run.events if event["event"] == "HARDWARE_EVENT")
     assert (event["kind"], event["worker"]) == ("fatal", 1)
+
+
+def test_its_optimizer_may_be_given_to_the_monitor_itself(tmp_path: Path) -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    with TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False, announce=False) as monitor:
+        for batch in micro_batches(count=STEPS):
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert np.isfinite(read_run(tmp_path / "run.jsonl").observations["update_rms"][1:]).all()
 
 
 @pytest.mark.parametrize("sync", [True, False])
