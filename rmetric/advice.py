@@ -60,11 +60,6 @@ ADVICE: Mapping[str, Advice] = {
         ("a jump of the learning rate", "an optimizer that lost its state", "a corrupted optimizer state"),
         "Compare the learning rate and the optimizer's state with those of the last checkpoint.",
     ),
-    "UPDATE_FALL": Advice(
-        ("a part of the model that no longer learns (frozen, detached, or left out of the optimizer)", "the same batch "
-         "again and again", "a loss scale that was lowered", "a run that has converged"),
-        "Count the parameters whose values still change, and compare the batches of these steps.",
-    ),
     "GRADIENT_REPEATS": Advice(
         ("the same batch again and again, or examples that are no longer shuffled", "gradients that are not cleared "
          "after an update", "old copies of the weights", "an error that all batches share, such as shifted labels",
@@ -73,10 +68,11 @@ ADVICE: Mapping[str, Advice] = {
         "weights that the optimizer changes.",
     ),
     "SETTING_CHANGED": Advice(
-        ("a model that is still in evaluation mode", "a run that was resumed with other settings", "a setting in the "
-         "wrong place or of another optimizer", "a line of the loop that was lost, moved or called twice: clearing or "
-         "clipping gradients, taking the next batch, shuffling, normalising inputs, the schedule's step, copies of "
-         "weights"),
+        ("a model that was left in evaluation mode, or layers that were frozen or unfrozen", "a run that was resumed "
+         "with other settings", "a setting in the wrong place or of another optimizer", "a line of the loop that was "
+         "lost, moved or called twice: clearing or clipping gradients, taking the next batch, shuffling, normalising "
+         "inputs, the schedule's step, copies of weights", "masks, averages or noise laid on the weights after an "
+         "update"),
         "Compare the settings of the optimizer, model.training and the lines of the loop with those that the run began "
         "with; if the change is meant, nothing has to be done.",
     ),

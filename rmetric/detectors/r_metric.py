@@ -74,7 +74,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 15
+    version = 16
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

@@ -26,8 +26,6 @@ from rmetric.robust.loss import UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
-SUNK = "update_rms.sunk"
-"""Statistic of the robust R-Metric that looks for a fall; all others look for a rise."""
 RARITY = "r_metric_robust"
 """Detector whose score is the rarity of what it saw, in decades."""
 PART_RECORDS = 2048
@@ -169,6 +167,4 @@ def kind_of(observation: Observation, statistic: str) -> tuple[str, str]:
         return "ZERO_UPDATE", "update_rms"
     if cause == "uniform_gap" or abs(observation["uniform_gap"]) <= UNIFORM_NATS:
         return "UNIFORM_ANSWER", "uniform_gap"
-    if statistic == SUNK:
-        return "UPDATE_FALL", "update_rms"
     return KINDS_OF_MEASUREMENTS.get(cause, "LOSS_RISE"), cause if cause in KINDS_OF_MEASUREMENTS else "training_loss"

@@ -17,7 +17,7 @@ from rmetric.episodes import REARM_STEPS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
 
-CHANGES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "UPDATE_FALL", "GRADIENT_REPEATS", "SETTING_CHANGED"})
+CHANGES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "GRADIENT_REPEATS", "SETTING_CHANGED"})
 EXPLAINS: dict[str, frozenset[str]] = {
     "DEAD": CHANGES | {*GRAVE, "WORSE_LEVEL", "GRADIENT_GROWS"},
     "WORSE_LEVEL": CHANGES | {*GRAVE},

@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import CADENCE_FACTOR, CADENCE_RECORDS, LARGEST_LOSS, Cadence, Context, LearningCurve
-from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, GradientEvidence, HeldUpdate, Zeros
+from rmetric.robust.context import (
+    CADENCE_FACTOR,
+    CADENCE_RECORDS,
+    LARGEST_LOSS,
+    RATE_FACTOR,
+    Cadence,
+    Context,
+    LearningCurve,
+    Restarts,
+)
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, GradientEvidence, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
@@ -42,6 +51,7 @@ def alike(context: Context, observations: Observations) -> Iterator[tuple[Observ
     changes = [
         *_changes(context.cadence, observations.step),
         *(row for row in told if context.trained.changes(float(parameters[row]))),
+        *_restarts(context.restarts, observations["learning_rate"]),
         *np.flatnonzero(observations.announced).tolist(),
     ]
     for begin, end in pairwise(sorted({0, *changes, len(observations)})):
@@ -57,6 +67,17 @@ def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
     if len(steps):  # as in most runs
         cadence._step = int(steps[-1])
         cadence._intervals.extend(intervals[-CADENCE_RECORDS:].tolist())
+    return []
+
+
+def _restarts(of: Restarts, rates: Column) -> list[int]:
+    """Places of the records with which a schedule of the learning rate begins again."""
+    places = np.flatnonzero((rates > 0.0) & (rates < math.inf))
+    known = rates[places]
+    if (known >= RATE_FACTOR * np.append(of.rate, known[:-1])[: len(known)]).any():
+        return [place for place, rate in zip(places.tolist(), known.tolist(), strict=True) if of.changes(rate)]
+    if len(known):  # as in most runs
+        of.pass_by(len(known), float(known[-1]), float(known.max()))
     return []
 
 
@@ -126,7 +147,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
-        stays, sunk = _held_update(of._held, part.step, log_size - before)
+        held_up = _held(of._larger, windows.reference(of._ratio, log_size - before))
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0
@@ -140,23 +161,8 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
         _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
         np.where(zero_updates, math.inf, jump),
-        stays,
-        sunk,
+        held_up,
     )
-
-
-def _held_update(of: HeldUpdate, steps: NDArray[np.int64], ratios: Column) -> tuple[Column, Column]:
-    """How far updates stay above what their learning rate explains, and how far below it."""
-    z, scales = windows.scaled(of._ratio, ratios)
-    entering, judged = np.isfinite(ratios), np.isfinite(z)
-    known = np.append(np.array(of._steps, dtype=np.int64), steps[entering])
-    # A record is judged with a full window, whose middle lies so far behind what enters with it.
-    places = len(of._steps) + np.cumsum(entering)[judged] - 1 - of._ratio.window
-    middles, settled = known[places + (of._ratio.window - 1) // 2], np.zeros(len(z))
-    grown = windows.logarithms(np.maximum(steps[judged], 1) / np.maximum(middles, 1))
-    settled[judged] = UPDATE_FALL * grown / scales[judged]
-    of._steps.extend(known[len(of._steps) :][-of._ratio.window :].tolist())
-    return _held(of._above, z), _held(of._below, -(z + settled))
 
 
 def _held(of: Held, z: Column) -> Column:

@@ -28,6 +28,11 @@ CADENCE_RECORDS, FIRST_CADENCE = 8, 4
 """Intervals between records that make the usual one, and that must be there to tell."""
 CADENCE_FACTOR = 3.0
 """Change of the interval by which records become others: of 1 step first, of 100 later."""
+RATE_FACTOR, SAME_RATE = 3.0, 1.02
+"""Growth of the learning rate at once that is none of a schedule's steps, and that within which two rates are alike."""
+RATES_BETWEEN = 96
+"""Learning rates that must have been without such a leap before one is a restart: two optimizers that are logged in
+turn begin nothing anew."""
 ANNOUNCED, APART = 4, 18
 """Announced changes in a row, each less than so many records after the one before: what is lost, of all the first to be
 judged, is judged in the 18th record."""
@@ -84,11 +89,45 @@ class Trained:
         return parameters > before
 
 
+class Restarts:
+    """Whether a schedule of the learning rate begins again: the rate leaps up to what it has been before.
+
+    A warm restart is meant, and so is the rise of the loss that follows it; the learning rate announces both. A leap
+    above all that the run has had is none.
+
+    >>> restarts = Restarts()
+    >>> rates = [*(1.0 - place / 100 for place in range(100)), 1.0, 0.3, 1.0, *[0.01] * 99, 2.0]
+    >>> [place for place, rate in enumerate(rates) if restarts.changes(rate)]
+    [100]
+    """
+
+    def __init__(self) -> None:
+        self.rate = math.nan
+        """The latest, NaN before any."""
+        self._largest, self._since = 0.0, 0
+
+    def pass_by(self, rates: int, latest: float, largest: float) -> None:
+        """Take in so many rates, positive and finite, none of which leaps."""
+        self.rate, self._since = latest, self._since + rates
+        self._largest = max(self._largest, largest)
+
+    def changes(self, rate: float) -> bool:
+        """Whether a record is the first after a restart; a rate that is no positive number says nothing."""
+        if not 0.0 < rate < math.inf:
+            return False
+        leaps, since = rate >= RATE_FACTOR * self.rate, self._since
+        restarts = leaps and since >= RATES_BETWEEN and rate <= SAME_RATE * self._largest
+        self.pass_by(1, rate, rate)
+        if leaps:
+            self._since = 0
+        return restarts
+
+
 class Context:
     """What records stand for, and whether that has just changed: what was before is then no reference for what follows.
 
-    It has where they come at another interval, where more parameters are trained, and where a change was announced
-    (``planned_changes``).
+    It has where they come at another interval, where more parameters are trained, where the schedule of the learning
+    rate begins again, and where a change was announced (``planned_changes``).
 
     >>> context = Context()
     >>> [context.changes(Observation(step, planned_changes=planned)) for step, planned in enumerate((None, 1.0, None))]
@@ -96,13 +135,14 @@ class Context:
     """
 
     def __init__(self) -> None:
-        self.cadence, self.trained = Cadence(), Trained()
+        self.cadence, self.trained, self.restarts = Cadence(), Trained(), Restarts()
 
     def changes(self, observation: Observation) -> bool:
         """Whether a record is the first of others."""
         others = self.cadence.changes(observation.step)
         more = self.trained.changes(observation["trained_parameters"])
-        return others or more or observation.announced
+        again = self.restarts.changes(observation["learning_rate"])
+        return others or more or again or observation.announced
 
 
 class Announcements:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from rmetric.measurements import Observation, reader
 from rmetric.robust.reference import (
@@ -15,9 +14,7 @@ from rmetric.robust.reference import (
     RobustTrend,
     SortedWindow,
     UpperReference,
-    grown,
     logarithm,
-    middle_step,
 )
 
 GRADIENT_FLOOR = 0.2
@@ -29,9 +26,6 @@ up to a factor of three in the first hundred steps."""
 UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
-UPDATE_FALL = 0.5
-"""Power of the step number with which a healthy update may fall over what its learning rate explains: many runs settle
-so, in their first two hundred steps."""
 AGREEMENT_FLOOR, AGREEMENT_RECORDS = 0.1, 4
 """Smallest scale of the agreement of gradients, a cosine, and records that must all lie above the past: a phase of fast
 learning makes one or two agree."""
@@ -127,44 +121,6 @@ class Update:
             self._largest = max(self._largest, self._recent.middle)
 
 
-class HeldUpdate:
-    """How far updates stay above what their learning rate explains, and how far below it.
-
-    It is the smallest of the last eight deviations in either direction. A missing ``zero_grad``, weights that rot or a
-    decay that is too large makes updates larger for good, mostly before the loss moves by more than its noise; a part
-    of the model that is frozen or detached, or a batch that is the same for ever, makes them smaller. It takes eight in
-    a row, because an optimizer averages gradients: a bad batch stays in several updates.
-
-    Updates settle for long after a start, downward above all. So nothing is judged before the window is full, and they
-    may fall as a power of the step number, like a gradient norm may rise
-    (:class:`~rmetric.robust.reference.RobustTrend`).
-
-    >>> held = HeldUpdate(window=32)
-    >>> scores = [held.update(step, 1e-3 if step < 40 else 2e-3, before=0.1) for step in range(48)]
-    >>> [(round(above, 1), round(below, 1)) for above, below in scores[45:]]
-    [(0.0, -9.7), (0.0, -9.7), (6.9, -9.7)]
-    """
-
-    def __init__(self, window: int) -> None:
-        self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._steps: deque[int] = deque(maxlen=window)
-        self._above, self._below = Held(LEVEL_RECORDS), Held(LEVEL_RECORDS)
-
-    def update(self, step: int, rms: float, before: float) -> tuple[float, float]:
-        """Smallest deviation upward and downward; NaN until there are enough, and for an update not measured.
-
-        ``before`` is the learning rate that the update was made with.
-        """
-        ratio = logarithm(rms) - logarithm(before)
-        z = self._ratio.update(ratio)
-        settled = 0.0
-        if math.isfinite(z):
-            settled = UPDATE_FALL * grown(step, middle_step(self._steps)) / self._ratio.scale
-        if math.isfinite(ratio):
-            self._steps.append(step)
-        return self._above.update(z), self._below.update(-(z + settled))
-
-
 class GradientEvidence:
     """Statistics of σ²: gradient norm and update, each a logarithm; broken arithmetic.
 
@@ -180,6 +136,11 @@ class GradientEvidence:
     one of both excesses: of the loss in nats, and of the log gradient norm without what the loss explains. For a loss
     that is no cross-entropy it says little, and nothing wrong.
 
+    Updates that stay above what their learning rate explains (``update_rms.held``) come of a missing ``zero_grad``, of
+    weights that rot, of a decay that is too large, mostly before the loss moves by more than its noise. It takes eight
+    in a row, because an optimizer averages gradients: a bad batch stays in several updates. Updates settle for long
+    after a start, so that nothing is judged before the window is full.
+
     Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to,
     the batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old
     copy of the weights, an error that all batches share. Mostly the loss does not tell.
@@ -193,7 +154,6 @@ class GradientEvidence:
         "grad_agreement.held",
         "update_rms.jump",
         "update_rms.held",
-        "update_rms.sunk",
     )
     reads = (
         "non_finite_count",
@@ -211,7 +171,9 @@ class GradientEvidence:
             window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
         )
         self._level = Level()
-        self._update, self._held = Update(window, warm_up), HeldUpdate(window)
+        self._update = Update(window, warm_up)
+        self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
+        self._larger = Held(LEVEL_RECORDS)
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
         self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
@@ -230,13 +192,13 @@ class GradientEvidence:
         if rate == rate:
             self._rate = rate
         jump = self._update.update(update, before, rate)
-        held, sunk = self._held.update(observation.step, update, before)
+        held = self._larger.update(self._ratio.update(logarithm(update) - logarithm(before)))
         if self._zero_updates.update(math.nan if all_learned else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
         agreeing = self._agreeing.update(self._agreement.update(agreement))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
-        return *certain, level, unexplained, agreeing, jump, held, sunk
+        return *certain, level, unexplained, agreeing, jump, held
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -147,7 +147,7 @@ class RobustReference:
     """
 
     def __init__(self, *, window: int, warm_up: int, floor: float, clip: float) -> None:
-        self.window, self.warm_up, self.floor, self.clip = window, warm_up, floor, clip
+        self.warm_up, self.floor, self.clip = warm_up, floor, clip
         self.middle = self.scale = math.nan
         """Median and scale that the latest value was judged by; NaN during the warm-up."""
         self._values = SortedWindow(window)

@@ -162,24 +162,19 @@ def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyp
 
 def reference(of: RobustReference, values: Column) -> Column:
     """z of each of the next values."""
-    return scaled(of, values)[0]
-
-
-def scaled(of: RobustReference, values: Column) -> tuple[Column, Column]:
-    """z of each of the next values, and the scale that it was judged by."""
     window = _taken(of._values)
     tails = TAILS if isinstance(of, UpperReference) else NO_TAILS
-    judged: tuple[Column, Column] = _scaled(window, values, of.warm_up, of.floor, of.clip, tails)
+    z: Column = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
     _put_back(window, of._values)
-    return judged
+    return z
 
 
 @compiled
-def _scaled(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
-    z, scales = np.empty(len(values)), np.empty(len(values))
+def _reference(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
+    z = np.empty(len(values))
     for index in range(len(values)):
-        z[index], _, scales[index] = _judge(window, values[index], warm_up, floor, clip, tails)
-    return z, scales
+        z[index] = _judge(window, values[index], warm_up, floor, clip, tails)[0]
+    return z
 
 
 def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Column, Column]:
@@ -261,9 +256,7 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
     sums = np.array([line.origin, line.count, line.x, line.y, line.xx, line.xy])
     span, errors = np.array([0, points, of._until_renewed]), _taken(of._errors._values)
     excess = _unjudged(values)
-    z, of._largest = _curve(
-        errors, known, entered, sums, span, of._largest, places, values, excess, of._errors.warm_up
-    )
+    z, of._largest = _curve(errors, known, entered, sums, span, of._largest, places, values, excess, of._errors.warm_up)
     first, last, of._until_renewed = span.tolist()
     of._points = deque(zip(known[first:last].tolist(), entered[first:last].tolist(), strict=True))
     line.origin, count, line.x, line.y, line.xx, line.xy = sums.tolist()
@@ -424,7 +417,8 @@ def _slowdown(usual, recent, log_times, warm_up):  # type: ignore[no-untyped-def
 def surprises(tail: Tail, statistic: Column) -> Column:
     """Surprise of each value of a statistic."""
     bars = np.array(tail.bars)
-    found: Column = _surprises(statistic, np.searchsorted(bars, statistic, side="right"), bars, np.array(tail.surprises))
+    reached = np.searchsorted(bars, statistic, side="right")
+    found: Column = _surprises(statistic, reached, bars, np.array(tail.surprises))
     return found
 
 

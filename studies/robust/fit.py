@@ -38,7 +38,7 @@ from studies.abroad.sources import strangers as labelled_strangers
 Floats = NDArray[np.float64]
 Runs = NDArray[np.bool_]
 
-OF_THE_ZOO = ("grad_agreement.held", "update_rms.jump", "update_rms.held", "update_rms.sunk")
+OF_THE_ZOO = ("grad_agreement.held", "update_rms.jump", "update_rms.held")
 """Statistics fitted to the zoo as well: those of updates and of the agreement of gradients, which strangers' logs do
 not have. Losses of some kinds jump by design, and would make such jumps everyday."""
 KNOT_DECADES = 0.5

@@ -59,15 +59,6 @@ def test_a_spike_that_passes_is_a_note() -> None:
     assert finding.numbers["before"] == pytest.approx(np.median(loss[150:200]), abs=0.02)
 
 
-def test_updates_that_shrink_for_good_are_called_a_fall() -> None:
-    update = 1e-3 * norms(seed=2)
-    update[250:] *= 0.2
-    run = Observations(np.arange(400), {"training_loss": losses(), "update_rms": update, "learning_rate": np.ones(400)})
-    (finding,) = diagnose(run).findings
-    assert (finding.name, finding.step) == ("UPDATE_FALL", 257)
-    assert finding.numbers["value"] < finding.numbers["before"]
-
-
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
     agreement[250:] = 0.9

@@ -283,7 +283,7 @@ def scaled(training: Training, unscale: bool = True) -> None:
 
 
 def gradients_made_aside(training: Training) -> None:
-    """Surgery on gradients of several losses: ``torch.autograd.grad`` adds up nothing, and what is there is replaced."""
+    """Surgery on gradients of several losses: ``torch.autograd.grad`` adds nothing up; what is there is replaced."""
     parameters = [*training.model.parameters()]
     for loss in training.losses():
         halves = [torch.autograd.grad(0.5 * loss, parameters, retain_graph=True) for _ in range(2)]

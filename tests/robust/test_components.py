@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmetric.records import Observations
-from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, UPDATE_FALL, ZEROS
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, ZEROS
 from rmetric.robust.hardware import ALLOWANCE, JITTER_S, OF_ONE_WORKER, WorkerIncidents
 from rmetric.robust.metric import STATISTICS, Statistics
 from rmetric.state import state_of
@@ -217,9 +217,8 @@ def test_gradients_that_turn_round_and_batches_of_two_kinds_repeat_nothing() -> 
     assert highest("grad_agreement.held", disturbed({"grad_agreement": (slice(None), now_and_then)})) < 1.5
 
 
-@pytest.mark.parametrize(("name", "factor"), [("update_rms.held", 3.0), ("update_rms.sunk", 1 / 3)])
-def test_updates_that_stay_off_what_their_rate_explains_are_evidence(name: str, factor: float) -> None:
-    seven, eight = (highest(name, raised("update_rms", records, factor), LATER) for records in (7, 8))
+def test_updates_that_stay_above_what_their_rate_explains_are_evidence() -> None:
+    seven, eight = (highest("update_rms.held", raised("update_rms", records, 3.0), LATER) for records in (7, 8))
     assert eight > 4.0 > 1.0 > seven
 
 
@@ -230,17 +229,6 @@ def test_an_update_that_follows_its_rate_stays_explained(factor: float) -> None:
     update = 0.01 * made["update_rms"] * np.concatenate([rate[:1], rate[:-1]])
     followed = Observations(np.arange(1, 501), {**made, "update_rms": update, "learning_rate": rate})
     assert highest("update_rms.held", followed) < 1.0
-    assert highest("update_rms.sunk", followed) < 1.0
-
-
-def test_updates_that_settle_after_a_start_are_not_judged() -> None:
-    settled = columns()["update_rms"] * (1.0 + 20.0 * np.exp(-np.arange(500) / 12.0))
-    assert highest("update_rms.sunk", disturbed({"update_rms": (slice(None), settled)})) < 1.0
-
-
-def test_updates_that_fall_as_a_power_of_the_step_number_have_not_sunk() -> None:
-    settling = columns()["update_rms"] * np.arange(1, 501) ** -UPDATE_FALL
-    assert highest("update_rms.sunk", disturbed({"update_rms": (slice(None), settling)})) < 0.5  # else 1.2
 
 
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
