@@ -1,0 +1,81 @@
+"""Record training loops that other people wrote, as their monitors see them.
+
+python -m studies.loops.record --out logs_LOOPS                        # every program, two seeds
+python -m studies.loops.record --out logs_LOOPS --resume --seeds 0 1 2
+python -m studies.loops.record --out logs_LOOPS_TRY --only kfold_logreg --seeds 0 --steps 50
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from tqdm import tqdm
+
+from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.errors import UserError
+from studies.processes import in_fresh_processes, training_device
+
+PROGRAMS = Path(__file__).parent / "programs"
+NAMES = sorted(path.stem for path in PROGRAMS.glob("[!_]*.py"))
+
+
+def parser() -> Parser:
+    """Command line of this module."""
+    p = Parser("Record training loops that other people wrote, each with the monitor's two lines in it.")
+    p.add_argument("--out", type=Path, default=Path("logs_LOOPS"), metavar="FOLDER", help="folder for the logs")
+    p.add_argument("--only", nargs="+", metavar="NAME", help="programs by name (default: all that there are)")
+    p.add_argument(
+        "--seeds", nargs="+", type=whole_number(0), default=[0, 1], metavar="N", help="seeds of each program"
+    )
+    p.add_argument("--steps", type=whole_number(8), default=1500, metavar="N", help="updates of a run")
+    p.add_jobs()
+    p.add_argument("--resume", action="store_true", help="go on in --out: finished logs are kept, others made again")
+    return p
+
+
+def is_finished(log: Path) -> bool:
+    """Whether a log is there and its last line says that the training came to its end."""
+    return log.exists() and b'{"event":"EXPERIMENT_SUCCESS"' in log.read_bytes().rstrip().rpartition(b"\n")[2]
+
+
+def record(name: str, seed: int, steps: int, folder: Path) -> None:
+    """Run a program in this process. Its logs appear in the folder when it has ended, the first monitor's last."""
+    training_device("cpu")
+    log = f"{name}_seed{seed}.jsonl"
+    unfinished = folder / f".{name}_seed{seed}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    program = import_module(f"studies.loops.programs.{name}")
+    program.train(steps, seed, log=unfinished / log, config={"model_type": name}, announce=False)
+    for path in sorted(unfinished.iterdir(), key=lambda path: path.name == log):
+        path.replace(folder / path.name)
+    unfinished.rmdir()
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, record what is not there yet, say what was recorded."""
+    args = parser().parse_args(argv)
+    unknown = [name for name in args.only or () if name not in NAMES]
+    if unknown:
+        raise UserError(f"there is no program {unknown[0]!r}; choose among {', '.join(NAMES)}")
+    folder = output_folder(args.out)
+    if not args.resume and any(folder.glob("*.jsonl")):
+        raise UserError(f"{folder} already holds logs; --resume goes on with them, or choose another --out")
+    runs = [(name, seed) for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or NAMES)]
+    todo = [
+        (name, seed, args.steps, folder) for name, seed in runs if not is_finished(folder / f"{name}_seed{seed}.jsonl")
+    ]
+    found = len(runs) - len(todo)
+    with tqdm(total=len(runs), initial=found, unit="run", disable=None, desc="training") as bar:
+        for _ in in_fresh_processes(record, todo, args.jobs) if todo else ():
+            bar.update()
+    print(f"{len(runs)} runs ({len(todo)} made now, {found} found finished) in {folder}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

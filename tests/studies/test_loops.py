@@ -1,0 +1,62 @@
+"""Other people's training loops: that each one runs under its monitor, and that a recording can be resumed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from rmetric.log_reader import read_run
+from studies.loops.record import NAMES, PROGRAMS, is_finished, main, record
+
+SHORT = ("freeze_tail", "gp_evidence", "kfold_logreg")
+EACH = [pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.long) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_says_what_it_is_and_has_a_train(name: str) -> None:
+    module = ast.parse((PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
+    said = ast.get_docstring(module)
+    assert said and said.endswith(".") and len(said.splitlines()) <= 3
+    (train,) = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "train")
+    assert ast.unparse(train.args) == "steps: int, seed: int, **watch: Any"
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_program_runs_and_its_logs_hold_finite_losses(name: str, tmp_path: Path) -> None:
+    record(name, 0, 8, tmp_path)
+    logs = sorted(tmp_path.iterdir())
+    assert tmp_path / f"{name}_seed0.jsonl" in logs
+    assert all(is_finished(log) for log in logs)
+    runs = [read_run(log) for log in logs]
+    assert {run.config["model_type"] for run in runs} == {name}
+    losses = np.concatenate([run.observations["training_loss"] for run in runs])
+    assert len(losses) == (5 if name == "kfold_logreg" else 8)
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.slow
+def test_a_resumed_recording_keeps_what_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        record("kfold_logreg", seed, 10, tmp_path)
+    first, second = (tmp_path / f"kfold_logreg_seed{seed}.jsonl" for seed in (0, 1))
+    kept, whole = first.read_bytes(), second.read_bytes()
+    second.write_bytes(whole[: len(whole) // 2])
+    command = ["--out", str(tmp_path), "--only", "kfold_logreg", "--steps", "10", "--jobs", "1"]
+    assert main(command) == 2
+    assert "already holds logs" in capsys.readouterr().err
+    assert main([*command, "--resume"]) == 0
+    assert "2 runs (1 made now, 1 found finished)" in capsys.readouterr().out
+    assert first.read_bytes() == kept
+    assert is_finished(second)
+
+
+def test_an_unknown_program_is_answered_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--out", str(tmp_path / "new"), "--only", "kfold_logreg", "kfold"]) == 2
+    error = capsys.readouterr().err
+    assert "'kfold'" in error and all(name in error for name in NAMES)
+    assert not (tmp_path / "new").exists()
