@@ -25,8 +25,8 @@ from studies.abroad.strangers import read_strangers
 
 WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librispeech_conformer",
              "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
-UNFITTED_ZOOS = ("zoo_2", "zoo_3", "zoo_4")
-"""Zoos to no kind of which anything may be fitted."""
+UNFITTED_ZOOS = ("zoo_2", "zoo_3", "zoo_4", "loops")
+"""Zoos to no kind of which anything may be fitted, and the loops of others."""
 PLANNED = "planned_changes"
 """Measurement that says where a change of the training was announced."""
 
