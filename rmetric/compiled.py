@@ -38,8 +38,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     functions of other modules, looks at the date of the function's own file alone, and would go on with those of an
     older version. The interpreter is let go meanwhile, so that other threads work.
 
-    Loops compile in a tenth of the time that NumPy's arithmetic of whole arrays takes, for that brings its messages
-    about shapes along: who replays the first log waits for it.
+    Loops are compiled sooner than NumPy's arithmetic of whole arrays, which brings its messages about shapes along; who
+    replays a first log waits for it.
     """
     from numba import njit
 
