@@ -66,7 +66,7 @@ def _train_or_die(rank: int, folder: Path, steps: int, dies_at: int) -> None:
 
 
 @gloo
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_in_which_a_peer_died_is_in_no_checkpoint(tmp_path: Path) -> None:
     never, saved = 0, resumable.SAVED_EVERY
     died = run_processes(_train_or_die, 2, tmp_path / "run", (tmp_path / "run", 3 * saved, 2 * saved))
