@@ -74,7 +74,9 @@ def _restarts(of: Restarts, rates: Column) -> list[int]:
     """Places of the records with which a schedule of the learning rate begins again."""
     places = np.flatnonzero((rates > 0.0) & (rates < math.inf))
     known = rates[places]
-    if (known >= RATE_FACTOR * np.append(of.rate, known[:-1])[: len(known)]).any():
+    with np.errstate(over="ignore"):  # nothing is three times the largest double
+        leaps = known >= RATE_FACTOR * np.append(of.rate, known[:-1])[: len(known)]
+    if leaps.any():
         return [place for place, rate in zip(places.tolist(), known.tolist(), strict=True) if of.changes(rate)]
     if len(known):  # as in most runs
         of.pass_by(len(known), float(known[-1]), float(known.max()))
