@@ -1,1 +1,1 @@
-"""Training loops as other people write them, each in its own words: the monitor's two lines in loops unlike ours."""
+"""Training loops as others write them, each in its own words: the monitor's two lines in loops unlike ours."""

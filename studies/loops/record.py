@@ -1,4 +1,4 @@
-"""Record training loops that other people wrote, as their monitors see them.
+"""Record training loops that others wrote, as their monitors see them.
 
 python -m studies.loops.record --out logs_LOOPS                        # every program, two seeds
 python -m studies.loops.record --out logs_LOOPS --resume --seeds 0 1 2
@@ -25,7 +25,7 @@ NAMES = sorted(path.stem for path in PROGRAMS.glob("[!_]*.py"))
 
 def parser() -> Parser:
     """Command line of this module."""
-    p = Parser("Record training loops that other people wrote, each with the monitor's two lines in it.")
+    p = Parser("Record training loops that others wrote, each with the monitor's two lines in it.")
     p.add_argument("--out", type=Path, default=Path("logs_LOOPS"), metavar="FOLDER", help="folder for the logs")
     p.add_argument("--only", nargs="+", metavar="NAME", help="programs by name (default: all that there are)")
     p.add_argument(

@@ -1,4 +1,4 @@
-"""Other people's training loops: that each one runs under its monitor, and that a recording can be resumed."""
+"""Training loops of others: that each one runs under its monitor, and that a recording can be resumed."""
 
 from __future__ import annotations
 
