@@ -110,11 +110,6 @@ class StreamingDetector(Detector):
         """Measurement that the latest score is mostly due to, for a message; empty where the detector does not say."""
         return ""
 
-    @property
-    def statistic(self) -> str:
-        """Statistic of :attr:`cause` that the latest score is mostly due to, where a detector has several of one."""
-        return self.cause
-
     @abstractmethod
     def update(self, observation: Observation) -> float:
         """Score of the next record."""

@@ -105,7 +105,3 @@ class RobustRMetricDetector(CompiledDetector):
     @property
     def cause(self) -> str:
         return self._latest.cause if self._latest else ""
-
-    @property
-    def statistic(self) -> str:
-        return self._latest.statistic if self._latest else ""

@@ -136,8 +136,8 @@ class EventSeeker:
         return begun
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
-        statistic = next((said for name in raised if (said := self._detectors[name].statistic)), "")
-        kind, measurement = kind_of(observation, statistic)
+        cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
+        kind, measurement = kind_of(observation, cause)
         recent, worker = self._recent[measurement], observation["event_worker"]
         return Event(
             kind=kind, measurement=measurement,
@@ -149,15 +149,14 @@ class EventSeeker:
         )  # fmt: skip
 
 
-def kind_of(observation: Observation, statistic: str) -> tuple[str, str]:
+def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     """Kind of what stands out in a record that raised an alert, and the measurement.
 
-    Broken numbers name it, whichever statistic was the strongest; else that statistic or its measurement does.
+    Broken numbers name it, whatever the alert was mostly for; else the measurement that it was for does.
 
     >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
     """
-    cause = statistic.partition(".")[0]
     broken = next((name for name in KINDS_OF_MEASUREMENTS if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from rmetric.monitor.settings import FACTOR, Change
+from rmetric.robust.context import RATE_FACTOR, SAME_RATE
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
@@ -27,7 +28,7 @@ FACTS = {
 UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""
 STEADY = 0.02
-"""Relative tolerance of a learning rate, and of its speed from one measurement to the next: schedules are curved."""
+"""Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
 INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
 RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
@@ -201,7 +202,7 @@ class ScheduleSpeed(Invariant):
 class RateLeap(Invariant):
     """The learning rate does not leap, threefold at once, above all that the run has had.
 
-    A restart comes back to what it has had.
+    A restart comes back to what it has had (:class:`~rmetric.robust.context.Restarts`).
     """
 
     def __init__(self) -> None:
@@ -213,7 +214,7 @@ class RateLeap(Invariant):
         self._now = measured.get("learning_rate", math.nan)
         if not 0.0 < self._now < math.inf:
             return None
-        broken = self._now >= FACTOR * self._before and self._now > (1.0 + STEADY) * self._largest
+        broken = self._now >= RATE_FACTOR * self._before and self._now > SAME_RATE * self._largest
         if not broken:
             self._before, self._largest = self._now, max(self._now, self._largest)
         return broken

@@ -75,7 +75,7 @@ def _restarts(of: Restarts, rates: Column) -> list[int]:
     places = np.flatnonzero((rates > 0.0) & (rates < math.inf))
     known = rates[places]
     with np.errstate(over="ignore"):  # nothing is three times the largest double
-        leaps = known >= RATE_FACTOR * np.append(of.rate, known[:-1])[: len(known)]
+        leaps = known >= RATE_FACTOR * np.append(of.rate, known)[:-1]
     if leaps.any():
         return [place for place, rate in zip(places.tolist(), known.tolist(), strict=True) if of.changes(rate)]
     if len(known):  # as in most runs
