@@ -14,7 +14,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 # A module is compiled when it is first imported: most of what torch and others bring never is.
-PIP_INSTALL := $(PIP) install --quiet --no-compile --constraint requirements.txt
+PIP_INSTALL := PYTHONWARNINGS=ignore $(PIP) install --quiet --no-compile --constraint requirements.txt
 # No more workers than cores: what one more has to import costs as much as it gains.
 PYTEST := $(RUN) -m pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist worksteal
 CODE   := $(shell find rmetric studies -name "*.py")
@@ -28,9 +28,11 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@sed -n '1,11s/^# //p' Makefile
 
+# An older pip takes twice as long to find out which versions go together.
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet 'pip>=25'
 	touch $@
 
 # The pinned versions serve as constraints, so that everybody's figures come out the same; no torch here.
