@@ -88,7 +88,7 @@ class TrainingMonitor:
         The module that is trained, as it is or under ``DistributedDataParallel`` or ``fully_shard``. Then make the
         monitor and call :meth:`step` in every process; wrap the model, and register hooks of your own, before.
     optimizer
-        Its optimizer: the learning rate is read off the first parameter group.
+        Its optimizer: the learning rate is the largest of its parameter groups.
     log
         Path of the JSONL log, written by the first process only; ``None``: none. An existing log is never overwritten.
     on_alert

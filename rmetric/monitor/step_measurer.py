@@ -153,7 +153,7 @@ class StepMeasurer:
             **self._targets.measure(),
             **self._statistics.measure(),
         }
-        rate = float(self._optimizer.param_groups[0]["lr"])
+        rate = max(float(group["lr"]) for group in self._optimizer.param_groups)  # a group may rest, at 0
         transfer = DeviceTransfer(
             computation.gradients, computation.norms, computation.parts, scalars, computation.names
         )

@@ -24,7 +24,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.repair import SkipUpdate
 from tests.live.live import make_live_run, read, train, watched
-from tests.monitor.common import Waits, backward, batch_of, measurer_of
+from tests.monitor.common import Waits, backward, batch_of, measurer_of, small_loss, small_training
 
 ALL = ("numerics", "robust_z", "r_metric", "loss_spike", "grad_norm")
 
@@ -629,6 +629,21 @@ def test_a_record_of_every_third_step_is_that_of_a_monitor_that_measures_all(tmp
         np.testing.assert_array_equal(third.observations[name], all_steps.observations[name][2::3], err_msg=name)
     assert third.observations["step_time_s"].tolist() == [0.02] * 4
     assert all(map(torch.equal, *weights))
+
+
+def test_of_parameter_groups_the_largest_learning_rate_is_logged(tmp_path: Path) -> None:
+    model, _ = small_training()
+    groups = [{"params": list(model[0].parameters()), "lr": 0.0}, {"params": list(model[2].parameters()), "lr": 0.05}]
+    optimizer = torch.optim.SGD(groups, lr=1.0)
+    with TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl") as monitor:
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = small_loss(model, step)
+            loss.backward()
+            optimizer.param_groups[1]["lr"] *= 0.5
+            monitor.step(loss)
+            optimizer.step()
+    assert read(tmp_path / "run.jsonl").observations["learning_rate"].tolist() == [0.025, 0.0125, 0.00625, 0.003125]
 
 
 def test_time_goes_on_between_records() -> None:

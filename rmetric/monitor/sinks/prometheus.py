@@ -23,7 +23,7 @@ DESCRIBED = {name: measurement.description for name, measurement in {**OBSERVABL
 DESCRIBED |= {
     "training_loss": "mean loss of the batch of the latest step, nats",
     "validation_loss": "latest known mean loss on held-out data, nats",
-    "learning_rate": "what the optimizer's first parameter group is updated with",
+    "learning_rate": "largest one of the optimizer's parameter groups",
     "step_time_s": "duration of the latest step, from one update to the next, s",
     "noise_scale": "gradient noise scale B_simple (McCandlish et al. 2018), in parts of a step's batch",
 }
