@@ -24,6 +24,8 @@ class Row:
 
     line: int
     values: dict[str, Any]
+    resumes: bool = False
+    """Whether its run goes on here from a step before the latest one."""
 
 
 @dataclass(slots=True)

@@ -36,6 +36,11 @@ class StepClock:
         self._first_epoch: int | float | None = None
         self._step: Any = None
 
+    @property
+    def latest(self) -> Any:
+        """Step of the latest row; ``None`` before the first."""
+        return self._step
+
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
         """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
         columns, epoch = self._columns, epoch_of(row)

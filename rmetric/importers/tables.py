@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns, Row, Survey, in_words, late_names
+from rmetric.importers.empty import LASTING, EmptyLosses
 from rmetric.importers.order import in_order
+from rmetric.importers.resumed import resumptions
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.splits import with_split
 from rmetric.importers.steps import MOST_JUDGED, StepClock, check_order
@@ -23,6 +26,8 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 Rows = Callable[[OnDamage], Iterator[Row]]
 """Reads the rows of a log; called twice, first for the survey, and once or twice more where a column may name runs."""
+TAKEN_FOR_NAN = "taken as not finite from there on, for many writers leave NaN empty"
+RESUMED = "a resumed run, or another one, is judged by itself from here on"
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
 
@@ -51,7 +56,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     if runs is not None:
         rows = runs.apart(path, rows)
         columns.notes.append(f"the runs of this log are told apart by its column {runs.name!r}")
-    events = in_order(_events(path, rows, columns, runs))
+    events = in_order(_events(path, resumptions(rows, columns), columns, runs))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))
     for last_line, event in itertools.chain(first, events):
@@ -81,28 +86,37 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn | None) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
-    clock, zeros = StepClock(columns), ZeroLosses()
+    losses = columns.fields.get("training_loss", ())
+    clock, zeros, empty = StepClock(columns), ZeroLosses(), EmptyLosses(losses)
     run, number, line, trained = path.stem, 1, 1, 0
-    has_loss = "training_loss" in columns.fields
     if runs is None:
         yield from ((1, note(text)) for text in columns.notes)
     for row in rows:
         event: Event = columns.values(row.values)
+        is_nan = empty.is_nan(row.values, "training_loss" in event)
+        if is_nan:
+            event["training_loss"] = math.nan
         if not event:
             continue
         named = (runs.title(row) if runs is not None else None) or run
-        if named != run:
+        latest = clock.latest if named == run else None
+        if named != run or row.resumes:
             clock.restart()
-        step, restarts = clock.step(row.values, "training_loss" in event or not has_loss)
-        if named != run or (restarts and trained):
+        step, restarts = clock.step(row.values, "training_loss" in event or not losses)
+        if named != run or ((restarts or row.resumes) and trained):
             yield from zeros.notes(line)
-            run, number, zeros, trained = named, 1 if named != run else number + 1, ZeroLosses(), 0
+            run, number, trained = named, 1 if named != run else number + 1, 0
+            zeros, empty = ZeroLosses(), EmptyLosses(losses)
             yield row.line, run_begins(run if number == 1 else f"{run}-{number}")
             yield from ((row.line, note(text)) for text in columns.notes)
+            if row.resumes and latest is not None:
+                yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")
         if columns.counters and not columns.counts(row.values):
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
             line = row.line
+            if is_nan and empty.lasting == LASTING:
+                yield line, note(f"the training loss is empty for {LASTING} rows up to step {step}: {TAKEN_FOR_NAN}")
             trained += "training_loss" in event
             zeros.add(step, event.get("training_loss"))
             yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}

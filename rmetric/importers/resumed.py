@@ -1,0 +1,70 @@
+"""Where a run goes on from an earlier step, as from a checkpoint after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rmetric.importers.columns import Columns, Row, as_number, epoch_of
+
+CONFIRMED = 3
+"""Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
+MOST_HELD = 64
+"""Rows that are held until that is known."""
+
+
+def resumptions(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+    """The rows; that with which a run is resumed from an earlier step is marked.
+
+    Workers that are a step apart, and single rows out of their order, are left as they are. So is a counter that begins
+    again because an epoch is over.
+    """
+    watch = _Watch(columns)
+    for row in rows:
+        yield from watch.add(row)
+    yield from watch.held
+
+
+class _Watch:
+    def __init__(self, columns: Columns) -> None:
+        self.held: list[Row] = []
+        """Rows from a first one that goes back on, of which it is not known yet whether they go on from there."""
+        self._columns = columns
+        self._again: list[int | float] = []
+        """Steps of the held rows that train."""
+        self._last: int | float | None = None
+        self._epoch: int | float | None = None
+
+    def add(self, row: Row) -> list[Row]:
+        """The rows that can be passed on now that another one has come."""
+        count = self._trained_to(row)
+        if count is None:
+            return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
+        epoch, before = epoch_of(row.values), self._epoch
+        self._epoch = epoch if epoch is not None else before
+        next_epoch = epoch is not None and before is not None and epoch > before
+        if next_epoch or self._last is None or count >= self._last or (self._again and count <= self._again[-1]):
+            self._last = count if next_epoch or self._last is None else max(count, self._last)
+            return self._pass_on(row)
+        self._again.append(count)
+        self._hold(row)
+        if len(self._again) < CONFIRMED:
+            return []
+        self.held[0].resumes, self._last = True, count
+        return self._pass_on()
+
+    def _hold(self, row: Row) -> list[Row]:
+        self.held.append(row)
+        return []
+
+    def _pass_on(self, *rows: Row) -> list[Row]:
+        held, self.held, self._again = self.held, [], []
+        return [*held, *rows]
+
+    def _trained_to(self, row: Row) -> int | float | None:
+        """The step of a row that trains; ``None``: it does not, or states none."""
+        loss = self._columns.fields.get("training_loss")
+        if loss is not None and row.values.get(loss[0]) is None:
+            return None
+        named: Any = (row.values.get(name) for name in self._columns.counters)
+        return as_number(next((value for value in named if value is not None), None))

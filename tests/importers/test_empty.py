@@ -1,0 +1,65 @@
+"""Losses that are left empty, as NaN is by many writers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmetric.importers import runs_of
+
+ROWS, FROM = 120, 60
+
+
+def losses_of(log: Path) -> tuple[list[float], list[str]]:
+    """Training losses of a log's only run, and the notes on it."""
+    (found,) = runs_of(log)
+    return found.run.observations["training_loss"].tolist(), found.notes
+
+
+def row(step: int, loss: float | None, **more: Any) -> dict[str, Any]:
+    """A row of a log in JSON Lines."""
+    return {"step": step, "loss": loss, **more}
+
+
+def write(log: Path, rows: list[dict[str, Any]]) -> Path:
+    """A log with these rows."""
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return log
+
+
+@pytest.mark.parametrize("more", [{}, {"lr": 1e-3}])
+def test_a_loss_that_stays_null_was_not_finite(tmp_path: Path, more: dict[str, float]) -> None:
+    rows = [row(step, 2.0 - 0.01 * step if step < FROM else None, **more) for step in range(ROWS)]
+    losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert losses[-1] == math.inf and np.isinf(losses).sum() == ROWS - FROM - 19
+    assert any(
+        note.startswith("the training loss is empty for 20 rows up to step 79: taken as not finite") for note in notes
+    )
+
+
+def test_an_empty_cell_is_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    lines = [f"{step},{2.0 if step < FROM else ''},0.001" for step in range(ROWS)]
+    log.write_text("step,loss,lr\n" + "\n".join(lines))
+    assert losses_of(log)[0][-1] == math.inf
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row(step, 2.0 if step < FROM else None, acc=None if step < FROM else 0.5) for step in range(ROWS)],
+        [row(step, 2.0 if step < FROM else None, val_loss=None if step < FROM else 2.0) for step in range(ROWS)],
+        [row(step, 2.0 if step % 10 == 0 and step < FROM else None, lr=1e-3) for step in range(ROWS)],
+        [row(step, None if FROM <= step < FROM + 10 else 2.0, lr=1e-3) for step in range(ROWS)],
+        [{"step": step, "lr": 1e-3} | ({"loss": 2.0} if step < FROM else {}) for step in range(ROWS)],
+    ],
+    ids=["evaluations", "validation", "seldom", "a gap", "left out"],
+)
+def test_what_was_not_measured_is_left_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert not np.isinf(losses).any() and not any("empty" in note for note in notes)

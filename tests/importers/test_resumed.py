@@ -1,0 +1,65 @@
+"""Runs that go on from an earlier step, in one log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rmetric.diagnosis import diagnose_runs
+from rmetric.importers import runs_of
+
+
+def steps_of(tmp_path: Path, rows: Iterable[dict[str, float]]) -> list[list[int]]:
+    """Steps of each run of a log with these rows."""
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [one.run.observations.step.tolist() for one in runs_of(log)]
+
+
+def trained(*steps: int) -> list[dict[str, float]]:
+    """A row with a loss for each step."""
+    return [{"step": step, "loss": 2.0 - 0.001 * step} for step in steps]
+
+
+def test_a_run_that_is_resumed_from_an_earlier_step_is_read_to_its_end(tmp_path: Path) -> None:
+    found = steps_of(tmp_path, trained(*range(0, 50), *range(20, 80)))
+    assert found == [[*range(50)], [*range(20, 80)]]
+
+
+def test_evaluations_between_do_not_matter(tmp_path: Path) -> None:
+    rows = [*trained(*range(10)), *trained(5), {"step": 5, "val_loss": 2.1}, *trained(6, 7, 8)]
+    assert steps_of(tmp_path, rows) == [[*range(10)], [5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [
+        ([*range(20), 12, 20, 21, 22, 23], [*range(24)]),
+        ([*range(20), 12, 13, 20, 21, 22], [*range(23)]),
+        ([*range(20), 12, 12, 12, 12, 20], [*range(21)]),
+        ([0, 1, 2, 4, 3, 5, 7, 6, 8, 9, 11, 10, 12, 13], [0, 1, 2, 4, 5, 7, 8, 9, 11, 12, 13]),
+    ],
+)
+def test_single_rows_that_go_back_are_strays(tmp_path: Path, steps: list[int], kept: list[int]) -> None:
+    assert steps_of(tmp_path, trained(*steps)) == [kept]
+
+
+def test_batches_that_begin_anew_with_an_epoch_are_one_run(tmp_path: Path) -> None:
+    rows = [{"epoch": epoch, "batch": batch, "loss": 2.0} for epoch in range(3) for batch in range(10)]
+    assert [len(steps) for steps in steps_of(tmp_path, rows)] == [30]
+
+
+def test_each_attempt_is_judged_by_itself_and_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    lines = [f"step {step} loss {2.0 - 0.001 * step:.4f}" for step in range(400)]
+    lines += [f"step {step} loss {'nan' if step >= 250 else 1.8}" for step in range(200, 400)]
+    log.write_text("\n".join(lines))
+    first, second = diagnose_runs(log)
+    assert first.healthy and not first.notes
+    assert [finding.name for finding in second.findings] == ["DEAD"]
+    assert second.notes == (
+        "step 200 comes after step 399: a resumed run, or another one, is judged by itself from here on",
+    )
