@@ -16,6 +16,8 @@ from rmetric.errors import UserError
 from rmetric.registry import load_plugin
 
 DEFAULT_LOGS = Path("logs_FULL_METRIC")
+CUT_OFF = 141
+"""Exit status of a program that a broken pipe ends: 128 and the signal's number."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
@@ -105,11 +107,13 @@ class Parser(argparse.ArgumentParser):
 def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
     """Make ``main(argv=None)`` return an exit status.
 
-    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C.
+    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C; 141, as of a
+    program that a broken pipe ends, where nobody read on before it was done.
     """
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
+        status: int | None = CUT_OFF
         try:
             status = main(argv)
             sys.stdout.flush()
@@ -117,7 +121,6 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
             return request.code if isinstance(request.code, int) else 0
         except BrokenPipeError:  # `script | head`: the reader has what it wanted
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives until the interpreter ends
-            return 0
         except UserError as error:
             return _fail(str(error))
         except OSError as error:

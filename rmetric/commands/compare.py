@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmetric.commands.logs import FOUND, UNUSABLE, add_format, reading
+from rmetric.commands.logs import FOUND, UNUSABLE, add_format, files_of, reading
 
 if TYPE_CHECKING:
     from rmetric.records import Run
@@ -47,7 +47,10 @@ def _only_run(log: Path, options: dict[str, Any]) -> Run:
     from rmetric.errors import UserError
     from rmetric.importers import runs_of
 
-    runs = [one.run for one in runs_of(log, **options)]
+    logs = files_of([str(log)])
+    if len(logs) != 1:
+        raise UserError(f"{log} is a folder of {len(logs)} logs, and one is due; name one of them")
+    runs = [one.run for one in runs_of(logs[0], **options)]
     if len(runs) != 1:
         raise UserError(f"{log} holds {len(runs)} runs, and one is due; convert it to a folder of logs first")
     return runs[0]

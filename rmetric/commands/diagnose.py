@@ -21,7 +21,7 @@ examples:
   rmetric diagnose output_dir/ --fail-on error --sarif > findings.sarif
 
 Steps are training steps as the log counts them. "Sure" is 1 minus the share of healthy runs that show as much.
-Exit status: 0 nothing found, 1 findings, 2 a log that cannot be used or has nothing to judge.
+Exit status: 0 nothing found, 1 findings, 2 a log of which too little, or nothing, can be used.
 """
 
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     diagnoses = [diagnosis for diagnosis in found if diagnosis is not None]
     if diagnoses:
         print(_as_json(diagnoses, sarif=args.sarif) if args.json or args.sarif else _as_text(diagnoses))
-    if len(diagnoses) < len(found) or any(diagnosis.nothing_to_judge for diagnosis in diagnoses):
+    if len(diagnoses) < len(found) or any(one.nothing_to_judge or one.largely_unread for one in diagnoses):
         return UNUSABLE
     least = SEVERITIES.index(args.fail_on)
     grave = any(one.severity is not None and SEVERITIES.index(one.severity) >= least for one in diagnoses)

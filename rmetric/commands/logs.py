@@ -33,7 +33,7 @@ def each(paths: list[str], read: Callable[[Path], Iterator[T]]) -> Iterator[T | 
     """What ``read`` finds in each log; ``None`` for one that cannot be used, of which standard error says why."""
     from rmetric.errors import UserError
 
-    for log in _files(paths):
+    for log in files_of(paths):
         try:
             yield from read(log)
         except UserError as error:
@@ -41,7 +41,7 @@ def each(paths: list[str], read: Callable[[Path], Iterator[T]]) -> Iterator[T | 
             yield None
 
 
-def _files(paths: list[str]) -> list[Path]:
+def files_of(paths: list[str]) -> list[Path]:
     """Logs and data sets that the paths name; a note about a folder goes to standard error."""
     from rmetric.dataset.sources import data_set_of
     from rmetric.importers import collect_logs

@@ -67,5 +67,7 @@ def run(args: argparse.Namespace) -> int:
         first = replays[0].unusable
         raise UserError(first if len(replays) == 1 else f"none of the {len(replays)} logs could be used: {first}")
     print(text)
-    print(f"{len(replays)} log{'s' if len(replays) > 1 else ''} replayed; the results are in {out}")
+    used = sum(not replay.unusable for replay in replays)
+    others = f", {len(replays) - used} could not be used" if used < len(replays) else ""
+    print(f"{used} log{'s' if used != 1 else ''} replayed{others}; the results are in {out}")
     return 0

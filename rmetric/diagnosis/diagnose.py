@@ -78,7 +78,9 @@ def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Itera
             seen |= {str(event.get("event")) for _, event in portion.events} & {START, *TERMINAL_EVENTS}
         if records.last_step is not None:
             notes = [NO_END] if seen == {START} else []
-            yield examination.diagnosis(log.name, source=str(path), format=log.format, notes=[*notes, *log.notes()])
+            left_out = log.left_out()
+            notes += log.notes()
+            yield examination.diagnosis(log.name, source=str(path), format=log.format, left_out=left_out, notes=notes)
 
 
 def _examined(run: Run, **about: Any) -> Diagnosis:

@@ -62,6 +62,15 @@ class Event:
     """Worker that reported most of the hardware events; ``None``: not known."""
     detail: str = ""
     """What the log itself says of it; empty: nothing."""
+    lasts_to: int | None = None
+    """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
+    exploded: bool = False
+    """Whether the loss has come to stand orders of magnitude above all that it was before."""
+
+    @property
+    def last_step(self) -> int:
+        """Last step of it."""
+        return self.until if self.lasts_to is None else self.lasts_to
 
     def go_on(self, later: Event) -> None:
         """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""
@@ -73,8 +82,8 @@ class Event:
         self.alerts += 1
 
     def is_over(self, records: int) -> bool:
-        """True if enough quiet records came after it for the next alert to be another event."""
-        return records - 1 - self.last_record >= REARM_STEPS
+        """True if it has passed: enough quiet records came after it for the next alert to be another event."""
+        return self.lasts_to is None and records - 1 - self.last_record >= REARM_STEPS
 
 
 def _gravity(kind: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from rmetric.advice import setting_in_words
 from rmetric.diagnosis.events import Event, EventSeeker
 from rmetric.diagnosis.findings import findings_of
+from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.records import Observations
@@ -67,18 +68,24 @@ class Examination:
             if isinstance(step, int) and all(map(_is_fit, change)):
                 self._changes[step, setting_in_words(*change)] = None  # a log that is read again says it again
 
-    def diagnosis(self, run: str, *, source: str = "", format: str = "memory", notes: Sequence[str] = ()) -> Diagnosis:
+    def diagnosis(
+        self, run: str, *, source: str = "", format: str = "memory", left_out: int = 0, notes: Sequence[str] = ()
+    ) -> Diagnosis:
         """What is known of the run by now.
 
         Parameters
         ----------
         run, source, format
             Its name, and path and format of its log.
+        left_out
+            Reports of damage: what could not be used of the log.
         notes
             What is to be said about the log.
         """
         history, records = self._history.observations, self._seeker.records
         for event in self._seeker.events:
+            event.lasts_to = self._last_step if lasts(event, history) else None
+            event.exploded = exploded(event, history)
             if event.kind == SETTING_CHANGED:
                 event.detail = ", ".join(told for step, told in self._changes if step == event.at)
         return Diagnosis(
@@ -90,6 +97,7 @@ class Examination:
             last_step=self._last_step,
             findings=findings_of(self._seeker.events, states_of(history), records, self._steps_a_record),
             not_judged=not_judged(history, self._measured, records),
+            left_out=left_out,
             notes=(*notes, *self._told_of_announcements()),
         )
 

@@ -50,7 +50,7 @@ def findings_of(
 def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State | None:
     """The state that an event belongs to: it explains such events, and began before this one was over."""
     for state in states:
-        if event.kind in EXPLAINS.get(state.name, ()) and event.until + quiet_steps >= state.since:
+        if event.kind in EXPLAINS.get(state.name, ()) and event.last_step + quiet_steps >= state.since:
             return state
     return None
 
@@ -62,7 +62,7 @@ def _of_state(state: State, events: Sequence[Event], records: int) -> Finding:
     if origin is not None:
         causes = list(dict.fromkeys([*ADVICE[origin.kind].causes[:2], *causes]))
     own: Severity = "error" if state.name in BROKEN else "warning"
-    severities = [own, *(_severity(event.kind, event.is_over(records)) for event in events)]
+    severities = [own, *(_severity(event, records) for event in events)]
     return Finding(
         name=state.name,
         severity=max(severities, key=SEVERITIES.index),
@@ -81,9 +81,9 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
     surprise = max((event.surprise for event in events if not math.isnan(event.surprise)), default=math.nan)
     return Finding(
         name=first.kind,
-        severity=_severity(first.kind, last.is_over(records)),
+        severity=max((_severity(event, records) for event in events), key=SEVERITIES.index),
         step=first.step,
-        until=last.until,
+        until=last.last_step,
         sentence=sentence_of(events),
         numbers={
             "value": first.value, "before": first.before, "events": float(len(events)),
@@ -95,8 +95,9 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
     )  # fmt: skip
 
 
-def _severity(kind: str, over: bool) -> Severity:
-    if kind in BROKEN:
+def _severity(event: Event, records: int) -> Severity:
+    over = event.is_over(records)
+    if event.kind in BROKEN or event.exploded:
         return "warning" if over else "error"
     return "note" if over else "warning"
 

@@ -12,6 +12,9 @@ from rmetric.diagnosis.html import table_of
 from rmetric.diagnosis.not_judged import ESSENTIAL, OUTLIERS
 from rmetric.diagnosis.text import lines_of, wrapped
 
+UNREAD = 0.1
+"""Share of a log that could not be used, above which what is left says nothing of the run."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -31,6 +34,8 @@ class Diagnosis:
     """The gravest first, then by step."""
     not_judged: Mapping[str, str]
     """What could not be judged, and why."""
+    left_out: int = 0
+    """Reports of damage: lines, or values, that could not be used."""
     notes: tuple[str, ...] = ()
     """About the log: damage, and what was taken for what."""
 
@@ -45,9 +50,14 @@ class Diagnosis:
         return not self.findings and OUTLIERS in self.not_judged
 
     @property
+    def largely_unread(self) -> bool:
+        """True if nothing was found, but more than a tenth of the log could not be used."""
+        return not self.findings and self.left_out > UNREAD * (self.records + self.left_out)
+
+    @property
     def healthy(self) -> bool:
         """True if nothing was found in a run that could be judged."""
-        return not (self.findings or self.nothing_to_judge or self.too_short)
+        return not (self.findings or self.nothing_to_judge or self.too_short or self.largely_unread)
 
     @property
     def severity(self) -> Severity | None:
@@ -71,6 +81,9 @@ class Diagnosis:
             return "nothing to judge"
         if self.too_short:
             return "nothing found, but too short to tell"
+        if self.largely_unread:
+            all_lines = self.records + self.left_out
+            return f"nothing found, but {self.left_out:,} of {all_lines:,} lines could not be used"
         return ", ".join(f"{finding.name} at step {finding.step:,}" for finding in self.findings) or "healthy"
 
     @property

@@ -29,6 +29,10 @@ def sentence_of(events: Sequence[Event]) -> str:
 
 def what(event: Event) -> str:
     """What stood out in an event, in numbers."""
+    return _what(event) + (", and it is so at the end" if event.lasts_to is not None else "")
+
+
+def _what(event: Event) -> str:
     name = NAMES[event.measurement]
     lasting = f", in {event.alerts:,} records" if event.alerts > 1 else ""
     if event.kind == "NOT_FINITE":

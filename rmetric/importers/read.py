@@ -105,6 +105,8 @@ class LoggedPortions:
     """Records in their order, with the events between them."""
     notes: Callable[[], list[str]]
     """Damage, and what was taken for what, once the portions have been taken."""
+    left_out: Callable[[], int]
+    """Reports of damage, once the portions have been taken; to be asked before the notes."""
 
 
 def portions_of(
@@ -124,7 +126,7 @@ def portions_of(
     """
     damage = _Damage()
     for title, name, portions, notes in _portions(Path(path), format, mapping or {}, damage.add, records):
-        yield LoggedPortions(title, name, portions, partial(_told, notes, damage))
+        yield LoggedPortions(title, name, portions, partial(_told, notes, damage), lambda: damage.count)
 
 
 class _Damage:
@@ -132,18 +134,19 @@ class _Damage:
 
     def __init__(self) -> None:
         self._first: list[str] = []
-        self._count = 0
+        self.count = 0
+        """Reports since the run before."""
 
     def add(self, line: int, message: str) -> None:
-        self._count += 1
+        self.count += 1
         if len(self._first) < MOST_DAMAGE:
             self._first.append(f"line {line}: {message}")
 
     def told(self) -> list[str]:
         """As notes; the next run begins without any."""
-        more = self._count - len(self._first)
+        more = self.count - len(self._first)
         notes = [*self._first, *([f"{more} more reports of damage"] if more else [])]
-        self._first, self._count = [], 0
+        self._first, self.count = [], 0
         return notes
 
 

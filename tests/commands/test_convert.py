@@ -105,7 +105,9 @@ def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) 
 
 
 def named(name: str) -> list[LoggedPortions]:
-    return [LoggedPortions(name, "mlflow", iter([Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})]), list)]
+    return [
+        LoggedPortions(name, "mlflow", iter([Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})]), list, int)
+    ]
 
 
 def test_a_run_s_name_may_have_folders_but_leads_nowhere_else(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,22 @@ def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert all(command in shown for command in COMMANDS)
+
+
+def test_what_is_left_of_a_log_that_is_largely_unread_is_not_called_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(
+        "".join(
+            f'{{"step": {step}, "who": "{who}", "loss": {3 / (step + 1)}}}\n' for step in range(200) for who in "ab"
+        )
+    )
+    assert main(["diagnose", str(log)]) == 2
+    assert "nothing found, but 200 of 400 lines could not be used, 200 records" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("log", "status"), [(HEALTHY, 0), (BROKEN, 1)])
+def test_a_reader_that_does_not_wait_changes_no_exit_status(log: str, status: int) -> None:
+    command = f"env -u PYTHONUNBUFFERED {sys.executable} -m rmetric diagnose {log} | true; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", command], check=False, timeout=120).returncode == status

@@ -137,7 +137,7 @@ def test_the_command_tells_by_its_exit_status(capsys: pytest.CaptureFixture[str]
     assert main(["compare", str(TWIN), "nowhere.jsonl"]) == 2
     capsys.readouterr()
     assert main(["compare", str(TWIN), str(TWIN.parent)]) == 2
-    assert "is a folder and no log itself; name a log in it" in capsys.readouterr().err
+    assert "is a folder of 16 logs, and one is due; name one of them" in capsys.readouterr().err
 
 
 def test_json_is_strict_and_complete(capsys: pytest.CaptureFixture[str]) -> None:

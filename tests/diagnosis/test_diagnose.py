@@ -288,3 +288,34 @@ def test_a_log_full_of_settings_that_changed_takes_no_memory() -> None:
     line = {"event": "SETTING_CHANGED", "setting": "eps", "before": 0.1, "now": 1.0}
     examination.note(line | {"step": step} for step in range(10_000))
     assert len(str(vars(examination)["_changes"])) < 10_000
+
+
+def test_a_validation_loss_that_stays_nan_has_not_passed() -> None:
+    validation = np.where(np.arange(200) < 60, 2.5 - 0.001 * np.arange(200), np.inf)
+    (finding,) = diagnose(
+        Observations(np.arange(200), {"validation_loss": validation, "training_loss": losses(200)})
+    ).findings
+    assert (finding.name, finding.severity, finding.step, finding.until) == ("NOT_FINITE", "error", 60, 199)
+    assert finding.sentence.endswith("and it is so at the end")
+
+
+def test_a_loss_that_explodes_is_an_error_to_the_end() -> None:
+    loss = losses()
+    loss[300:] *= 1.5 ** np.arange(1, 101)
+    found = diagnose(run_of(loss))
+    assert found.severity == "error"
+    assert found.findings[0].until == 399
+
+
+def test_a_loss_ten_times_higher_is_a_matter_for_somebody_to_look_at() -> None:
+    loss = losses()
+    loss[300:] *= 10.0
+    assert diagnose(run_of(loss)).severity == "warning"
+
+
+@pytest.mark.parametrize(("back", "severity"), [(400, "warning"), (330, "note")])
+def test_a_loss_below_zero_that_stays_high_has_not_passed(back: int, severity: str) -> None:
+    loss = losses() - 6.0
+    loss[300:back] += 5.0
+    (finding,) = diagnose(run_of(loss)).findings
+    assert (finding.name, finding.severity) == ("LOSS_RISE", severity)
