@@ -10,6 +10,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import read_csv, runs_of
+from rmetric.importers.csv_table import csv_rows
 from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
 
 Damage = list[tuple[int, str]]
@@ -50,6 +51,47 @@ def test_a_decimal_comma_between_semicolons_is_a_number_and_a_note_is_none(tmp_p
         (2, {"step": 10, "training_loss": 2.5, "learning_rate": 1.5e-3}),
         (3, {"step": 20, "training_loss": -0.25, "learning_rate": 0.5}),
     ]
+    assert not damage
+
+
+@pytest.mark.parametrize(
+    ("table", "steps"),
+    [
+        ('step,loss\n990,2.5\n"1,000",2.25\n"1,234,567",2.0\n', [990, 1_000, 1_234_567]),
+        ("step\tloss\n990\t2.5\n1,000\t2.25\n", [990, 1_000]),
+        ("step;loss\n990;2,5\n1.000;2,125\n1.010;nan\n", [990, 1_000, 1_010]),
+        ("step;loss\n990;2.5\n1,000;2.125\n1,010;3\n", [990, 1_000, 1_010]),
+        ("epoch;loss\n999;2,5\n1.000;2,25\n", [999, 1_000]),
+        ("epoch;step;loss\n0,500;990;2,5\n1,000;1.000;2\n", [990, 1_000]),
+        ("step,loss\n1.000,2.5\n2.000,2.25\n", [1, 2]),
+        ("step;loss\n1.000;2.5\n2.000;2.25\n", [1, 2]),
+        ("step;loss\n1,000;2,5\n2,000;2,25\n", [1, 2]),
+    ],
+)
+def test_thousands_of_a_step_are_told_from_decimals(tmp_path: Path, table: str, steps: list[int]) -> None:
+    events, damage = read(tmp_path, table.encode())
+    assert [event["step"] for _, event in events if "event" not in event] == steps
+    assert not damage
+
+
+@pytest.mark.parametrize(
+    "table", ['step,loss\n1,"1,234.5"\n2,"-1,234,567.5"\n', "step;loss\n1;1.234,5\n2;-1.234.567,5\n"]
+)
+def test_a_value_with_thousands_and_decimals_is_a_number(tmp_path: Path, table: str) -> None:
+    events, damage = read(tmp_path, table.encode())
+    assert [event["training_loss"] for _, event in events] == [1_234.5, -1_234_567.5]
+    assert not damage
+
+
+def test_epochs_with_a_fraction_have_no_thousands(tmp_path: Path) -> None:
+    table = tmp_path / "log.csv"
+    table.write_text("epoch;loss\n0,250;2\n1,250;2\n")
+    assert [row.values["epoch"] for row in csv_rows(table, {}, pytest.fail)] == [0.25, 1.25]
+
+
+def test_a_mapped_step_may_have_thousands(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b'n,loss\n990,2.5\n"1,000",2.25\n', step="n")
+    assert [event["step"] for _, event in events] == [990, 1_000]
     assert not damage
 
 
