@@ -30,6 +30,8 @@ _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 _LEVEL = r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
 _BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
+_BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
+"""What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")
@@ -40,11 +42,13 @@ _COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
 def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
-    ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A loss after a
-    word such as *valid* is a validation loss.
+    ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
+    training alone, before batches, is the epoch. A loss after a word such as *valid* is a validation loss.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
+    >>> pairs("Train: 3 [ 500/1251 ( 40%)]  Loss: 6.01 (6.01)")
+    {'Train epoch': 3, 'batch': 500, 'batch of': 1251, 'Loss': 6.01}
     >>> pairs("{'loss': nan, 'learning_rate': '4e-05', 'epoch': 0.02}")
     {'loss': nan, 'learning_rate': 4e-05, 'epoch': 0.02}
     >>> pairs("validation loss at iteration 1000 | lm loss value: 5.4E+00")
@@ -65,7 +69,7 @@ def pairs(line: str) -> dict[str, Any]:
                 continue
             name = "batch"
         elif is_whole:
-            name = _counter(name)
+            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name)
         if not setting:
             setting = _setting(gap[-SETTING:])
         if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
@@ -97,6 +101,13 @@ def _counter(name: str) -> str:
     if len(words) == 2 and words[0] in _COUNTERS and words[1] in _SETTINGS:
         return words[0]  # Epoch(train), Iter(val)
     return name
+
+
+@lru_cache(CACHED)
+def _epoch(name: str) -> str:
+    """The name of a number before batches; if it says no more than that this is training, it is the epoch's."""
+    words = _WORDS.findall(name.casefold())
+    return f"{name} epoch" if words and TRAINING_WORDS.issuperset(words) else _counter(name)
 
 
 @lru_cache(CACHED)

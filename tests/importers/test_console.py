@@ -66,6 +66,19 @@ def test_batches_of_a_training_epoch_are_counted_on_from_epoch_to_epoch(tmp_path
     assert logged.run.observations.step.tolist() == [1920 * (epoch - 1) + batch for epoch, batch in places]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Train: {0} [{1:4d}/1251 ( 40%)]  Loss: 6.01 (6.01)  Time: 0.312s,  820.51/s  LR: 1.000e-03",  # timm
+        "Train: [{0}/300][{1}/1251]\teta 0:10:00 lr 0.001\tloss 6.0100 (6.0100)",  # Swin
+    ],
+)
+def test_a_number_of_the_training_before_batches_is_the_epoch(tmp_path: Path, line: str) -> None:
+    places = [(epoch, batch) for epoch in (0, 1, 2) for batch in (0, 500, 1250)]
+    (logged,) = runs_of(log(tmp_path, *(line.format(*place) for place in places)))
+    assert logged.run.observations.step.tolist() == [1251 * epoch + batch for epoch, batch in places]
+
+
 def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:
     path = log(tmp_path, *(f"round {step} quality {step / 10}" for step in range(8)))
     with pytest.raises(UserError, match=r"8 lines report 'round', 'quality'; map one with --format console --map"):
