@@ -16,10 +16,13 @@ SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
 CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_SCALES = {"k": "e3", "K": "e3", "M": "e6"}
+"""A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
 _VALUE = re.compile(
     r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
     (?:(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
-       (?:\s*/\s*(?P<total>\d+)(?![\w.]*/)(?!\s+\d\d:\d\d))?
+       (?P<scale>(?-i:[kKM])\b)?
+       (?:\s*/\s*(?P<total>\d+(?:\.\d+(?=(?-i:[kKM])\b))?)(?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
       |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}'"]|$|\s\s))
       |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
     [a-zA-Zµ%]{0,6}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
@@ -43,7 +46,8 @@ def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
-    training alone, before batches, is the epoch. A loss after a word such as *valid* is a validation loss.
+    training alone, before batches, is the epoch. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
+    validation loss.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
@@ -63,7 +67,7 @@ def pairs(line: str) -> dict[str, Any]:
         total = match["total"]
         end = match.end()
         number = match["number"]
-        is_whole = number is not None and number.isdecimal()
+        is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
         if not name:
             if not is_whole or not (total is not None or gap.strip().startswith("][")):
                 continue
@@ -75,9 +79,9 @@ def pairs(line: str) -> dict[str, Any]:
         if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
-            found[name] = _number(match)
+            found[name] = _value(match)
             if total is not None:
-                found[name + TOTAL] = int(total)
+                found[name + TOTAL] = _number(total, match["total_scale"])
     return found
 
 
@@ -119,9 +123,15 @@ def _setting(gap: str) -> str:
     return "validation" if words & VALIDATION_WORDS else ""
 
 
-def _number(match: re.Match[str]) -> int | float:
+def _value(match: re.Match[str]) -> int | float:
     number = match["number"]
     if number is None:
         return float(match["word"] or match["after"] or match["spaced"])
-    plain = number.replace(",", "")
+    return _number(number, match["scale"])
+
+
+def _number(text: str, scale: str | None) -> int | float:
+    plain = text.replace(",", "")
+    if scale is not None and "e" not in plain.casefold():
+        plain += _SCALES[scale]
     return int(plain) if plain.isdecimal() and len(plain) < 19 else float(plain)
