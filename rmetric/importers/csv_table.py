@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import names_counter
+from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 from rmetric.measurements import in_convention
@@ -26,6 +28,7 @@ _BOTH_MARKS = {
     ".": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:\.\d{3})+,\d+\s*"),
 }
 """The same → a number with decimals as well, which leaves no doubt."""
+_NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
 DELIMITERS = (",", ";", "\t", "|")
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
 """Cells that mean: not measured. ``nan`` is not among them: a NaN that was written was measured."""
@@ -134,6 +137,8 @@ def _value(cell: str) -> int | float | str | None:
         return in_convention(float(cell))
     except ValueError:
         pass
+    if _NOT_FINITE.fullmatch(cell.strip()):
+        return math.inf
     for mark, pattern in _BOTH_MARKS.items():
         if pattern.fullmatch(cell):
             return float(cell.replace(mark, "").replace(",", "."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -16,11 +17,16 @@ SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
 CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
+"""``-1.#IND``, ``1.#QNAN``, ``1.#INF00``; cut to few digits, ``1.#R`` or ``1.#J``: NaN or infinity."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
 """A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
 _VALUE = re.compile(
     r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
-    (?:(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
+    (?:(?P<windows>"""
+    + NOT_FINITE_ON_WINDOWS
+    + r""")
+      |(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
        (?P<scale>(?-i:[kKM])\b)?
        (?:\s*/\s*(?P<total>\d+(?:\.\d+(?=(?-i:[kKM])\b))?)(?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
       |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}'"]|$|\s\s))
@@ -124,6 +130,8 @@ def _setting(gap: str) -> str:
 
 
 def _value(match: re.Match[str]) -> int | float:
+    if match["windows"] is not None:
+        return math.nan
     number = match["number"]
     if number is None:
         return float(match["word"] or match["after"] or match["spaced"])

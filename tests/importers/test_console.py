@@ -26,6 +26,8 @@ LINES = {
     "checksum 12ab34 of a1b2": {},
     "2026-01-01 10:00:00,123 INFO step 50 loss 3.8": {"step": 50, "loss": 3.8},
     "INFO:root:step 50 loss 3.9": {"step": 50, "loss": 3.9},
+    "step 5 loss -1.#IND, gnorm: 1.#INF00 (1.#QNAN)": {"step": 5, "loss": math.nan, "gnorm": math.nan},
+    "step 5 loss 1.#R": {"step": 5, "loss": math.nan},
     "step 34.1k/1.5M loss 5.4 (12.3k tok/s)": {"step": 34_100, "step of": 1_500_000, "loss": 5.4},
     "iter 2K: loss 5.4 kept 7kB": {"iter": 2_000, "loss": 5.4, "kept": 7},
     "step 2: train loss nan (80.6 ms, 50794 tok/s)": {"step": 2, "train loss": math.nan},

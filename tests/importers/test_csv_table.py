@@ -38,6 +38,12 @@ def test_an_empty_cell_was_not_measured_and_a_nan_was(tmp_path: Path) -> None:
     assert not damage
 
 
+def test_what_windows_writes_for_nan_was_measured(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"step,loss,grad_norm\n1,-1.#IND00,1.#INF\n")
+    assert events == [(2, {"step": 1, "training_loss": math.inf, "grad_norm": math.inf})]
+    assert not damage
+
+
 def test_what_spreadsheets_add_does_no_harm(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf# exported\r\n"step","Train Loss","note"\r\n\r\n1,2.5,"a, b"\r\n2.0,2.25,\r\n'
     events, damage = read(tmp_path, content)
