@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rmetric.importers.base import FieldMap, register_importer
@@ -54,13 +54,23 @@ def delimiter_of(header: str) -> str:
     return max(DELIMITERS, key=header.count)
 
 
+def row_values(line: str, delimiter: str) -> list[int | float | str | None] | None:
+    """The cells of a line as values; ``None`` if a quote is open.
+
+    >>> row_values('10;2,5;;"a; b"', ";")
+    [10, 2.5, None, 'a; b']
+    """
+    cells = _cells(line, delimiter)
+    return None if cells is None else [*map(_reader(delimiter), cells)]
+
+
 def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[Row]:
     """The rows as they stand there."""
     lines = _lines(path, on_damage)
     number, header = next(lines, (0, ""))
     delimiter = delimiter_of(header)
     names = [name.strip() for name in _cells(header, delimiter) or ()]
-    value_of = _value_with_comma if delimiter == ";" else _value
+    value_of = _reader(delimiter)
     counters = _Counters(names, FieldMap(mapping), delimiter)
     for number, text in lines:
         cells = _cells(text, delimiter)
@@ -126,6 +136,11 @@ def _cells(text: str, delimiter: str) -> list[str] | None:
         return next(csv.reader([text], delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration):
         return None
+
+
+def _reader(delimiter: str) -> Callable[[str], int | float | str | None]:
+    """What reads a cell."""
+    return _value_with_comma if delimiter == ";" else _value
 
 
 def _value(cell: str) -> int | float | str | None:
