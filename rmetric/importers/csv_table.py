@@ -13,7 +13,7 @@ from rmetric.importers.columns import Row
 from rmetric.importers.names import names_counter
 from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_reader import CUT_OFF, MAX_LINE_BYTES, NumberedEvent, OnDamage, numbered_lines
 from rmetric.measurements import in_convention
 
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
@@ -32,6 +32,8 @@ _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
 DELIMITERS = (",", ";", "\t", "|")
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
 """Cells that mean: not measured. ``nan`` is not among them: a NaN that was written was measured."""
+JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
+"""Numbers from which on, and decimals by which, a last one can be judged as cut off."""
 
 
 @register_importer("csv")
@@ -40,7 +42,8 @@ def read_csv(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
 
     An empty cell is *not measured*; ``nan`` and ``inf`` are *measured and not finite*. Between semicolons ``2,5`` is
     two and a half, as spreadsheets of many countries write it; a step or an epoch may be ``"1,000"``, or ``1.000``
-    beside such a number. A row with another number of cells than the header is reported and left out.
+    beside such a number. A row with another number of cells than the header, and a last one whose last number was cut
+    off, are reported and left out.
     """
     return imported(path, lambda report: csv_rows(path, mapping, report), mapping, on_damage)
 
@@ -67,18 +70,22 @@ def row_values(line: str, delimiter: str) -> list[int | float | str | None] | No
 def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[Row]:
     """The rows as they stand there."""
     lines = _lines(path, on_damage)
-    number, header = next(lines, (0, ""))
+    _, header, _ = next(lines, (0, "", True))
     delimiter = delimiter_of(header)
     names = [name.strip() for name in _cells(header, delimiter) or ()]
     value_of = _reader(delimiter)
-    counters = _Counters(names, FieldMap(mapping), delimiter)
-    for number, text in lines:
+    counters, decimals = _Counters(names, FieldMap(mapping), delimiter), _LastDecimals()
+    for number, text, is_whole in lines:
         cells = _cells(text, delimiter)
         if cells is None or len(cells) != len(names):
             found = "an open quote" if cells is None else f"{len(cells)} cells"
             on_damage(number, f"{found} where {len(names)} cells are due; skipped")
             continue
         counters.join_thousands(cells)
+        if not is_whole and decimals.are_cut(cells[-1]):
+            on_damage(number, CUT_OFF)
+            continue
+        decimals.add(cells[-1])
         yield Row(number, {name: value_of(cell) for name, cell in zip(names, cells, strict=True)})
 
 
@@ -116,8 +123,37 @@ class _Counters:
         return "," if any(map(_DECIMAL_POINT.fullmatch, others)) else ",."
 
 
-def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
-    """Numbered lines that are neither empty nor comments, without their line ends, in bounded memory."""
+class _LastDecimals:
+    """Characters after the decimal point in the last column, which tell a number that was cut off from a short one.
+
+    Most tables without a last line end are whole. A last number counts as cut off only where all numbers before it have
+    equally many of these characters, and it has fewer by :data:`FEWER_DECIMALS`.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._fewest, self._most = MAX_LINE_BYTES, 0
+
+    def add(self, cell: str) -> None:
+        """The last cell of another row. Cells that do not end in a digit, such as ``nan``, say nothing."""
+        if cell[-1:].isdecimal():
+            count = _decimals(cell)
+            self._numbers += 1
+            self._fewest, self._most = min(self._fewest, count), max(self._most, count)
+
+    def are_cut(self, cell: str) -> bool:
+        """Whether the last cell of a line without an end is the begin of a number."""
+        is_constant = self._numbers >= JUDGED_NUMBERS and self._fewest == self._most
+        return is_constant and cell.rstrip(".,")[-1:].isdecimal() and _decimals(cell) <= self._fewest - FEWER_DECIMALS
+
+
+def _decimals(cell: str) -> int:
+    mark = max(cell.rfind("."), cell.rfind(","))
+    return len(cell) - 1 - mark if mark >= 0 else 0
+
+
+def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str, bool]]:
+    """Numbered lines that are neither empty nor comments, without their line ends, and whether they had one."""
     for number, line in numbered_lines(path, on_damage):
         if line.startswith(b"#"):
             continue
@@ -126,7 +162,7 @@ def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError:
             on_damage(number, "not UTF-8; the bad bytes were replaced")
             text = line.decode(errors="replace")
-        yield number, text.rstrip("\r\n")
+        yield number, text.rstrip("\r\n"), line.endswith(b"\n")
 
 
 def _cells(text: str, delimiter: str) -> list[str] | None:

@@ -114,6 +114,37 @@ def test_damaged_rows_are_reported_with_their_line_and_the_rest_is_used(tmp_path
     ]
 
 
+@pytest.mark.parametrize(("delimiter", "last"), [(",", "1"), (",", "1.78"), (",", "-0."), (";", "1,7")])
+def test_a_number_that_was_cut_off_is_reported_and_left_out(tmp_path: Path, delimiter: str, last: str) -> None:
+    mark = "," if delimiter == ";" else "."
+    rows = [f"{step}{delimiter}{3 / step:.6f}".replace(".", mark) for step in range(1, 12)]
+    table = "\n".join([f"step{delimiter}loss", *rows, f"12{delimiter}{last}"])
+    events, damage = read(tmp_path, table.encode())
+    assert [event["step"] for _, event in events] == list(range(1, 12))
+    assert damage == [(13, "cut off; skipped")]
+    assert len(read(tmp_path, table.encode() + b"\n")[0]) == 12
+
+
+@pytest.mark.parametrize(
+    ("losses", "last"),
+    [
+        (["2.500000"] * 11, "1.7878"),
+        (["2.500000"] * 11, "nan"),
+        (["2.500000"] * 9, "1"),
+        (["2.500000"] * 11 + ["2.5"], "1"),
+        (["2500000"] * 11, "17"),
+    ],
+    ids=["nearly as long", "not finite", "few rows", "of any length", "no decimals"],
+)
+def test_a_short_number_at_the_end_is_one_where_the_others_do_not_tell(
+    tmp_path: Path, losses: list[str], last: str
+) -> None:
+    table = "\n".join(["step,loss", *(f"{step},{loss}" for step, loss in enumerate([*losses, last]))])
+    events, damage = read(tmp_path, table.encode())
+    assert len(events) == len(losses) + 1
+    assert not damage
+
+
 def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
     events, damage = read(tmp_path, b"step,loss\n1,2.0\n" + b"9" * (3 * MAX_LINE_BYTES) + b"\n3,4.0\n")
     assert [event["step"] for _, event in events] == [1, 3]
