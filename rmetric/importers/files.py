@@ -15,7 +15,7 @@ from rmetric.files import opened_as_utf8
 from rmetric.importers.base import IMPORTERS, FieldMap
 from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
-from rmetric.importers.csv_table import DELIMITERS, delimiter_of
+from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
 from rmetric.importers.names import meanings
@@ -179,8 +179,19 @@ def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:
 
 def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
     """Whether a line names columns; one that states a value (``step 1: loss 4.4 (80 ms, 9 tok/s)``) does not."""
-    names = [name.strip().strip('"') for name in header.split(delimiter_of(header))]
-    if any(_ENDS_IN_NUMBER.search(name) for name in names) or any(meanings(name, fields) for name in pairs(header)):
+    delimiter = delimiter_of(header)
+    names = [name.strip().strip('"') for name in header.split(delimiter)]
+    if any(_ENDS_IN_NUMBER.search(name) for name in names):
+        return False
+    if any(meanings(name, fields) for name in pairs(header)) and not _are_numbers(names, first_row, delimiter, fields):
         return False
     is_table = any(delimiter in header for delimiter in DELIMITERS) or as_number(first_row) is not None
     return is_table and any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)
+
+
+def _are_numbers(names: Sequence[str], row: str, delimiter: str, fields: FieldMap) -> bool:
+    """Whether a row has no text under the names that we know: a number in such a name is then its unit (``[1/s]``)."""
+    values = row_values(row, delimiter)
+    if values is None or len(values) != len(names):
+        return False
+    return not any(isinstance(value, str) for name, value in zip(names, values, strict=True) if meanings(name, fields))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from rmetric.files import is_utf_16
 from rmetric.importers.base import FieldMap
-from rmetric.importers.columns import Columns, Survey
+from rmetric.importers.columns import Columns, Row, Survey
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.jsonl import jsonl_rows
 from rmetric.importers.run_column import RunColumn
-
-_ROWS = {"csv": csv_rows, "jsonl": jsonl_rows}
 
 
 def lines_stand_alone(path: Path, name: str, mapping: Mapping[str, str]) -> bool:
@@ -23,8 +21,16 @@ def lines_stand_alone(path: Path, name: str, mapping: Mapping[str, str]) -> bool
     """
     if name == "rmetric":
         return True
-    if name not in _ROWS or is_utf_16(path):  # a line feed is two bytes there
+    if name not in ("csv", "jsonl") or is_utf_16(path):  # a line feed is two bytes there
         return False
-    rows, fields = partial(_ROWS[name], path, lambda line, message: None), FieldMap(mapping)
+    rows, fields = partial(_rows, path, name, mapping), FieldMap(mapping)
     survey = Survey.of(rows())
     return Columns.chosen(survey, fields).are_plain and RunColumn.of(rows, survey.seen, fields) is None
+
+
+def _rows(path: Path, name: str, mapping: Mapping[str, str]) -> Iterator[Row]:
+    return csv_rows(path, mapping, _ignore) if name == "csv" else jsonl_rows(path, _ignore)
+
+
+def _ignore(line: int, message: str) -> None:
+    """Pass over damage, of which the reader of the log tells."""

@@ -47,6 +47,12 @@ def names_epoch(name: str) -> bool:
     return len(name) <= LONGEST_COUNTER and _is_epoch(name)
 
 
+def names_counter(name: str, fields: FieldMap) -> bool:
+    """Whether a name of theirs counts steps, batches or epochs."""
+    is_step = any(ours == "step" for ours, _ in fields.targets(name))
+    return is_step or names_epoch(name) or plain(name) in STEP_WORDS | BATCH_WORDS
+
+
 def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     """Our names that a name of theirs may stand for, each with a rank, the lowest first choice.
 

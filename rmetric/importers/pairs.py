@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -16,10 +17,18 @@ SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
 CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
+"""``-1.#IND``, ``1.#QNAN``, ``1.#INF00``; cut to few digits, ``1.#R`` or ``1.#J``: NaN or infinity."""
+_SCALES = {"k": "e3", "K": "e3", "M": "e6"}
+"""A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
 _VALUE = re.compile(
     r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
-    (?:(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
-       (?:\s*/\s*(?P<total>\d+)(?![\w.]*/)(?!\s+\d\d:\d\d))?
+    (?:(?P<windows>"""
+    + NOT_FINITE_ON_WINDOWS
+    + r""")
+      |(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
+       (?P<scale>(?-i:[kKM])\b)?
+       (?:\s*/\s*(?P<total>\d+(?:\.\d+(?=(?-i:[kKM])\b))?)(?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
       |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}'"]|$|\s\s))
       |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
     [a-zA-Zµ%]{0,6}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
@@ -30,6 +39,8 @@ _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 _LEVEL = r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
 _BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
+_BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
+"""What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")
@@ -40,11 +51,14 @@ _COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
 def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
-    ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A loss after a
-    word such as *valid* is a validation loss.
+    ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
+    training alone, before batches, is the epoch. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
+    validation loss.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
+    >>> pairs("Train: 3 [ 500/1251 ( 40%)]  Loss: 6.01 (6.01)")
+    {'Train epoch': 3, 'batch': 500, 'batch of': 1251, 'Loss': 6.01}
     >>> pairs("{'loss': nan, 'learning_rate': '4e-05', 'epoch': 0.02}")
     {'loss': nan, 'learning_rate': 4e-05, 'epoch': 0.02}
     >>> pairs("validation loss at iteration 1000 | lm loss value: 5.4E+00")
@@ -59,21 +73,21 @@ def pairs(line: str) -> dict[str, Any]:
         total = match["total"]
         end = match.end()
         number = match["number"]
-        is_whole = number is not None and number.isdecimal()
+        is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
         if not name:
             if not is_whole or not (total is not None or gap.strip().startswith("][")):
                 continue
             name = "batch"
         elif is_whole:
-            name = _counter(name)
+            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name)
         if not setting:
             setting = _setting(gap[-SETTING:])
         if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
-            found[name] = _number(match)
+            found[name] = _value(match)
             if total is not None:
-                found[name + TOTAL] = int(total)
+                found[name + TOTAL] = _number(total, match["total_scale"])
     return found
 
 
@@ -100,6 +114,13 @@ def _counter(name: str) -> str:
 
 
 @lru_cache(CACHED)
+def _epoch(name: str) -> str:
+    """The name of a number before batches; if it says no more than that this is training, it is the epoch's."""
+    words = _WORDS.findall(name.casefold())
+    return f"{name} epoch" if words and TRAINING_WORDS.issuperset(words) else _counter(name)
+
+
+@lru_cache(CACHED)
 def _setting(gap: str) -> str:
     """``validation`` or ``test`` if a word before a value says that it is one of these."""
     words = set(_WORDS.findall(gap.casefold()))
@@ -108,9 +129,17 @@ def _setting(gap: str) -> str:
     return "validation" if words & VALIDATION_WORDS else ""
 
 
-def _number(match: re.Match[str]) -> int | float:
+def _value(match: re.Match[str]) -> int | float:
+    if match["windows"] is not None:
+        return math.nan
     number = match["number"]
     if number is None:
         return float(match["word"] or match["after"] or match["spaced"])
-    plain = number.replace(",", "")
+    return _number(number, match["scale"])
+
+
+def _number(text: str, scale: str | None) -> int | float:
+    plain = text.replace(",", "")
+    if scale is not None and "e" not in plain.casefold():
+        plain += _SCALES[scale]
     return int(plain) if plain.isdecimal() and len(plain) < 19 else float(plain)

@@ -26,6 +26,10 @@ LINES = {
     "checksum 12ab34 of a1b2": {},
     "2026-01-01 10:00:00,123 INFO step 50 loss 3.8": {"step": 50, "loss": 3.8},
     "INFO:root:step 50 loss 3.9": {"step": 50, "loss": 3.9},
+    "step 5 loss -1.#IND, gnorm: 1.#INF00 (1.#QNAN)": {"step": 5, "loss": math.nan, "gnorm": math.nan},
+    "step 5 loss 1.#R": {"step": 5, "loss": math.nan},
+    "step 34.1k/1.5M loss 5.4 (12.3k tok/s)": {"step": 34_100, "step of": 1_500_000, "loss": 5.4},
+    "iter 2K: loss 5.4 kept 7kB": {"iter": 2_000, "loss": 5.4, "kept": 7},
     "step 2: train loss nan (80.6 ms, 50794 tok/s)": {"step": 2, "train loss": math.nan},
 }
 
@@ -64,6 +68,24 @@ def test_batches_of_a_training_epoch_are_counted_on_from_epoch_to_epoch(tmp_path
     path = log(tmp_path, *(f"Train Epoch: {epoch} [{batch}/1920 (3%)]\tLoss: 2.5" for epoch, batch in places))
     (logged,) = runs_of(path)
     assert logged.run.observations.step.tolist() == [1920 * (epoch - 1) + batch for epoch, batch in places]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Train: {0} [{1:4d}/1251 ( 40%)]  Loss: 6.01 (6.01)  Time: 0.312s,  820.51/s  LR: 1.000e-03",  # timm
+        "Train: [{0}/300][{1}/1251]\teta 0:10:00 lr 0.001\tloss 6.0100 (6.0100)",  # Swin
+    ],
+)
+def test_a_number_of_the_training_before_batches_is_the_epoch(tmp_path: Path, line: str) -> None:
+    places = [(epoch, batch) for epoch in (0, 1, 2) for batch in (0, 500, 1250)]
+    (logged,) = runs_of(log(tmp_path, *(line.format(*place) for place in places)))
+    assert logged.run.observations.step.tolist() == [1251 * epoch + batch for epoch, batch in places]
+
+
+def test_steps_in_thousands_are_steps(tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, *(f"step {tenth / 10:.1f}k loss 2.5" for tenth in range(0, 400, 5))))
+    assert logged.run.observations.step.tolist() == list(range(0, 40_000, 500))
 
 
 def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import read_csv, runs_of
+from rmetric.importers.csv_table import csv_rows
 from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
 
 Damage = list[tuple[int, str]]
@@ -37,6 +38,12 @@ def test_an_empty_cell_was_not_measured_and_a_nan_was(tmp_path: Path) -> None:
     assert not damage
 
 
+def test_what_windows_writes_for_nan_was_measured(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b"step,loss,grad_norm\n1,-1.#IND00,1.#INF\n")
+    assert events == [(2, {"step": 1, "training_loss": math.inf, "grad_norm": math.inf})]
+    assert not damage
+
+
 def test_what_spreadsheets_add_does_no_harm(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf# exported\r\n"step","Train Loss","note"\r\n\r\n1,2.5,"a, b"\r\n2.0,2.25,\r\n'
     events, damage = read(tmp_path, content)
@@ -53,6 +60,47 @@ def test_a_decimal_comma_between_semicolons_is_a_number_and_a_note_is_none(tmp_p
     assert not damage
 
 
+@pytest.mark.parametrize(
+    ("table", "steps"),
+    [
+        ('step,loss\n990,2.5\n"1,000",2.25\n"1,234,567",2.0\n', [990, 1_000, 1_234_567]),
+        ("step\tloss\n990\t2.5\n1,000\t2.25\n", [990, 1_000]),
+        ("step;loss\n990;2,5\n1.000;2,125\n1.010;nan\n", [990, 1_000, 1_010]),
+        ("step;loss\n990;2.5\n1,000;2.125\n1,010;3\n", [990, 1_000, 1_010]),
+        ("epoch;loss\n999;2,5\n1.000;2,25\n", [999, 1_000]),
+        ("epoch;step;loss\n0,500;990;2,5\n1,000;1.000;2\n", [990, 1_000]),
+        ("step,loss\n1.000,2.5\n2.000,2.25\n", [1, 2]),
+        ("step;loss\n1.000;2.5\n2.000;2.25\n", [1, 2]),
+        ("step;loss\n1,000;2,5\n2,000;2,25\n", [1, 2]),
+    ],
+)
+def test_thousands_of_a_step_are_told_from_decimals(tmp_path: Path, table: str, steps: list[int]) -> None:
+    events, damage = read(tmp_path, table.encode())
+    assert [event["step"] for _, event in events if "event" not in event] == steps
+    assert not damage
+
+
+@pytest.mark.parametrize(
+    "table", ['step,loss\n1,"1,234.5"\n2,"-1,234,567.5"\n', "step;loss\n1;1.234,5\n2;-1.234.567,5\n"]
+)
+def test_a_value_with_thousands_and_decimals_is_a_number(tmp_path: Path, table: str) -> None:
+    events, damage = read(tmp_path, table.encode())
+    assert [event["training_loss"] for _, event in events] == [1_234.5, -1_234_567.5]
+    assert not damage
+
+
+def test_epochs_with_a_fraction_have_no_thousands(tmp_path: Path) -> None:
+    table = tmp_path / "log.csv"
+    table.write_text("epoch;loss\n0,250;2\n1,250;2\n")
+    assert [row.values["epoch"] for row in csv_rows(table, {}, pytest.fail)] == [0.25, 1.25]
+
+
+def test_a_mapped_step_may_have_thousands(tmp_path: Path) -> None:
+    events, damage = read(tmp_path, b'n,loss\n990,2.5\n"1,000",2.25\n', step="n")
+    assert [event["step"] for _, event in events] == [990, 1_000]
+    assert not damage
+
+
 def test_damaged_rows_are_reported_with_their_line_and_the_rest_is_used(tmp_path: Path) -> None:
     content = b'step,loss,x\n1,2.0,a\n2,3.0\n3,4.0,"open\n4,5.0,\xff\n5,6.0,y,z\n6,7.0,b\n7,8'
     events, damage = read(tmp_path, content)
@@ -64,6 +112,37 @@ def test_damaged_rows_are_reported_with_their_line_and_the_rest_is_used(tmp_path
         (6, "4 cells where 3 cells are due; skipped"),
         (8, "2 cells where 3 cells are due; skipped"),
     ]
+
+
+@pytest.mark.parametrize(("delimiter", "last"), [(",", "1"), (",", "1.78"), (",", "-0."), (";", "1,7")])
+def test_a_number_that_was_cut_off_is_reported_and_left_out(tmp_path: Path, delimiter: str, last: str) -> None:
+    mark = "," if delimiter == ";" else "."
+    rows = [f"{step}{delimiter}{3 / step:.6f}".replace(".", mark) for step in range(1, 12)]
+    table = "\n".join([f"step{delimiter}loss", *rows, f"12{delimiter}{last}"])
+    events, damage = read(tmp_path, table.encode())
+    assert [event["step"] for _, event in events] == list(range(1, 12))
+    assert damage == [(13, "cut off; skipped")]
+    assert len(read(tmp_path, table.encode() + b"\n")[0]) == 12
+
+
+@pytest.mark.parametrize(
+    ("losses", "last"),
+    [
+        (["2.500000"] * 11, "1.7878"),
+        (["2.500000"] * 11, "nan"),
+        (["2.500000"] * 9, "1"),
+        (["2.500000"] * 11 + ["2.5"], "1"),
+        (["2500000"] * 11, "17"),
+    ],
+    ids=["nearly as long", "not finite", "few rows", "of any length", "no decimals"],
+)
+def test_a_short_number_at_the_end_is_one_where_the_others_do_not_tell(
+    tmp_path: Path, losses: list[str], last: str
+) -> None:
+    table = "\n".join(["step,loss", *(f"{step},{loss}" for step, loss in enumerate([*losses, last]))])
+    events, damage = read(tmp_path, table.encode())
+    assert len(events) == len(losses) + 1
+    assert not damage
 
 
 def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path) -> None:

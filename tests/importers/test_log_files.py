@@ -39,6 +39,28 @@ def test_sentences_with_commas_are_no_table(tmp_path: Path, line: str) -> None:
     assert detect_format(file) == "console"
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("Step;Loss (nats);Learning rate [1/step]", "{0};{1},5;0,001"),
+        ("step,loss (1e-3 nats),note", "{0},{1}.5,a b"),
+    ],
+)
+def test_a_number_in_the_name_of_a_column_is_its_unit(tmp_path: Path, header: str, row: str) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("".join(line + "\n" for line in [header, *(row.format(step, 9 - step) for step in range(1, 9))]))
+    assert detect_format(file) == "csv"
+    (logged,) = runs_of(file)
+    assert logged.run.observations["training_loss"].tolist() == [9.5 - step for step in range(1, 9)]
+
+
+@pytest.mark.parametrize("line", ["loss:\tnan\tstep:\t{0}.", "step {0} a; loss {1}.5 nats", "loss {1}.5 a, {0}, 7 b"])
+def test_pairs_between_delimiters_are_no_table(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("".join(line.format(step, 9 - step) + "\n" for step in range(1, 9)))
+    assert detect_format(file) == "console"
+
+
 def test_a_column_of_losses_alone_is_a_table(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
     file.write_text("loss\n2.5\n2.4\n")
