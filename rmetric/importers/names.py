@@ -32,8 +32,9 @@ BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
 LONGEST_COUNTER = 32
 EPOCH_WORDS = _words("epoch ep epochs")
 RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
-    "experiment experiment_id experiment_name exp_name"
+    "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
 )
+"""Columns that may name the run of a row; whether one does, its rows tell (:mod:`rmetric.importers.run_column`)."""
 
 
 @lru_cache(4096)

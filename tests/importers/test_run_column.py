@@ -104,9 +104,10 @@ def test_what_is_no_name_names_no_run(tmp_path: Path) -> None:
     assert run.name == "sweep"
 
 
-def test_json_lines_of_runs_in_turn_are_told_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["run_id", "model", "job", "name"])
+def test_json_lines_of_runs_in_turn_are_told_apart(tmp_path: Path, column: str) -> None:
     file = tmp_path / "sweep.jsonl"
-    lines = ({"run_id": run, "step": step, "loss": loss} for run, step, loss in in_turn("x", "y", "z"))
+    lines = ({column: run, "step": step, "loss": loss} for run, step, loss in in_turn("x", "y", "z"))
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     assert [run.name for run in read_runs(file)] == ["x", "y", "z"]
 
