@@ -54,6 +54,9 @@ WORDS = {
     "optimizer.zero_grad() after optimizer.step()",
     "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
     "monitor.step(loss); pass the optimizer that updates this model",
+    "optimizer replaced": "the optimizer of TrainingMonitor(model, optimizer) makes no step any more, though its "
+    "parameters go on changing: no learning rate is logged, and what holds in every step is not looked at; if another "
+    "one has taken its place, close this monitor and make a new TrainingMonitor for that one",
     "no loss": "monitor.step(loss) and monitor.validation(loss) take one real number, a float or a tensor with one "
     "entry (of a complex loss, loss.real); what they were given is passed by, and such a step is neither scored by its "
     "loss nor repaired",
@@ -130,13 +133,13 @@ class CallOrder:
             "each pass": before is not None and now.one_pass_more(before),
         }
         for what in [what for what, seen in misplaced.items() if now and seen]:
-            self._count(what)
+            self.count(what)
         if now and not any(misplaced.values()) and not self._told and self._gradients_are_scaled():
-            self._count("scaled")
+            self.count("scaled")
         if self._calls <= LOOKS and self._update_probe.gradients_kept:
-            self._count("not cleared")
+            self.count("not cleared")
         if trains_as_in_evaluation(self._model):
-            self._count(EVALUATION_MODE)
+            self.count(EVALUATION_MODE)
         if self._calls == STEPS and not self._updates and now:
             self.tell("no update")
 
@@ -161,7 +164,7 @@ class CallOrder:
         called, self._at_call = self._at_call, None
         now = self._stamp()
         if called is not None and now and not called:
-            self._count("late" if self._update_came_first else "early")
+            self.count("late" if self._update_came_first else "early")
         self._touched |= called is not None and not now.same(called)
 
     @ends_quietly
@@ -181,7 +184,8 @@ class CallOrder:
             return False
         return all(state["stage"] is OptState.READY for state in self._scaler._per_optimizer_states.values())
 
-    def _count(self, what: str) -> None:
+    def count(self, what: str) -> None:
+        """Tell one of :data:`WORDS` that is seen for the third time."""
         self._seen[what] += 1
         if self._seen[what] == OFTEN:
             self.tell(what)

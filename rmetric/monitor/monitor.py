@@ -523,6 +523,8 @@ class TrainingMonitor:
             return
         observation = self._pipeline.process(pending)
         self._order.record(observation)
+        if self._pipeline.updated_elsewhere and self._processes.first:
+            self._order.count("optimizer replaced")
         if self._announcements.update(announced=observation.announced) and self._processes.first:
             self._order.tell(ANNOUNCED_TOO_OFTEN)
 

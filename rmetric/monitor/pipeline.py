@@ -60,6 +60,8 @@ class StepPipeline:
         """Hardware reports that the user made since the latest step."""
         self.last: Observation | None = None
         """The latest observation."""
+        self.updated_elsewhere = False
+        """True if in the latest step the weights were moved by something else than the optimizer that is watched."""
         self.exceeded: tuple[str, ...] = ()
         """Detectors above their threshold in the latest step."""
         self.non_finite_since: int | None = None
@@ -69,6 +71,9 @@ class StepPipeline:
     def process(self, pending: PendingStep) -> Observation:
         """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
         numbers = self._numbers(pending)
+        self.updated_elsewhere = numbers.scalars.get("updated_elsewhere", 0.0) > 0.0
+        if self.updated_elsewhere:  # what its groups say is not the rate of these updates
+            pending.learning_rate = math.nan
         inside = None if pending.mechanism is None else pending.mechanism.read()
         judgement = self._judge_workers(pending)
         reports = self._hardware_reports(pending.step_time_s, judgement.reports)

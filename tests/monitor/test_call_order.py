@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.replay import replay_log
@@ -129,6 +131,17 @@ def the_optimizer_that_does_nothing(training: Training) -> None:
         other.step()
 
 
+def another_optimizer_half_way(training: Training) -> None:
+    optimizer = training.optimizer
+    for number, loss in enumerate(training.losses(), 1):
+        if number == 20:
+            optimizer = torch.optim.SGD(training.model.parameters(), lr=0.03)
+        optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        optimizer.step()
+
+
 def not_unscaled(training: Training) -> None:
     scaled(training, unscale=False)
 
@@ -157,6 +170,7 @@ MISUSES: dict[Loop, str] = {
     not_unscaled: "call scaler.unscale_(optimizer) before it",
     after_the_scaled_update: "called after optimizer.step() or zero_grad()",
     the_optimizer_that_does_nothing: "has made no step in 64 calls",
+    another_optimizer_half_way: "makes no step any more",
 }
 
 
@@ -179,6 +193,17 @@ def test_a_run_whose_loop_calls_the_monitor_at_the_wrong_place_is_not_in_order(t
     assert replay.own is not None
     assert replay.own.sentence.startswith("cannot be judged, the monitor was called at the wrong place")
     assert not replay.own.in_order
+
+
+def test_an_optimizer_that_is_replaced_has_no_learning_rate_any_more_and_the_run_is_judged(tmp_path: Path) -> None:
+    training = Training(detectors=[], log=tmp_path / "run.jsonl")
+    another_optimizer_half_way(training)
+    training.monitor.close()
+    rates = read_run(tmp_path / "run.jsonl").observations["learning_rate"]
+    assert np.isnan(rates[-10:]).all() and not np.isnan(rates[:60]).any()
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None and replay.own.in_order
+    assert replay.own.sentence.endswith("; the optimizer that was watched made no updates any more")
 
 
 @pytest.mark.parametrize("evaluating", ["the model", "its dropout", "nothing"])
@@ -332,6 +357,36 @@ def after_a_closure(training: Training) -> None:
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
 
 
+def a_closure_of_many_passes(training: Training) -> None:
+    """Each of them has other weights, and all of them are one update."""
+    training.monitor.detach()
+    optimizer = torch.optim.LBFGS(training.model.parameters(), lr=0.01, max_iter=60, tolerance_change=0.0)
+    with TrainingMonitor(training.model, optimizer, hardware=False, announce=False, detectors=[]) as monitor:
+        for _ in range(3):
+
+            def compute() -> Tensor:
+                optimizer.zero_grad()
+                loss = small_loss(training.model, 1)
+                loss.backward()
+                monitor.step(loss)
+                return loss
+
+            optimizer.step(compute)
+        assert monitor.step_number > 150
+
+
+def rests(training: Training) -> None:
+    """Its own weights stand still; those of another optimizer move."""
+    training.monitor.detach()
+    first, last = (torch.optim.SGD(training.model[place].parameters(), lr=0.05) for place in (0, 2))
+    with TrainingMonitor(training.model, first, hardware=False, announce=False, detectors=[]) as monitor:
+        for number, loss in enumerate(training.losses(), 1):
+            training.model.zero_grad()
+            loss.backward()
+            monitor.step(loss)
+            (first if number < 20 else last).step()
+
+
 def adversarial(training: Training) -> None:
     """The discriminator is watched; the other network adds to its gradients, which are cleared before its own pass."""
     generator = nn.Linear(6, 6)
@@ -384,6 +439,8 @@ IN_ORDER: list[Loop] = [
     frozen_half_way,
     closure,
     after_a_closure,
+    a_closure_of_many_passes,
+    rests,
     adversarial,
     in_the_backward_pass,
     full_batch_that_has_converged,
