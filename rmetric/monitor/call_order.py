@@ -99,6 +99,8 @@ class CallOrder:
     ) -> None:
         self.closed = False
         """True if nothing is watched any more."""
+        self.gradients_cleared = False
+        """True if a call saw no gradients, or zeros, and the next update others: as far as that was looked at last."""
         self._model, self._parameters, self._update_probe, self._scaler = model, parameters, updates, scaler
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -163,8 +165,11 @@ class CallOrder:
         self._update_came_first |= self._calls == 0
         called, self._at_call = self._at_call, None
         now = self._stamp()
-        if called is not None and now and not called:
+        cleared = called is not None and bool(now and not called)
+        if cleared:
             self.count("late" if self._update_came_first else "early")
+        if called is not None and self._calls <= LOOKS:  # later on zeros are not told from gradients
+            self.gradients_cleared = cleared
         self._touched |= called is not None and not now.same(called)
 
     @ends_quietly

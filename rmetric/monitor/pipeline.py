@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rmetric.errors import UserError
@@ -68,9 +69,14 @@ class StepPipeline:
         """First step since which the loss has not been finite; ``None``: it is."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
-    def process(self, pending: PendingStep) -> Observation:
-        """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
+    def process(self, pending: PendingStep, *, gradients_cleared: bool = False) -> Observation:
+        """Estimate, score, log and warn; waits until the numbers of the step are on the host.
+
+        With ``gradients_cleared`` the loop clears gradients before they are looked at: zeros are then none.
+        """
         numbers = self._numbers(pending)
+        if gradients_cleared and numbers.norm == 0.0:
+            numbers = replace(numbers, gradients=[], norms=numbers.norms[:0])
         self.updated_elsewhere = numbers.scalars.get("updated_elsewhere", 0.0) > 0.0
         if self.updated_elsewhere:  # what its groups say is not the rate of these updates
             pending.learning_rate = math.nan

@@ -195,6 +195,30 @@ def test_a_run_whose_loop_calls_the_monitor_at_the_wrong_place_is_not_in_order(t
     assert not replay.own.in_order
 
 
+@pytest.mark.parametrize("loop", [before_backward_cleared_to_zero, after_clearing_to_zero])
+def test_gradients_that_were_cleared_to_zero_before_the_call_are_no_alert(
+    loop: Loop, tmp_path: Path, heard: Callable[[], list[str]]
+) -> None:
+    training = Training(log=tmp_path / "run.jsonl")
+    loop(training)
+    training.monitor.close()
+    [message] = heard()
+    assert MISUSES[loop] in message and training.monitor.alerts == {}
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None and replay.own.sentence.startswith("cannot be judged")
+
+
+def test_a_gradient_of_zero_in_a_loop_in_order_is_an_alert(heard: Callable[[], list[str]]) -> None:
+    training = Training()
+    for number, loss in enumerate(training.losses(), 1):
+        training.optimizer.zero_grad()
+        (loss * (number != 40)).backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+    assert training.monitor.alerts["numerics"] == 40
+    training.monitor.close()
+
+
 def test_an_optimizer_that_is_replaced_has_no_learning_rate_any_more_and_the_run_is_judged(tmp_path: Path) -> None:
     training = Training(detectors=[], log=tmp_path / "run.jsonl")
     another_optimizer_half_way(training)
