@@ -12,7 +12,10 @@ from rmetric.robust.reference import WARM_UP
 CALL_ORDER = "CALL_ORDER"
 """Event of a monitor that is called at the wrong place; ``wrong``, ``details``. People are told of it elsewhere."""
 
-REMARKS = {"optimizer replaced": "the optimizer that was watched made no updates any more"}
+REMARKS = {
+    "evaluation mode": "the model was in evaluation mode while it trained",
+    "optimizer replaced": "the optimizer that was watched made no updates any more",
+}
 """What such an event may have as ``wrong`` that is no reason not to judge the run → words of the verdict."""
 
 

@@ -34,10 +34,6 @@ ANNOUNCED_TOO_OFTEN = (
     f"monitor.planned(...) announces changes less than {APART} records apart: what is usual is not known in between, "
     "and losses, gradients and updates are not judged; announce what comes seldom"
 )
-EVALUATION_MODE = (
-    "the model is in evaluation mode while it trains: nothing is dropped, and normalisation statistics stand still; "
-    "call model.train() before the first step (a model from from_pretrained() comes in evaluation mode)"
-)
 WORDS = {
     "early": "monitor.step(loss) is called before loss.backward() and sees no gradients; call it after backward and "
     "before optimizer.step()",
@@ -54,6 +50,9 @@ WORDS = {
     "optimizer.zero_grad() after optimizer.step()",
     "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
     "monitor.step(loss); pass the optimizer that updates this model",
+    "evaluation mode": "the model is in evaluation mode while it trains: nothing is dropped, and normalisation "
+    "statistics stand still; call model.train() before the first step (a model from from_pretrained() comes in "
+    "evaluation mode)",
     "optimizer replaced": "the optimizer of TrainingMonitor(model, optimizer) makes no step any more, though its "
     "parameters go on changing: no learning rate is logged, and what holds in every step is not looked at; if another "
     "one has taken its place, close this monitor and make a new TrainingMonitor for that one",
@@ -141,7 +140,7 @@ class CallOrder:
         if self._calls <= LOOKS and self._update_probe.gradients_kept:
             self.count("not cleared")
         if trains_as_in_evaluation(self._model):
-            self.count(EVALUATION_MODE)
+            self.count("evaluation mode")
         if self._calls == STEPS and not self._updates and now:
             self.tell("no update")
 

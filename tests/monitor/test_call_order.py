@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rmetric.diagnosis import diagnose
 from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
@@ -232,12 +233,14 @@ def test_an_optimizer_that_is_replaced_has_no_learning_rate_any_more_and_the_run
 
 @pytest.mark.parametrize("evaluating", ["the model", "its dropout", "nothing"])
 def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
-    evaluating: str, heard: Callable[[], list[str]]
+    evaluating: str, tmp_path: Path, heard: Callable[[], list[str]]
 ) -> None:
     model = nn.Sequential(nn.Linear(6, 2), nn.Dropout(0.1))
     {"the model": model, "its dropout": model[1], "nothing": nn.Identity()}[evaluating].eval()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with TrainingMonitor(model, optimizer, hardware=False, announce=False, detectors=[]) as monitor:
+    with TrainingMonitor(
+        model, optimizer, hardware=False, announce=False, detectors=[], log=tmp_path / "run.jsonl"
+    ) as monitor:
         for step in range(1, STEPS + 1):
             optimizer.zero_grad()
             loss = small_loss(model, step)
@@ -247,6 +250,10 @@ def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
     assert ["call model.train() before the first step" in message for message in heard()] == (
         [True] if evaluating == "the model" else []
     )
+    replay, told = replay_log(tmp_path / "run.jsonl"), "the model was in evaluation mode while it trained"
+    assert replay.own is not None and replay.own.in_order  # it may be meant
+    assert replay.own.sentence.endswith(f"; {told}") == (evaluating == "the model")
+    assert diagnose(tmp_path / "run.jsonl").notes == ((told,) if evaluating == "the model" else ())
 
 
 def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
