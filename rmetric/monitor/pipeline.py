@@ -99,6 +99,7 @@ class StepPipeline:
             mechanism=inside.values if inside else {},
             changed_settings=None if pending.changed_settings is None else len(changes),
             planned_changes=pending.planned_changes,
+            required_gradients=pending.required_gradients,
         )
         detections = self.detectors.update(observation, numbers, inside.worst if inside else {}, changes)
         self.exceeded = detections.exceeded
