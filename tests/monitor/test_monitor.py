@@ -530,6 +530,28 @@ def test_a_loss_may_be_a_number_or_a_tensor(loss: Any) -> None:
     assert monitor.last is not None and monitor.last["training_loss"] == 2.5
 
 
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_complex_parameters_are_measured_by_both_parts_of_each_number(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.ParameterList([torch.randn(4, 3, dtype=kind), torch.randn(3)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False, detectors=[], sync=True) as monitor:
+        for _ in range(12):
+            before = [item.detach().clone() for item in model]
+            optimizer.zero_grad()
+            for micro_batch in torch.randn(2, 5, 4).to(kind):
+                ((micro_batch @ model[0]).abs() + model[1]).square().mean().backward()
+            norm = math.sqrt(sum(float(item.grad.abs().square().sum()) for item in model))
+            monitor.step(1.0)
+            optimizer.step()
+        changes = [(new.detach() - old).abs().square().sum() for new, old in zip(model, before, strict=True)]
+        monitor.step(1.0)
+        assert monitor.enabled and monitor.last is not None
+        assert monitor.last["grad_norm"] == pytest.approx(norm, rel=1e-5)
+        assert monitor.last["update_rms"] == pytest.approx(math.sqrt(float(sum(changes)) / 27), rel=1e-4)
+        assert -1.0 <= monitor.last["grad_agreement"] <= 1.001 and monitor.last["sigma_sq"] >= 0.0
+
+
 def test_a_step_without_any_gradient_is_not_measured_and_no_alarm() -> None:
     model = torch.nn.Linear(2, 1)
     with TrainingMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), hardware=False) as monitor:
