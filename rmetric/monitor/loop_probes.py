@@ -384,11 +384,16 @@ class _ModelHook:
         self._look = look
 
     def __call__(self, module: nn.Module, *given: Any) -> None:
-        if module.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if module.training and torch.is_grad_enabled() and not _is_traced():
             self._look(*given)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()
+
+
+def _is_traced() -> bool:
+    """Whether this is a pass of a compiler: what a hook does would become part of the model."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def _no_hook() -> Callable[..., None]:
