@@ -15,7 +15,7 @@ from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_quietly
-from rmetric.monitor.loop_probes import UpdateProbe
+from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.robust.context import APART
 
@@ -109,9 +109,10 @@ class CallOrder:
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
+        self._of_updates = UpdateHook(self._after_update)
         self._handles: list[Any] = [
-            optimizer.register_step_pre_hook(self._before_update),
-            optimizer.register_step_post_hook(self._after_update),
+            optimizer.register_step_pre_hook(UpdateHook(self._before_update)),
+            optimizer.register_step_post_hook(self._of_updates),
         ]
 
     def step(self) -> None:
@@ -141,7 +142,7 @@ class CallOrder:
             self.count("not cleared")
         if trains_as_in_evaluation(self._model):
             self.count("evaluation mode")
-        if self._calls == STEPS and not self._updates and now:
+        if self._calls == STEPS and not (self._updates or self._of_updates.compiled) and now:
             self.tell("no update")
 
     @ends_quietly

@@ -199,6 +199,7 @@ class UpdateProbe:
         self._moved_at_rest: Tensor | None = None
         self._calls_since_update = 0.0
         self._armed = True
+        self._hook = UpdateHook(self._updated)
         self._of_updates: list[RemovableHandle] = []
         self._of_passes: list[RemovableHandle] = []
 
@@ -209,8 +210,8 @@ class UpdateProbe:
         """
         if not self._of_updates and not self.closed:
             self._of_updates = [
-                self._optimizer.register_step_pre_hook(self._updating),
-                self._optimizer.register_step_post_hook(self._updated),
+                self._optimizer.register_step_pre_hook(UpdateHook(self._updating)),
+                self._optimizer.register_step_post_hook(self._hook),
             ]
         self._armed = due
         self._calls_since_update += 1
@@ -245,7 +246,7 @@ class UpdateProbe:
     @ends_quietly
     def _look_at_rest(self) -> None:
         """Look whether the weights have moved since the record before; from the second record at rest on."""
-        if self._calls_since_update < RESTS or self._parameter is None:
+        if self._calls_since_update < RESTS or self._parameter is None or self._hook.compiled:
             return
         before, self._at_rest = self._at_rest, self._weights()
         same = _same(self._at_rest, before)
@@ -389,6 +390,21 @@ class _ModelHook:
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()
+
+
+class UpdateHook:
+    """A hook for the steps of an optimizer; a step that is compiled is passed by: it could not go into one graph."""
+
+    def __init__(self, look: Callable[..., None]) -> None:
+        self._look = look
+        self.compiled = False
+        """True if a step was passed by."""
+
+    def __call__(self, *given: Any) -> None:
+        if torch.compiler.is_compiling():
+            self.compiled = True  # the compiled step does that, each time
+        else:
+            self._look(*given)
 
 
 def _is_traced() -> bool:

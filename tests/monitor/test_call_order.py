@@ -406,6 +406,24 @@ def a_closure_of_many_passes(training: Training) -> None:
         assert monitor.step_number > 150
 
 
+def compiled_update(training: Training, after: int = 0) -> None:
+    """Its steps are not seen from then on."""
+
+    @torch.compile(backend="eager")
+    def update() -> None:
+        training.optimizer.step()
+
+    for number, loss in enumerate(training.losses()):
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        update() if number >= after else training.optimizer.step()
+
+
+def compiled_half_way(training: Training) -> None:
+    compiled_update(training, after=10)
+
+
 def rests(training: Training) -> None:
     """Its own weights stand still; those of another optimizer move."""
     training.monitor.detach()
@@ -471,6 +489,8 @@ IN_ORDER: list[Loop] = [
     closure,
     after_a_closure,
     a_closure_of_many_passes,
+    compiled_update,
+    compiled_half_way,
     rests,
     adversarial,
     in_the_backward_pass,
@@ -478,12 +498,29 @@ IN_ORDER: list[Loop] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
 @pytest.mark.parametrize("loop", IN_ORDER, ids=lambda loop: loop.__name__)
 def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list[str]]) -> None:
     training = Training(detectors=[])
     loop(training)
     training.monitor.close()
     assert heard() == []
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
+def test_a_compiled_update_is_compiled_as_without_a_monitor() -> None:
+    breaks, weights = [], []
+    for watched_too in (True, False):
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        training = Training(detectors=[])
+        if not watched_too:
+            training.monitor.close()
+        compiled_update(training)
+        breaks.append(dict(torch._dynamo.utils.counters["graph_break"]))
+        weights.append(nn.utils.parameters_to_vector(training.model.parameters()))
+    assert breaks[0].keys() == breaks[1].keys()
+    assert torch.equal(*weights)
 
 
 def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: Callable[[], list[str]]) -> None:
