@@ -329,9 +329,20 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kill_9_loses_at_most_the_step_on_its_way(tmp_path: Path) -> None:
-    code = """
-import os, signal, torch, rmetric
+@pytest.mark.parametrize(
+    ("before", "end", "code", "steps"),
+    [
+        ("", "SIGKILL", -signal.SIGKILL, 4),
+        ("", "SIGTERM", -signal.SIGTERM, 4),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))", "SIGTERM", 143, 5),  # as docs/monitor.md says
+    ],
+)
+def test_a_signal_loses_at_most_the_step_on_its_way(
+    before: str, end: str, code: int, steps: int, tmp_path: Path
+) -> None:
+    program = f"""
+import os, signal, sys, torch, rmetric
+{before}
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 monitor = rmetric.TrainingMonitor(model, optimizer, log="run.jsonl")
@@ -341,11 +352,11 @@ for step in range(5):
     monitor.step(loss)
     optimizer.step()
     optimizer.zero_grad()
-os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.{end})
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert read(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3, 4]
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert ended.returncode == code
+    assert read(tmp_path / "run.jsonl").observations.step.tolist() == [*range(1, steps + 1)]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
