@@ -90,7 +90,8 @@ class Observation:
         Measurement("sum", "settings of the optimizer, modes of modules, lines of the loop, changed abruptly"),
     ] = None
     trained_parameters: Annotated[
-        Value, Measurement("last", "most parameters (tensors) with a gradient so far, in the record in which they rise")
+        Value,
+        Measurement("last", "most parameters (tensors) with a gradient since layers were frozen, where it changes"),
     ] = None
     planned_changes: Annotated[
         Value,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmetric.records import TERMINAL_EVENTS, step_of
@@ -11,6 +11,12 @@ from rmetric.robust.reference import WARM_UP
 
 CALL_ORDER = "CALL_ORDER"
 """Event of a monitor that is called at the wrong place; ``wrong``, ``details``. People are told of it elsewhere."""
+
+REMARKS = {
+    "evaluation mode": "the model was in evaluation mode while it trained",
+    "optimizer replaced": "the optimizer that was watched made no updates any more",
+}
+"""What such an event may have as ``wrong`` that is no reason not to judge the run → words of the verdict."""
 
 
 def is_news(event: Mapping[str, Any]) -> bool:
@@ -40,6 +46,8 @@ class RunSummary:
     """Hangs, and workers that have become slow."""
     wrong_calls: int = 0
     """Ways in which the training loop called the monitor at the wrong place; what it saw is then not the training."""
+    remarks: list[str] = field(default_factory=list)
+    """Keys of :data:`REMARKS`."""
     ended: str = ""
     """Event that ended the run; empty: none has."""
     reason: str = ""
@@ -60,10 +68,16 @@ class RunSummary:
         elif kind in ("HANG", "HARDWARE_EVENT") and is_news(event):
             self.warnings += 1
         elif kind == CALL_ORDER:
-            self.wrong_calls += 1
+            self._note_call(str(event.get("wrong")))
         elif kind in TERMINAL_EVENTS:
             self.ended, self.reason = str(kind), str(event.get("reason") or "")
             self.last_step = step_of(event) or self.last_step
+
+    def _note_call(self, wrong: str) -> None:
+        if wrong not in REMARKS:
+            self.wrong_calls += 1
+        elif wrong not in self.remarks:
+            self.remarks.append(wrong)
 
     @property
     def in_order(self) -> bool:
@@ -106,7 +120,8 @@ class RunSummary:
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
         calls = f"; {_counted(self.wrong_calls, 'wrong call')} of the monitor" if self.wrong_calls else ""
         found = f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}"
-        return f"{found}{first}{repairs}{warnings}{calls}"
+        remarks = "".join(f"; {REMARKS[remark]}" for remark in self.remarks)
+        return f"{found}{first}{repairs}{warnings}{calls}{remarks}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -46,6 +46,11 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
             "cannot be judged, the monitor was called at the wrong place: no alert in 100 records; "
             "1 wrong call of the monitor",
         ),
+        (
+            [*RECORDS, *[{"event": "CALL_ORDER", "step": 70, "wrong": "optimizer replaced"}] * 2, SUCCESS],
+            "in order as far as it was watched: no alert in 100 records; "
+            "the optimizer that was watched made no updates any more",
+        ),
         ([SUCCESS], "too short to be judged: no alert in no record"),
     ],
 )

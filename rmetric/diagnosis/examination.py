@@ -14,6 +14,7 @@ from rmetric.diagnosis.result import Diagnosis
 from rmetric.records import Observations
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
+from rmetric.verdict import CALL_ORDER, REMARKS
 
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
@@ -40,6 +41,8 @@ class Examination:
         self._measured: set[str] = set()
         self._changes: dict[tuple[int, str], None] = {}
         """Step, and what changed in it: once each, in the order in which the log told of them."""
+        self._remarks: dict[str, None] = {}
+        """What the run's monitor has told of the training loop, once each."""
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
@@ -60,8 +63,10 @@ class Examination:
         return list(self._seeker.extend(observations))
 
     def note(self, logged: Iterable[Mapping[str, Any]]) -> None:
-        """Take in other lines of the log: which settings have changed, of which the records hold the number alone."""
+        """Take in other lines of the log: remarks, and which settings have changed; records hold their number alone."""
         for line in logged:
+            if line.get("event") == CALL_ORDER and str(line.get("wrong")) in REMARKS:
+                self._remarks[str(line["wrong"])] = None
             if line.get("event") != SETTING_CHANGED or len(self._changes) == MOST_CHANGES:
                 continue
             step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
@@ -98,7 +103,7 @@ class Examination:
             findings=findings_of(self._seeker.events, states_of(history), records, self._steps_a_record),
             not_judged=not_judged(history, self._measured, records),
             left_out=left_out,
-            notes=(*notes, *self._told_of_announcements()),
+            notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_announcements()),
         )
 
     def _told_of_announcements(self) -> list[str]:

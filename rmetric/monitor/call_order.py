@@ -15,7 +15,7 @@ from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_quietly
-from rmetric.monitor.loop_probes import UpdateProbe
+from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.robust.context import APART
 
@@ -34,10 +34,6 @@ ANNOUNCED_TOO_OFTEN = (
     f"monitor.planned(...) announces changes less than {APART} records apart: what is usual is not known in between, "
     "and losses, gradients and updates are not judged; announce what comes seldom"
 )
-EVALUATION_MODE = (
-    "the model is in evaluation mode while it trains: nothing is dropped, and normalisation statistics stand still; "
-    "call model.train() before the first step (a model from from_pretrained() comes in evaluation mode)"
-)
 WORDS = {
     "early": "monitor.step(loss) is called before loss.backward() and sees no gradients; call it after backward and "
     "before optimizer.step()",
@@ -54,6 +50,12 @@ WORDS = {
     "optimizer.zero_grad() after optimizer.step()",
     "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
     "monitor.step(loss); pass the optimizer that updates this model",
+    "evaluation mode": "the model is in evaluation mode while it trains: nothing is dropped, and normalisation "
+    "statistics stand still; call model.train() before the first step (a model from from_pretrained() comes in "
+    "evaluation mode)",
+    "optimizer replaced": "the optimizer of TrainingMonitor(model, optimizer) makes no step any more, though its "
+    "parameters go on changing: no learning rate is logged, and what holds in every step is not looked at; if another "
+    "one has taken its place, close this monitor and make a new TrainingMonitor for that one",
     "no loss": "monitor.step(loss) and monitor.validation(loss) take one real number, a float or a tensor with one "
     "entry (of a complex loss, loss.real); what they were given is passed by, and such a step is neither scored by its "
     "loss nor repaired",
@@ -96,6 +98,8 @@ class CallOrder:
     ) -> None:
         self.closed = False
         """True if nothing is watched any more."""
+        self.gradients_cleared = False
+        """True if a call saw no gradients, or zeros, and the next update others: as far as that was looked at last."""
         self._model, self._parameters, self._update_probe, self._scaler = model, parameters, updates, scaler
         self._seen: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -105,9 +109,10 @@ class CallOrder:
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
+        self._of_updates = UpdateHook(self._after_update)
         self._handles: list[Any] = [
-            optimizer.register_step_pre_hook(self._before_update),
-            optimizer.register_step_post_hook(self._after_update),
+            optimizer.register_step_pre_hook(UpdateHook(self._before_update)),
+            optimizer.register_step_post_hook(self._of_updates),
         ]
 
     def step(self) -> None:
@@ -130,14 +135,14 @@ class CallOrder:
             "each pass": before is not None and now.one_pass_more(before),
         }
         for what in [what for what, seen in misplaced.items() if now and seen]:
-            self._count(what)
+            self.count(what)
         if now and not any(misplaced.values()) and not self._told and self._gradients_are_scaled():
-            self._count("scaled")
+            self.count("scaled")
         if self._calls <= LOOKS and self._update_probe.gradients_kept:
-            self._count("not cleared")
+            self.count("not cleared")
         if trains_as_in_evaluation(self._model):
-            self._count(EVALUATION_MODE)
-        if self._calls == STEPS and not self._updates and now:
+            self.count("evaluation mode")
+        if self._calls == STEPS and not (self._updates or self._of_updates.compiled) and now:
             self.tell("no update")
 
     @ends_quietly
@@ -160,8 +165,11 @@ class CallOrder:
         self._update_came_first |= self._calls == 0
         called, self._at_call = self._at_call, None
         now = self._stamp()
-        if called is not None and now and not called:
-            self._count("late" if self._update_came_first else "early")
+        cleared = called is not None and bool(now and not called)
+        if cleared:
+            self.count("late" if self._update_came_first else "early")
+        if called is not None and self._calls <= LOOKS:  # later on zeros are not told from gradients
+            self.gradients_cleared = cleared
         self._touched |= called is not None and not now.same(called)
 
     @ends_quietly
@@ -181,7 +189,8 @@ class CallOrder:
             return False
         return all(state["stage"] is OptState.READY for state in self._scaler._per_optimizer_states.values())
 
-    def _count(self, what: str) -> None:
+    def count(self, what: str) -> None:
+        """Tell one of :data:`WORDS` that is seen for the third time."""
         self._seen[what] += 1
         if self._seen[what] == OFTEN:
             self.tell(what)

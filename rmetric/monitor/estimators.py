@@ -51,6 +51,8 @@ class LossDrift:
 WINDOW = "window"
 WINDOW_STEPS = 8
 """Gradient norms in the variance of a run without workers or micro-batches: as many as the paper has workers."""
+FROZEN_RECORDS = 32
+"""Records in a row in which fewer parameters than before require a gradient, from which on fewer are trained."""
 NOTHING: Mapping[str, float] = {}
 SCALER_PATIENCE = 8
 """Non-finite steps in a row that a gradient scaler may need to find its scale: no first guess is off by over 2^8."""
@@ -71,6 +73,8 @@ class Estimators:
         Observations between measurements of σ² from parts of a batch; those between keep the latest value.
     """
 
+    _fewer_records = 0  # here and not in an object: states of older versions have none
+
     def __init__(
         self, vocabulary: int | None, *, scaled: bool = False, record_every: int = 1, sigma_sq_every: int = 1
     ) -> None:
@@ -84,7 +88,7 @@ class Estimators:
         self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._noise = GradientNoiseScale()
         self._validation_loss = math.nan
-        self._trained_parameters = 0
+        self._trained_parameters = 0.0
         self.elapsed_s = 0.0
         """Training time so far, seconds: what λ counts in."""
         self.sources = {"sigma_sq": WINDOW, "delta_l": self._drift.source}
@@ -118,6 +122,7 @@ class Estimators:
         mechanism: Mapping[str, float] = NOTHING,
         changed_settings: int | None = None,
         planned_changes: int = 0,
+        required_gradients: float = math.inf,
     ) -> Observation:
         """Make the observation of the next step.
 
@@ -144,6 +149,8 @@ class Estimators:
             Number of settings that have changed abruptly; ``None``: not looked at.
         planned_changes
             Number of changes that were announced.
+        required_gradients
+            Number of parameters that require a gradient; infinite: not looked at.
         """
         if step_time_s > 0:
             self.elapsed_s += step_time_s * self._record_every
@@ -163,7 +170,7 @@ class Estimators:
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "settings_changed": math.nan if changed_settings is None else float(changed_settings),
-            "trained_parameters": self._most_parameters(len(numbers.norms)),
+            "trained_parameters": self._most_parameters(len(numbers.norms), required_gradients),
             "planned_changes": float(planned_changes) if planned_changes else math.nan,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(
@@ -178,11 +185,19 @@ class Estimators:
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
         return Observation(step, **known, evaluated=evaluated, mechanism=inside)
 
-    def _most_parameters(self, parameters: int) -> float:
-        """The number with a gradient, where it is the highest so far: an expert may go without one for a while."""
-        rises = parameters > self._trained_parameters
-        self._trained_parameters = max(self._trained_parameters, parameters)
-        return float(parameters) if rises else math.nan
+    def _most_parameters(self, parameters: int, required: float) -> float:
+        """The highest number with a gradient since layers were frozen, where it has changed.
+
+        An expert may go without one for a while, and networks that are trained in turn require none in turn: neither
+        is frozen.
+        """
+        before = self._trained_parameters
+        self._fewer_records = self._fewer_records + 1 if required < before else 0
+        if self._fewer_records == FROZEN_RECORDS:
+            self._trained_parameters, self._fewer_records = required, 0
+        else:  # what is frozen may keep the zeros of its last gradient
+            self._trained_parameters = max(before, min(parameters, required))
+        return math.nan if self._trained_parameters == before else self._trained_parameters
 
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""

@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import INTEGERS, flat, stored, stride_of
+from rmetric.monitor.tensors import INTEGERS, flat, real, stored, stride_of
 
 TENSORS, LEAVES = 4, 64
 """Tensors of weights, of statistics and of a batch of which a sample is taken; arguments among which a batch's are."""
@@ -28,6 +28,8 @@ EXAMPLES, FEW = 1024, 4
 """Examples of a batch that are compared with each other, by 64 entries of each; so few are none to compare."""
 TARGETS, LOGITS = 16, 2**15
 """Targets of a batch that tell of its classes, at least; logits of which gradients are looked at, about."""
+RESTS = 48
+"""Calls of the monitor since the last update from which on weights that move are moved by somebody else."""
 ROUNDED = 0.05
 """Rest in the sum of a target's gradient that is rounding, as a multiple of its least entry (half precision)."""
 Measured = dict[str, Tensor | None]
@@ -167,14 +169,15 @@ class TargetProbe:
 class UpdateProbe:
     """Looks, when a backward pass reaches one parameter, at the weights and at the gradients that are there already.
 
-    And, after an update, at what has become of its gradient since the step was measured.
+    And, after an update, at what has become of its gradient since the step was measured. Where updates have long not
+    come, at whether the weights move all the same.
 
     Parameters
     ----------
     parameters
         Those that are trained. A small one of them gets two hooks.
     optimizer
-        Gets a hook: after each update a few weights are remembered.
+        Gets two hooks: after each update a few weights are remembered.
     """
 
     def __init__(self, parameters: ModelParameters, optimizer: torch.optim.Optimizer) -> None:
@@ -192,18 +195,26 @@ class UpdateProbe:
         self._kept: Tensor | None = None
         self._measured_norm: Tensor | None = None
         self._left_of_gradient: Tensor | None = None
+        self._at_rest: Tensor | None = None
+        self._moved_at_rest: Tensor | None = None
+        self._calls_since_update = 0.0
         self._armed = True
-        self._of_updates: RemovableHandle | None = None
+        self._hook = UpdateHook(self._updated)
+        self._of_updates: list[RemovableHandle] = []
         self._of_passes: list[RemovableHandle] = []
 
     def arm(self, due: bool) -> None:
         """Look at the next step, or do not; to be called before the update that leads to it.
 
-        The first call takes the hook of the optimizer: then it comes after those of a policy that changes weights.
+        The first call takes the hooks of the optimizer: then they come after those of a policy that changes weights.
         """
-        if self._of_updates is None and not self.closed:
-            self._of_updates = self._optimizer.register_step_post_hook(self._updated)
+        if not self._of_updates and not self.closed:
+            self._of_updates = [
+                self._optimizer.register_step_pre_hook(UpdateHook(self._updating)),
+                self._optimizer.register_step_post_hook(self._hook),
+            ]
         self._armed = due
+        self._calls_since_update += 1
 
     @property
     def gradients_kept(self) -> bool:
@@ -217,8 +228,12 @@ class UpdateProbe:
         than the update had left; ``gradients_kept``, each of them found gradients. Of the update after the call
         before: ``gradient_left``, what it found of a gradient, as a multiple of what that call had found. Nothing is
         looked at before the next update: where one is skipped, what was found after the last would be found once more.
+        ``updated_elsewhere``: weights that this optimizer has updated move, though it has made no step for long.
         """
+        self._moved_at_rest = None
+        self._look_at_rest()
         measured: Measured = {
+            "updated_elsewhere": self._moved_at_rest,
             "weights_changed": self._changed,
             "gradients_kept": self._kept,
             "gradient_left": self._left_of_gradient,
@@ -229,13 +244,28 @@ class UpdateProbe:
         return measured
 
     @ends_quietly
+    def _look_at_rest(self) -> None:
+        """Look whether the weights have moved since the record before; from the second record at rest on."""
+        if self._calls_since_update < RESTS or self._parameter is None or self._hook.compiled:
+            return
+        before, self._at_rest = self._at_rest, self._weights()
+        same = _same(self._at_rest, before)
+        self._moved_at_rest = None if same is None else torch.logical_not(same)
+
+    @ends_quietly
     def _look_at_gradient(self) -> None:
         """Remember the norm that a step is measured with."""
         self._measured_norm = self._norm()
 
     @ends_quietly
+    def _updating(self, *_: Any) -> None:
+        """Count no call inside an update: a closure makes many, each with other weights."""
+        self._calls_since_update = -math.inf
+
+    @ends_quietly
     def _updated(self, *_: Any) -> None:
         """Remember the weights that an update has left."""
+        self._calls_since_update, self._at_rest = 0.0, None
         self._forget()
         before, self._measured_norm = self._measured_norm, None
         if before is not None and (norm := self._norm()) is not None and norm.device == before.device:
@@ -271,7 +301,7 @@ class UpdateProbe:
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""
         gradient = None if self._parameter is None else self._parameter.grad
-        return None if gradient is None else torch.linalg.vector_norm(stored(gradient).float())
+        return None if gradient is None else torch.linalg.vector_norm(real(stored(gradient)).float())
 
     def _forget(self) -> None:
         self._left = self._changed = self._there = self._kept = None
@@ -308,9 +338,8 @@ class UpdateProbe:
     def close(self) -> None:
         """Give back all hooks. May be called twice."""
         self.closed = True
-        for handle in (self._of_updates, *self._of_passes):
-            if handle is not None:
-                handle.remove()
+        for handle in (*self._of_updates, *self._of_passes):
+            handle.remove()
 
 
 class StatisticsProbe:
@@ -356,11 +385,31 @@ class _ModelHook:
         self._look = look
 
     def __call__(self, module: nn.Module, *given: Any) -> None:
-        if module.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if module.training and torch.is_grad_enabled() and not _is_traced():
             self._look(*given)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()
+
+
+class UpdateHook:
+    """A hook for the steps of an optimizer; a step that is compiled is passed by: it could not go into one graph."""
+
+    def __init__(self, look: Callable[..., None]) -> None:
+        self._look = look
+        self.compiled = False
+        """True if a step was passed by."""
+
+    def __call__(self, *given: Any) -> None:
+        if torch.compiler.is_compiling():
+            self.compiled = True  # the compiled step does that, each time
+        else:
+            self._look(*given)
+
+
+def _is_traced() -> bool:
+    """Whether this is a pass of a compiler: what a hook does would become part of the model."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def _no_hook() -> Callable[..., None]:

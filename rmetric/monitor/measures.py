@@ -16,7 +16,7 @@ from rmetric.live.models.attention import AttentionFunction, grouped_logits, mas
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import flat, gathered, norms_of, stored, stride_of
+from rmetric.monitor.tensors import flat, gathered, norms_of, real, stored, stride_of
 
 LOGGER = logging.getLogger("rmetric")
 ENTRIES = 16_384
@@ -227,7 +227,7 @@ class GradientAgreement:
         """Entries of a gradient at a fixed distance; zeros for one that is missing, or sparse (no fixed places)."""
         if gradient is None or gradient.is_sparse:
             return torch.zeros(length, device=self._source.device)
-        values = stored(gradient)
+        values = real(stored(gradient))
         if values.is_contiguous():  # in one operation and not in two: there are as many of them as parameters
             return values.as_strided((length,), (self._stride,))
         return values.reshape(-1)[:: self._stride]

@@ -521,8 +521,10 @@ class TrainingMonitor:
     def _process(self, pending: PendingStep | None) -> None:
         if pending is None:
             return
-        observation = self._pipeline.process(pending)
+        observation = self._pipeline.process(pending, gradients_cleared=self._order.gradients_cleared)
         self._order.record(observation)
+        if self._pipeline.updated_elsewhere and self._processes.first:
+            self._order.count("optimizer replaced")
         if self._announcements.update(announced=observation.announced) and self._processes.first:
             self._order.tell(ANNOUNCED_TOO_OFTEN)
 

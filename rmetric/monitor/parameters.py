@@ -50,6 +50,11 @@ class ModelParameters:
         """Those of :attr:`tensors` that the model has now."""
         return [tensor for tensor in self.tensors if tensor is not ABSENT]
 
+    @property
+    def required_gradients(self) -> int:
+        """Number of those that require a gradient now."""
+        return sum([tensor.requires_grad for tensor in self.tensors])
+
     def refresh(self) -> None:
         """Take in what has come or gone since the last call; call it when the gradients of a step are there."""
         if not self._sharded and list(map(id, chain.from_iterable(self._tables))) != self._identities:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rmetric.errors import UserError
@@ -60,15 +61,25 @@ class StepPipeline:
         """Hardware reports that the user made since the latest step."""
         self.last: Observation | None = None
         """The latest observation."""
+        self.updated_elsewhere = False
+        """True if in the latest step the weights were moved by something else than the optimizer that is watched."""
         self.exceeded: tuple[str, ...] = ()
         """Detectors above their threshold in the latest step."""
         self.non_finite_since: int | None = None
         """First step since which the loss has not been finite; ``None``: it is."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
-    def process(self, pending: PendingStep) -> Observation:
-        """Estimate, score, log and warn; waits until the numbers of the step are on the host."""
+    def process(self, pending: PendingStep, *, gradients_cleared: bool = False) -> Observation:
+        """Estimate, score, log and warn; waits until the numbers of the step are on the host.
+
+        With ``gradients_cleared`` the loop clears gradients before they are looked at: zeros are then none.
+        """
         numbers = self._numbers(pending)
+        if gradients_cleared and numbers.norm == 0.0:
+            numbers = replace(numbers, gradients=[], norms=numbers.norms[:0])
+        self.updated_elsewhere = numbers.scalars.get("updated_elsewhere", 0.0) > 0.0
+        if self.updated_elsewhere:  # what its groups say is not the rate of these updates
+            pending.learning_rate = math.nan
         inside = None if pending.mechanism is None else pending.mechanism.read()
         judgement = self._judge_workers(pending)
         reports = self._hardware_reports(pending.step_time_s, judgement.reports)
@@ -88,6 +99,7 @@ class StepPipeline:
             mechanism=inside.values if inside else {},
             changed_settings=None if pending.changed_settings is None else len(changes),
             planned_changes=pending.planned_changes,
+            required_gradients=pending.required_gradients,
         )
         detections = self.detectors.update(observation, numbers, inside.worst if inside else {}, changes)
         self.exceeded = detections.exceeded

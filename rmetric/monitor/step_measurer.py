@@ -53,6 +53,8 @@ class PendingStep:
     """Settings that have changed abruptly; ``None``: nobody looked."""
     planned_changes: int = 0
     """Changes of the training that were announced since the step before."""
+    required_gradients: float = math.inf
+    """Parameters that require a gradient; infinite: nobody looked."""
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -172,6 +174,7 @@ class StepMeasurer:
             self._mean_loss(computation.loss),
             self.settings.measure(),
             planned_changes,
+            self.parameters.required_gradients,
         )
         self._prepare(step + 1)
         return pending

@@ -20,7 +20,10 @@ def gathered(scalars: Sequence[Tensor]) -> Tensor:
 
 def norms_of(tensors: list[Tensor], order: float = 2.0) -> Sequence[Tensor]:
     """Norm of each tensor, a scalar in single precision; torch refuses to narrow those of doubles by itself."""
-    if any(tensor.dtype is torch.float64 for tensor in tensors):
+    kinds = {tensor.dtype for tensor in tensors}
+    if any(kind.is_complex for kind in kinds):
+        return norms_of([real(tensor) for tensor in tensors], order)
+    if torch.float64 in kinds:
         return [norm.float() for norm in torch._foreach_norm(tensors, order, torch.float64)]
     return torch._foreach_norm(tensors, order, torch.float32)
 
@@ -52,9 +55,18 @@ def stored(tensor: Tensor) -> Tensor:
     return local
 
 
+def real(tensor: Tensor) -> Tensor:
+    """A tensor of real numbers as it is, of a complex one both parts of each, in its memory.
+
+    >>> real(torch.tensor([1.0 + 2.0j])).tolist()
+    [[1.0, 2.0]]
+    """
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def flat(tensor: Tensor) -> Tensor:
-    """All entries (of a sharded tensor, of this process's part) in one dimension, sharing its memory where it can."""
-    return stored(tensor.detach()).reshape(-1)
+    """All numbers (of a sharded tensor, of this process's part) in one dimension, sharing its memory where it can."""
+    return real(stored(tensor.detach())).reshape(-1)
 
 
 def stride_of(total: int, entries: int | None) -> int:
@@ -68,7 +80,7 @@ def bits(tensor: Tensor) -> Tensor:
     >>> bits(torch.tensor([1.0, -0.0])).tolist()
     [1065353216, -2147483648]
     """
-    values = stored(tensor.detach())
+    values = real(stored(tensor.detach()))
     if not values.is_floating_point():
         return values
     return values.view(INTEGERS[values.element_size()])
@@ -95,6 +107,6 @@ def _same_form(one: Tensor, other: Tensor) -> bool:
 
 def relative_difference(one: Tensor, other: Tensor) -> float:
     """‖one − other‖ / ‖other‖, in single precision; infinite where that is not a number."""
-    first, second = stored(one).float(), stored(other).float()
+    first, second = real(stored(one)).float(), real(stored(other)).float()
     ratio = float(torch.linalg.vector_norm(first - second) / torch.linalg.vector_norm(second).clamp_min(1e-45))
     return ratio if ratio == ratio else float("inf")

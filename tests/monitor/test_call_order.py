@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from rmetric.diagnosis import diagnose
+from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.replay import replay_log
@@ -129,6 +132,17 @@ def the_optimizer_that_does_nothing(training: Training) -> None:
         other.step()
 
 
+def another_optimizer_half_way(training: Training) -> None:
+    optimizer = training.optimizer
+    for number, loss in enumerate(training.losses(), 1):
+        if number == 20:
+            optimizer = torch.optim.SGD(training.model.parameters(), lr=0.03)
+        optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        optimizer.step()
+
+
 def not_unscaled(training: Training) -> None:
     scaled(training, unscale=False)
 
@@ -157,6 +171,7 @@ MISUSES: dict[Loop, str] = {
     not_unscaled: "call scaler.unscale_(optimizer) before it",
     after_the_scaled_update: "called after optimizer.step() or zero_grad()",
     the_optimizer_that_does_nothing: "has made no step in 64 calls",
+    another_optimizer_half_way: "makes no step any more",
 }
 
 
@@ -181,14 +196,51 @@ def test_a_run_whose_loop_calls_the_monitor_at_the_wrong_place_is_not_in_order(t
     assert not replay.own.in_order
 
 
+@pytest.mark.parametrize("loop", [before_backward_cleared_to_zero, after_clearing_to_zero])
+def test_gradients_that_were_cleared_to_zero_before_the_call_are_no_alert(
+    loop: Loop, tmp_path: Path, heard: Callable[[], list[str]]
+) -> None:
+    training = Training(log=tmp_path / "run.jsonl")
+    loop(training)
+    training.monitor.close()
+    [message] = heard()
+    assert MISUSES[loop] in message and training.monitor.alerts == {}
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None and replay.own.sentence.startswith("cannot be judged")
+
+
+def test_a_gradient_of_zero_in_a_loop_in_order_is_an_alert(heard: Callable[[], list[str]]) -> None:
+    training = Training()
+    for number, loss in enumerate(training.losses(), 1):
+        training.optimizer.zero_grad()
+        (loss * (number != 40)).backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+    assert training.monitor.alerts["numerics"] == 40
+    training.monitor.close()
+
+
+def test_an_optimizer_that_is_replaced_has_no_learning_rate_any_more_and_the_run_is_judged(tmp_path: Path) -> None:
+    training = Training(detectors=[], log=tmp_path / "run.jsonl")
+    another_optimizer_half_way(training)
+    training.monitor.close()
+    rates = read_run(tmp_path / "run.jsonl").observations["learning_rate"]
+    assert np.isnan(rates[-10:]).all() and not np.isnan(rates[:60]).any()
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None and replay.own.in_order
+    assert replay.own.sentence.endswith("; the optimizer that was watched made no updates any more")
+
+
 @pytest.mark.parametrize("evaluating", ["the model", "its dropout", "nothing"])
 def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
-    evaluating: str, heard: Callable[[], list[str]]
+    evaluating: str, tmp_path: Path, heard: Callable[[], list[str]]
 ) -> None:
     model = nn.Sequential(nn.Linear(6, 2), nn.Dropout(0.1))
     {"the model": model, "its dropout": model[1], "nothing": nn.Identity()}[evaluating].eval()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with TrainingMonitor(model, optimizer, hardware=False, announce=False, detectors=[]) as monitor:
+    with TrainingMonitor(
+        model, optimizer, hardware=False, announce=False, detectors=[], log=tmp_path / "run.jsonl"
+    ) as monitor:
         for step in range(1, STEPS + 1):
             optimizer.zero_grad()
             loss = small_loss(model, step)
@@ -198,6 +250,10 @@ def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
     assert ["call model.train() before the first step" in message for message in heard()] == (
         [True] if evaluating == "the model" else []
     )
+    replay, told = replay_log(tmp_path / "run.jsonl"), "the model was in evaluation mode while it trained"
+    assert replay.own is not None and replay.own.in_order  # it may be meant
+    assert replay.own.sentence.endswith(f"; {told}") == (evaluating == "the model")
+    assert diagnose(tmp_path / "run.jsonl").notes == ((told,) if evaluating == "the model" else ())
 
 
 def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
@@ -332,6 +388,54 @@ def after_a_closure(training: Training) -> None:
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
 
 
+def a_closure_of_many_passes(training: Training) -> None:
+    """Each of them has other weights, and all of them are one update."""
+    training.monitor.detach()
+    optimizer = torch.optim.LBFGS(training.model.parameters(), lr=0.01, max_iter=60, tolerance_change=0.0)
+    with TrainingMonitor(training.model, optimizer, hardware=False, announce=False, detectors=[]) as monitor:
+        for _ in range(3):
+
+            def compute() -> Tensor:
+                optimizer.zero_grad()
+                loss = small_loss(training.model, 1)
+                loss.backward()
+                monitor.step(loss)
+                return loss
+
+            optimizer.step(compute)
+        assert monitor.step_number > 150
+
+
+def compiled_update(training: Training, after: int = 0) -> None:
+    """Its steps are not seen from then on."""
+
+    @torch.compile(backend="eager")
+    def update() -> None:
+        training.optimizer.step()
+
+    for number, loss in enumerate(training.losses()):
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        update() if number >= after else training.optimizer.step()
+
+
+def compiled_half_way(training: Training) -> None:
+    compiled_update(training, after=10)
+
+
+def rests(training: Training) -> None:
+    """Its own weights stand still; those of another optimizer move."""
+    training.monitor.detach()
+    first, last = (torch.optim.SGD(training.model[place].parameters(), lr=0.05) for place in (0, 2))
+    with TrainingMonitor(training.model, first, hardware=False, announce=False, detectors=[]) as monitor:
+        for number, loss in enumerate(training.losses(), 1):
+            training.model.zero_grad()
+            loss.backward()
+            monitor.step(loss)
+            (first if number < 20 else last).step()
+
+
 def adversarial(training: Training) -> None:
     """The discriminator is watched; the other network adds to its gradients, which are cleared before its own pass."""
     generator = nn.Linear(6, 6)
@@ -384,18 +488,39 @@ IN_ORDER: list[Loop] = [
     frozen_half_way,
     closure,
     after_a_closure,
+    a_closure_of_many_passes,
+    compiled_update,
+    compiled_half_way,
+    rests,
     adversarial,
     in_the_backward_pass,
     full_batch_that_has_converged,
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
 @pytest.mark.parametrize("loop", IN_ORDER, ids=lambda loop: loop.__name__)
 def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list[str]]) -> None:
     training = Training(detectors=[])
     loop(training)
     training.monitor.close()
     assert heard() == []
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
+def test_a_compiled_update_is_compiled_as_without_a_monitor() -> None:
+    breaks, weights = [], []
+    for watched_too in (True, False):
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        training = Training(detectors=[])
+        if not watched_too:
+            training.monitor.close()
+        compiled_update(training)
+        breaks.append(dict(torch._dynamo.utils.counters["graph_break"]))
+        weights.append(nn.utils.parameters_to_vector(training.model.parameters()))
+    assert breaks[0].keys() == breaks[1].keys()
+    assert torch.equal(*weights)
 
 
 def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: Callable[[], list[str]]) -> None:

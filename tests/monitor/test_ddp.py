@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
 from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.dispersion.collectives import patience_s
 from rmetric.monitor.dispersion.mean_loss import LossExchange
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
@@ -175,6 +176,16 @@ def test_the_exchange_of_losses_waits_for_a_lost_peer_as_long_as_the_training_do
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1, timeout=patience)
     own = LossExchange(dist.distributed_c10d._get_default_group(), lambda: False)._group
     assert own._get_backend(torch.device("cpu")).options._timeout == patience
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("timeout_s", "wait_s"), [(12, 4.0), (1800, 30.0)])
+def test_the_wait_for_the_other_monitors_ends_before_the_training_would(
+    timeout_s: int, wait_s: float, tmp_path: Path
+) -> None:
+    store, timeout = (tmp_path / "store").as_uri(), timedelta(seconds=timeout_s)
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1, timeout=timeout)
+    assert patience_s(dist.distributed_c10d._get_default_group()) == wait_s
     dist.destroy_process_group()
 
 

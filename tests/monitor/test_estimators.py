@@ -77,6 +77,27 @@ def test_a_loss_that_is_not_finite_is_infinite() -> None:
     assert seen["training_loss"] == seen["delta_l"] == math.inf
 
 
+@pytest.mark.parametrize(
+    ("gradients", "required", "told"),
+    [
+        ([4, 3, 4, 2] * 50, [4] * 200, {1: 4.0}),  # experts
+        ([4, 2] * 100, [4, 2] * 100, {1: 4.0}),  # two networks in turn
+        ([4] * 50 + [2] * 31 + [4] * 50, [4] * 50 + [2] * 31 + [4] * 50, {1: 4.0}),
+        ([4] * 50 + [2] * 32 + [4] * 50, [4] * 50 + [2] * 32 + [4] * 50, {1: 4.0, 82: 2.0, 83: 4.0}),
+        ([4] * 132, [4] * 50 + [2] * 32 + [4] * 50, {1: 4.0, 82: 2.0, 83: 4.0}),  # zeros stay where layers are frozen
+    ],
+)
+def test_how_many_parameters_are_trained_is_told_where_layers_were_frozen_and_not_where_gradients_come_and_go(
+    gradients: list[int], required: list[int], told: dict[int, float]
+) -> None:
+    estimators, found = Estimators(None), {}
+    for step, (present, needed) in enumerate(zip(gradients, required, strict=True), 1):
+        seen = observe(estimators, step, step_numbers([1.0] * present), required_gradients=needed)
+        if not math.isnan(seen["trained_parameters"]):
+            found[step] = seen["trained_parameters"]
+    assert found == told
+
+
 def test_drift_changes_its_source_with_the_second_validation() -> None:
     drift = LossDrift()
     assert math.isnan(drift.update(4.0))

@@ -499,6 +499,7 @@ def test_a_resumed_run_knows_what_held(tmp_path: Path) -> None:
     assert ONSET < step <= ONSET + 3
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
 def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_end() -> None:
     loop = Loop()
     twin = copy.deepcopy(loop.model)
@@ -508,6 +509,8 @@ def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_e
     assert before.measure() == {}  # the copy is not looked at
     compiled = torch.compile(loop.model, backend="eager", fullgraph=True)
     assert torch.equal(compiled(torch.ones(2, 8)), loop.model(torch.ones(2, 8)))
+    traced = torch.jit.trace(loop.model, torch.ones(2, 8))
+    assert torch.equal(traced(torch.ones(3, 8)), loop.model(torch.ones(3, 8)))
     each = vmap(grad(lambda weights, x: functional_call(loop.model, weights, (x,)).sum()), (None, 0))
     each(dict(loop.model.named_parameters()), torch.ones(3, 8))
     loop.run(8)

@@ -329,9 +329,20 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kill_9_loses_at_most_the_step_on_its_way(tmp_path: Path) -> None:
-    code = """
-import os, signal, torch, rmetric
+@pytest.mark.parametrize(
+    ("before", "end", "code", "steps"),
+    [
+        ("", "SIGKILL", -signal.SIGKILL, 4),
+        ("", "SIGTERM", -signal.SIGTERM, 4),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))", "SIGTERM", 143, 5),  # as docs/monitor.md says
+    ],
+)
+def test_a_signal_loses_at_most_the_step_on_its_way(
+    before: str, end: str, code: int, steps: int, tmp_path: Path
+) -> None:
+    program = f"""
+import os, signal, sys, torch, rmetric
+{before}
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 monitor = rmetric.TrainingMonitor(model, optimizer, log="run.jsonl")
@@ -341,11 +352,11 @@ for step in range(5):
     monitor.step(loss)
     optimizer.step()
     optimizer.zero_grad()
-os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.{end})
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert read(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3, 4]
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert ended.returncode == code
+    assert read(tmp_path / "run.jsonl").observations.step.tolist() == [*range(1, steps + 1)]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -528,6 +539,28 @@ def test_a_loss_may_be_a_number_or_a_tensor(loss: Any) -> None:
         model(torch.ones(1, 2)).sum().backward()
         assert monitor.step(loss)
     assert monitor.last is not None and monitor.last["training_loss"] == 2.5
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_complex_parameters_are_measured_by_both_parts_of_each_number(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.ParameterList([torch.randn(4, 3, dtype=kind), torch.randn(3)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False, detectors=[], sync=True) as monitor:
+        for _ in range(12):
+            before = [item.detach().clone() for item in model]
+            optimizer.zero_grad()
+            for micro_batch in torch.randn(2, 5, 4).to(kind):
+                ((micro_batch @ model[0]).abs() + model[1]).square().mean().backward()
+            norm = math.sqrt(sum(float(item.grad.abs().square().sum()) for item in model))
+            monitor.step(1.0)
+            optimizer.step()
+        changes = [(new.detach() - old).abs().square().sum() for new, old in zip(model, before, strict=True)]
+        monitor.step(1.0)
+        assert monitor.enabled and monitor.last is not None
+        assert monitor.last["grad_norm"] == pytest.approx(norm, rel=1e-5)
+        assert monitor.last["update_rms"] == pytest.approx(math.sqrt(float(sum(changes)) / 27), rel=1e-4)
+        assert -1.0 <= monitor.last["grad_agreement"] <= 1.001 and monitor.last["sigma_sq"] >= 0.0
 
 
 def test_a_step_without_any_gradient_is_not_measured_and_no_alarm() -> None:

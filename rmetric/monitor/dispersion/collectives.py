@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("rmetric")
 PATIENCE_S = 30.0
 """Longest wait, once, for the other processes to come to the same place."""
+SHARE = 1.0 / 3.0
+"""The same as a share of the time after which the others give up waiting for this process, and training ends."""
 OwnTimes = Callable[[], Sequence[float]]
 SERIAL = itertools.count()
 """Number of the next guard; the same in every process that makes the same ones."""
@@ -41,17 +43,17 @@ class CollectiveGuard:
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self._size = group.size()
+        self._group, self._size = group, group.size()
         self._key = f"rmetric/spread/{group.group_name}/{next(SERIAL)}"
 
     def all_ready(self) -> bool:
-        """Report that this process is ready; return whether all are. Waits at most :data:`PATIENCE_S`."""
+        """Report that this process is ready; return whether all are. Waits for :func:`patience_s` at most."""
         store = dist.distributed_c10d._get_default_store()
         try:
             if store.add(f"{self._key}/ready", 1) == self._size:
                 return self._decide(store, "yes")
             with suppress(RuntimeError):  # time is up
-                store.wait([f"{self._key}/all"], timedelta(seconds=PATIENCE_S))
+                store.wait([f"{self._key}/all"], timedelta(seconds=patience_s(self._group)))
             return self._decide(store, "no")
         except RuntimeError:  # the store has gone with the process that kept it
             return False
@@ -65,6 +67,15 @@ class CollectiveGuard:
                 "create TrainingMonitor in all of them (only the first one writes the log)"
             )
         return agreed
+
+
+def patience_s(group: dist.ProcessGroup) -> float:
+    """Longest wait for the other processes of a group: short of its own timeout, where that is known."""
+    waits = [PATIENCE_S]
+    with suppress(AttributeError, RuntimeError):  # not every backend, and not every version of torch, tells
+        backends = [group._get_backend(device) for device in group._device_types]
+        waits += [SHARE * backend.options._timeout.total_seconds() for backend in backends]
+    return min(waits)
 
 
 class NormGather:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from rmetric.monitor.loop_probes import UpdateHook
 from rmetric.monitor.ranks.stopwatch import DeviceStopwatch, HostStopwatch, Stopwatch
 
 LOGGER = logging.getLogger("rmetric")
@@ -81,7 +82,7 @@ class PhaseClock:
             inner.register_forward_hook(self._guarded(self._forward_ended)),
         ]
         if hasattr(optimizer, "_optimizer_step_post_hooks"):  # a wrapper around an optimizer may lack it
-            self._handles.append(optimizer.register_step_post_hook(self._guarded(self._updated)))
+            self._handles.append(optimizer.register_step_post_hook(UpdateHook(self._guarded(self._updated))))
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> Self:

@@ -26,11 +26,12 @@ def hang_file(log: str | os.PathLike[str]) -> Path:
 def beside_the_log(log: str | os.PathLike[str] | None) -> Callable[[Event], None]:
     """Tell of an event through ``logging`` and in the :func:`hang_file` of a log, each line written whole at once."""
 
+    path = None if log is None else hang_file(log).absolute()  # the program may go to another folder
+
     def tell(event: Event) -> None:
         if "message" in event:
             LOGGER.warning("R-Metric: %s", event["message"])
-        if log is not None:
-            path = hang_file(log)
+        if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             try:

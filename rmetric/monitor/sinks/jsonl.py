@@ -38,7 +38,8 @@ class JsonlSink(Sink):
     Parameters
     ----------
     path
-        The file; its folder is made at :meth:`start` if there is none.
+        The file; its folder is made at :meth:`start` if there is none. A relative path is that of the folder in which
+        the program is now, wherever it goes later on. Messages have the path as it was given.
 
     Raises
     ------
@@ -50,25 +51,23 @@ class JsonlSink(Sink):
     named = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         """The file that is written; after :meth:`start`, with the name that was free."""
-        self._asked = self.path
+        self._asked = Path(path)
         self._descriptor: int | None = None
         self._size = 0
         self.harm = ""
         """What somebody else has done to the file while it was written, such as ``was deleted``; empty: nothing."""
         if self.path.is_dir():
-            raise UserError(f"{self.path} is a folder; name a file for the log")
+            raise UserError(f"{self._asked} is a folder; name a file for the log")
         if self.path.suffix.casefold() in COMPRESSED:
-            raise UserError(
-                f"the log {self.path} is written as plain text; name it {self.path.stem}, compress it later"
-            )
-        for parent in self.path.parents:
+            raise UserError(f"the log {self} is written as plain text; name it {self.path.stem}, compress it later")
+        for parent in self._asked.parents:
             if parent.exists() and not parent.is_dir():
-                raise UserError(f"{parent} is no folder; the log {self.path} cannot be made in it")
+                raise UserError(f"{parent} is no folder; the log {self} cannot be made in it")
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self._asked.with_name(self.path.name))
 
     @property
     def is_open(self) -> bool:
@@ -98,7 +97,7 @@ class JsonlSink(Sink):
             elif found.st_size < self._size:
                 self.harm = "was cut short"
             if self.harm:
-                LOGGER.warning("%s %s by somebody else and lacks lines of this run", self.path, self.harm)
+                LOGGER.warning("%s %s by somebody else and lacks lines of this run", str(self), self.harm)
         return found.st_size
 
     def close(self) -> None:
@@ -115,11 +114,11 @@ class JsonlSink(Sink):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Find the file of the run that is resumed, if the same name was asked for."""
         if state.get("asked") == self._asked.name:
-            self.path = self._asked.with_name(state["name"])
+            self.path = self.path.with_name(state["name"])
 
     def _open_new(self) -> int:
         """Claim the first name that nobody has; an empty file is nobody's."""
-        taken = self.path
+        taken = str(self)
         for number in count(2):
             try:
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
@@ -128,15 +127,15 @@ class JsonlSink(Sink):
                 if self.path.stat().st_size == 0:
                     descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
                     break
-            self.path = self._asked.with_name(f"{self._asked.stem}-{number}{self._asked.suffix}")
-        if self.path != taken:
-            LOGGER.warning("%s is there already and is left as it is; this run writes %s", taken, self.path)
+            self.path = self.path.with_name(f"{self._asked.stem}-{number}{self._asked.suffix}")
+        if str(self) != taken:
+            LOGGER.warning("%s is there already and is left as it is; this run writes %s", taken, str(self))
         return descriptor
 
     def _take_up(self, resume_step: int) -> bool:
         """Cut the log of the earlier run back to a step and open it; ``False``, and a warning, if there is none."""
         if not _is_log(self.path):
-            LOGGER.warning("%s is no log that could be taken up at step %d; a new one begins", self.path, resume_step)
+            LOGGER.warning("%s is no log that could be taken up at step %d; a new one begins", str(self), resume_step)
             return False
         cut_back(self.path, resume_step)
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)

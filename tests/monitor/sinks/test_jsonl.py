@@ -98,6 +98,23 @@ def test_a_path_that_cannot_be_a_log_is_refused_at_once(tmp_path: Path) -> None:
         JsonlSink(tmp_path / "run.jsonl.gz")
 
 
+def test_a_relative_path_is_that_of_the_folder_in_which_the_log_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    write(Path("logs/run.jsonl"), range(1, 3))
+    sink = JsonlSink("logs/run.jsonl")
+    monkeypatch.chdir("elsewhere")
+    sink.start(CONFIG, resume_step=None)
+    sink.close()
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["run-2.jsonl", "run.jsonl"]
+    assert str(sink) == "logs/run-2.jsonl" and "logs/run.jsonl is there already" in caplog.messages[0]
+    resumed = JsonlSink(tmp_path / "logs" / "run.jsonl")
+    resumed.load_state_dict(sink.state_dict())
+    assert resumed.path == sink.path
+
+
 def test_a_closed_log_takes_no_event(tmp_path: Path) -> None:
     sink = write(tmp_path / "run.jsonl", range(1, 2))
     with pytest.raises(ValueError, match="not open"):
