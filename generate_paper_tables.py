@@ -11,6 +11,7 @@ Scores are kept in results/tables/cache/, so that a second call takes seconds. L
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -46,6 +47,11 @@ def parser() -> Parser:
     return p
 
 
+def has_number(name: str, number: str) -> bool:
+    """Whether a table's file name is of a number, such as 3 of ``table_3b_leads``, or of the headline."""
+    return re.match(rf"(table_)?{number}[a-z]?(_|$)", name) is not None
+
+
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
@@ -79,6 +85,12 @@ def make_tables(args: argparse.Namespace, out: Path) -> None:
         {part: evaluators(found, args.detectors, cache=cache / part, **options) for part, found in beside.items()},
         args.tables,
     )
+    missing = [number for number in args.tables if not any(has_number(table.name, number) for table in tables)]
+    if missing:
+        said = f"table {', '.join(missing)} needs what these logs lack; add data/real_runs.parquet to --logs"
+        if not tables:
+            raise UserError(said)
+        print(f"warning: {said}", file=sys.stderr)
     for table in tables:
         write(table, out)
         print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))

@@ -17,7 +17,8 @@ version                            stands for                            raised 
 and the version has not. Fitted numbers change without a change of code, so their files count with their content.
 
 Code that is not part of this package has no such test: a plug-in's detector counts with its version **and** with the
-text of the files that its classes stand in, for its author may not think of the version.
+text of the files that its classes stand in, and of what it imports from beside them, for its author may not think of
+the version.
 """
 
 from __future__ import annotations
@@ -43,8 +44,13 @@ def content_checksums(files: Iterable[Path]) -> dict[str, str]:
 
 
 def foreign_code(kind: type) -> str:
-    """Checksum of the files in which a class and its bases from outside this package stand; empty if there are none."""
+    """Checksum of the files in which a class and its bases from outside this package stand; empty if there are none.
+
+    With them count the modules beside them that have been imported, but for the script that runs.
+    """
     names = {base.__module__ for base in kind.__mro__}
     foreign = {name for name in names if name.partition(".")[0] not in (PACKAGE, *sys.stdlib_module_names)}
-    files = sorted({str(file) for name in foreign if (file := getattr(sys.modules.get(name), "__file__", None))})
-    return hashlib.sha256(b"\0".join(Path(file).read_bytes() for file in files)).hexdigest()[:16] if files else ""
+    known = {name: Path(file) for name in [*sys.modules] if (file := getattr(sys.modules[name], "__file__", None))}
+    folders = {known[name].parent for name in foreign if name in known}
+    files = sorted({file for name, file in known.items() if file.parent in folders and name != "__main__"})
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16] if files else ""

@@ -28,7 +28,7 @@ IGNORED_LABEL = -100
 @register_fault("DATA_CORRUPTION")
 @dataclass(frozen=True, kw_only=True)
 class DataCorruption(Fault):
-    """A share of the tokens in every batch is random from the onset on.
+    """A share of the tokens in every batch is not the right one from the onset on.
 
     The training loss rises at once; the model's own distribution flattens slowly, so the held-out loss follows.
 

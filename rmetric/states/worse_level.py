@@ -28,7 +28,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     """Score: distance of the lowest block at the end of the run from its best level before, in units of noise.
 
     The best level is the lowest median of three consecutive blocks; the end is the last tenth. The state lasts since
-    the block from which on all are nearer to that lowest one than to the best level.
+    the block from which on all are nearer to that lowest one than to the best level, and in it since the first loss
+    that is.
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences), or the learning rate is known to be higher than at the
@@ -49,6 +50,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     distance = float((settled - best) / scale)
     nearer = np.flatnonzero(blocks.values <= 0.5 * (best + settled))
     since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
+    worse = loss.steps[(loss.steps >= since) & (loss.values > 0.5 * (best + settled))]
+    since = int(worse[0]) if len(worse) else since  # a block may hold the last of what was well
     none = (
         distance < LEAST_DISTANCE
         or still_as_good(evaluations(observations), since)

@@ -154,7 +154,7 @@ def alerts_in(file: Path) -> pd.DataFrame:
     except ValueError as error:  # also one that is empty, or no text
         raise UserError(f"{file} is no CSV of alerts ({' '.join(str(error).split())})") from error
     if not {"set", "run", "step"} <= {*table.columns}:
-        raise UserError(f"{file} has columns {', '.join(map(str, table.columns))}; set, run and step are due")
+        raise UserError(f"{file} has columns {', '.join(map(repr, table.columns))}; 'set', 'run' and 'step' are due")
     steps = pd.to_numeric(table["step"], errors="coerce")
     wrong = table["step"][steps.isna() & table["step"].notna()]
     if len(wrong):

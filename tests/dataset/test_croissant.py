@@ -88,6 +88,7 @@ def test_the_loader_of_the_card_gives_the_whole_runs(monkeypatch: pytest.MonkeyP
         found = names["runs"][run.name]
         assert found["step"].to_list() == run.observations.step.tolist()
         assert {*found["run"]} == {run.name}
+        assert json.loads(found["config"].iloc[0])["experiment_id"] == run.config["experiment_id"]
         assert found["outcome"].nunique() == 1
         loss = found["training_loss"].to_numpy(float)
         assert np.array_equal(loss, run.observations.columns["training_loss"].astype(np.float32), equal_nan=True)

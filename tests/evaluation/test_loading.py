@@ -248,3 +248,13 @@ def test_a_score_that_is_no_number_is_told_with_the_plugin_the_detector_the_reco
     message = rf"plugin {plugin}: detector odd gives {told} for the record at step \d+ .*\(run \w+\)$"
     with pytest.raises(UserError, match=message):
         score_study(load_study(logs, jobs=1), {"odd": make_detector("odd")}, jobs=1, plugins=[plugin])
+
+
+def test_what_a_plugin_imports_from_beside_it_counts_with_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "beside_it.py").write_text("FACTOR = 1\n", encoding="utf-8")
+    (tmp_path / "with_help.py").write_text("import beside_it\nclass Kind: pass\n", encoding="utf-8")
+    kind = importlib.import_module("with_help").Kind
+    before = foreign_code(kind)
+    (tmp_path / "beside_it.py").write_text("FACTOR = 25\n", encoding="utf-8")
+    assert foreign_code(kind) != before

@@ -99,7 +99,7 @@ def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
     [
         (b"", "is no CSV of alerts"),
         (b"\xff\xfe\x00\x80", "is no CSV of alerts"),
-        (b"a,b\n1,2\n", "has columns a, b; set, run and step are due"),
+        (b"a,b\n1,2\n", "has columns 'a', 'b'; 'set', 'run' and 'step' are due"),
         (b"set,run,step\nzoo,lost,soon\n", "has a step 'soon'; a whole number is due"),
         (b"set,run,step\nzoo,,300\n", "has an alert at step 300 without a set or a run"),
     ],
@@ -124,6 +124,11 @@ def test_a_set_that_nobody_knows_is_refused_with_those_known(tmp_path: Path, cap
     assert main(["--alerts", f"mine={file}", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "'algoperff', which nobody knows (known: algoperf, " in error and error.count("\n") == 1
+
+
+def test_a_detector_with_hindsight_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["--detectors", "isolation_forest", "--out", str(tmp_path)]) == 2
+    assert "isolation_forest judges a record with later ones in view" in capsys.readouterr().err
 
 
 def test_exact_interval_of_a_rate() -> None:
