@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, IMPORTERS, detect_format, lines_stand_alone, runs_of
 from rmetric.importers.streams import NOTE, RUN
@@ -51,6 +53,7 @@ class NewLines:
     mapping: Mapping[str, str]
     _offset: int = 0
     _header: bytes = b""
+    _last_step: int = -1
 
     def read(self) -> Iterator[Portion]:
         """Portions of what is new, up to the end of the file."""
@@ -79,7 +82,15 @@ class NewLines:
                 run = assemble(self.path.stem, chunks(_by_lines(events), _ignore))
             except UserError:
                 raise NotByLinesError from None
+        self._go_on_to(run.observations)
         return _portion(run, self.format)
+
+    def _go_on_to(self, records: Observations) -> None:
+        """Whether a run is resumed where its steps go back, a few lines do not tell. Our own monitor's never go back."""
+        trained = records.step[~np.isnan(records["training_loss"])]
+        if self.format != "rmetric" and len(trained) and trained[0] < self._last_step:
+            raise NotByLinesError
+        self._last_step = int(trained[-1]) if len(trained) else self._last_step
 
 
 @dataclass

@@ -44,6 +44,16 @@ def two_runs(folder: Path) -> bytes:
     return b"\n".join([*first, *again]) + b"\n"
 
 
+def resumed(folder: Path) -> bytes:
+    """A run that went on from an earlier step, and failed before it was as far as it had been."""
+    steps = [*range(300), *range(200, 280)]
+    broken = len(steps) - 30
+    return b"".join(
+        b'{"step": %d, "loss": %s}\n' % (step, b"%f" % (3.0 - 0.005 * step) if row < broken else b"NaN")
+        for row, step in enumerate(steps)
+    )
+
+
 def with_a_setting_that_changed(folder: Path) -> bytes:
     """A log of the monitor's format; which setting it was stands in a line of its own."""
     lines = []
@@ -61,6 +71,7 @@ CONTENTS = {
     "table.csv": as_csv,
     "any.jsonl": as_jsonl,
     "two.jsonl": two_runs,
+    "resumed.jsonl": resumed,
     "settings.jsonl": with_a_setting_that_changed,
 }
 
