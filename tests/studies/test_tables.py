@@ -221,6 +221,17 @@ def test_without_the_r_metric_its_cells_say_why(main, tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_a_table_that_these_logs_cannot_make_is_named(main, tmp_path, capsys):
+    logs = build_logs(tmp_path / "logs")
+    arguments = ["--logs", str(logs), "--out", str(tmp_path / "tables"), "--detectors", "r_metric", "--tables"]
+    assert main([*arguments, "17"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: table 17 needs what these logs lack; add data/real_runs.parquet to --logs"
+    )
+    assert main([*arguments, "17", "2"]) == 0
+    assert "warning: table 17 needs what these logs lack" in capsys.readouterr().err
+
+
 def test_real_logs_of_one_seed(main, real_logs, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "50"]
     assert main(["--logs", str(real_logs[0].parent), *out, "--detectors", *DETECTORS]) == 0
