@@ -86,7 +86,7 @@ class NewLines:
         return _portion(run, self.format)
 
     def _go_on_to(self, records: Observations) -> None:
-        """Whether a run is resumed where its steps go back, a few lines do not tell. Our own monitor's never go back."""
+        """Whether a run is resumed where its steps go back, a few lines do not tell. Those of our monitor never do."""
         trained = records.step[~np.isnan(records["training_loss"])]
         if self.format != "rmetric" and len(trained) and trained[0] < self._last_step:
             raise NotByLinesError
