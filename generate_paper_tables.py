@@ -11,7 +11,6 @@ Scores are kept in results/tables/cache/, so that a second call takes seconds. L
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -47,11 +46,6 @@ def parser() -> Parser:
     return p
 
 
-def has_number(name: str, number: str) -> bool:
-    """Whether a table's file name is of a number, such as 3 of ``table_3b_leads``, or of the headline."""
-    return re.match(rf"(table_)?{number}[a-z]?(_|$)", name) is not None
-
-
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
@@ -66,7 +60,7 @@ def make_tables(args: argparse.Namespace, out: Path) -> None:
     from rmetric.evaluation.studies import load_extra_sets, load_studies
     from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen, write
     from studies.live_results import LiveResults
-    from studies.paper.tables import build_tables, sets_beside
+    from studies.paper.tables import CATALOGUE, build_tables, sets_beside
     from studies.several import evaluators
 
     studies = load_studies(args.logs, args.jobs)
@@ -85,7 +79,8 @@ def make_tables(args: argparse.Namespace, out: Path) -> None:
         {part: evaluators(found, args.detectors, cache=cache / part, **options) for part, found in beside.items()},
         args.tables,
     )
-    missing = [number for number in args.tables if not any(has_number(table.name, number) for table in tables)]
+    made = {table.name for table in tables}
+    missing = [number for number in args.tables if made.isdisjoint(each.name for each in CATALOGUE.chosen([number]))]
     if missing:
         said = f"table {', '.join(missing)} needs what these logs lack; add data/real_runs.parquet to --logs"
         if not tables:

@@ -50,6 +50,8 @@ def foreign_code(kind: type) -> str:
     """
     names = {base.__module__ for base in kind.__mro__}
     foreign = {name for name in names if name.partition(".")[0] not in (PACKAGE, *sys.stdlib_module_names)}
+    if not foreign:  # as of all that comes with this package
+        return ""
     known = {name: Path(file) for name in [*sys.modules] if (file := getattr(sys.modules[name], "__file__", None))}
     folders = {known[name].parent for name in foreign if name in known}
     files = sorted({file for name, file in known.items() if file.parent in folders and name != "__main__"})

@@ -89,8 +89,8 @@ class Examination:
         """
         history, records = self._history.observations, self._seeker.records
         for event in self._seeker.events:
-            event.lasts_to = self._last_step if lasts(event, history) else None
             event.exploded = exploded(event, history)
+            event.lasts_to = self._last_step if lasts(event, history) else None
             if event.kind == SETTING_CHANGED:
                 event.detail = ", ".join(told for step, told in self._changes if step == event.at)
         return Diagnosis(

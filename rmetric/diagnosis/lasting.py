@@ -17,7 +17,7 @@ EXPLODED = 1000.0
 def lasts(event: Event, history: Observations) -> bool:
     """Whether it is so still, with or without alerts, as far as the records of a run tell.
 
-    Of losses that are above 0 throughout, the state WORSE_LEVEL tells it.
+    Whether it has exploded is known by now. Of losses that are above 0 throughout, the state WORSE_LEVEL tells it.
     """
     if event.kind == "NOT_FINITE" and event.measurement == "validation_loss":
         known = history["validation_loss"]
@@ -26,9 +26,7 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return exploded(event, history) or (
-        below_zero and _end(losses) >= 0.5 * (event.before + event.value) > event.before
-    )
+    return event.exploded or (below_zero and _end(losses) >= 0.5 * (event.before + event.value) > event.before)
 
 
 def exploded(event: Event, history: Observations) -> bool:

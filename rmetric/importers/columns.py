@@ -187,9 +187,9 @@ class Columns:
         unique = all(len(ranks) == 1 for ranks in self._found.values())
         return bool(self.fields) and bool(self.counters) and not self.are_batches and not self.notes and unique
 
-    def counts(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row states a counter. A loss without one is a mean over steps that have been reported."""
-        return any(row.get(name) is not None for name in self.counters)
+    def counter_of(self, row: Mapping[str, Any]) -> str | None:
+        """Name of the counter that a row states, ``None`` without one: a loss is then a mean over reported steps."""
+        return next((name for name in self.counters if row.get(name) is not None), None)
 
     def values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Values of a row under our names; what it has not is left out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
 
@@ -66,5 +65,5 @@ class _Watch:
         loss = self._columns.fields.get("training_loss")
         if loss is not None and row.values.get(loss[0]) is None:
             return None
-        named: Any = (row.values.get(name) for name in self._columns.counters)
-        return as_number(next((value for value in named if value is not None), None))
+        counter = self._columns.counter_of(row.values)
+        return None if counter is None else as_number(row.values[counter])

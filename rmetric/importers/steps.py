@@ -45,7 +45,7 @@ class StepClock:
         """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
         columns, epoch = self._columns, epoch_of(row)
         if columns.counters:
-            name = next((name for name in columns.counters if row.get(name) is not None), None)
+            name = columns.counter_of(row)
             if name is None:
                 return self._step, False
             count = as_number(row[name])

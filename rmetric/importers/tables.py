@@ -111,7 +111,7 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
             yield from ((row.line, note(text)) for text in columns.notes)
             if row.resumes and latest is not None:
                 yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")
-        if columns.counters and not columns.counts(row.values):
+        if columns.counters and columns.counter_of(row.values) is None:
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
             line = row.line

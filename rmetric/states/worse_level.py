@@ -48,9 +48,10 @@ def worse_level(observations: Observations) -> Evidence | None:
     best, settled = float(levels[best_at]), float(blocks.values[settled_at])
     scale = max(noise(blocks.values), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
-    nearer = np.flatnonzero(blocks.values <= 0.5 * (best + settled))
+    middle = 0.5 * (best + settled)
+    nearer = np.flatnonzero(blocks.values <= middle)
     since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
-    worse = loss.steps[(loss.steps >= since) & (loss.values > 0.5 * (best + settled))]
+    worse = loss.steps[(loss.steps >= since) & (loss.values > middle)]
     since = int(worse[0]) if len(worse) else since  # a block may hold the last of what was well
     none = (
         distance < LEAST_DISTANCE
