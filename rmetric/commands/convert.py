@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read all, write, say what was written."""
+    """Read all, write, say what was written and what was not."""
     from rmetric.conversion import write_converted
     from rmetric.importers import portions_of
 
@@ -44,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
             if log is None:
                 unusable += 1
             else:
-                yield log
+                yield log  # and its portions are taken
+                for note in log.caveats().notes:
+                    print(f"{log.name}: {note}", file=sys.stderr)
 
     for file in write_converted(usable(), args.out, overwrite=args.overwrite, read=args.logs):
         print(f"wrote {file}")

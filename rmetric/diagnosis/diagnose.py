@@ -77,9 +77,9 @@ def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Itera
             examination.note(event for _, event in portion.events)
             seen |= {str(event.get("event")) for _, event in portion.events} & {START, *TERMINAL_EVENTS}
         if records.last_step is not None:
-            notes = [NO_END] if seen == {START} else []
-            left_out = log.left_out()
-            notes += log.notes()
+            notes, left_out = log.caveats()
+            if seen == {START}:
+                notes = [NO_END, *notes]
             yield examination.diagnosis(log.name, source=str(path), format=log.format, left_out=left_out, notes=notes)
 
 

@@ -19,7 +19,16 @@ from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
 from rmetric.importers.jsonl import read_event_log, read_jsonl
 from rmetric.importers.lines import lines_stand_alone
-from rmetric.importers.read import LoggedPortions, LoggedRun, portions_of, read_run, read_runs, runs_named_in, runs_of
+from rmetric.importers.read import (
+    Caveats,
+    LoggedPortions,
+    LoggedRun,
+    portions_of,
+    read_run,
+    read_runs,
+    runs_named_in,
+    runs_of,
+)
 from rmetric.importers.streams import one_run, without_notes
 from rmetric.importers.trainer_state import read_trainer_state
 
@@ -28,6 +37,7 @@ __all__ = [
     "AUTO",
     "FIELDS",
     "IMPORTERS",
+    "Caveats",
     "FieldMap",
     "Importer",
     "LoggedPortions",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
@@ -92,7 +93,16 @@ def runs_of(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | N
     """The runs of a log, each with its damage and what was taken for what as notes; errors as in :func:`read_run`."""
     damage = _Damage()
     for run, name, notes in _runs(Path(path), format, mapping or {}, damage.add):
-        yield LoggedRun(run, name, [*notes, *damage.told()])
+        yield LoggedRun(run, name, _caveats(notes, damage).notes)
+
+
+class Caveats(NamedTuple):
+    """What to know of a run before its records are believed."""
+
+    notes: list[str]
+    """Damage, and what was taken for what."""
+    left_out: int
+    """Reports of damage."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +113,8 @@ class LoggedPortions:
     format: str
     portions: Iterator[Chunk]
     """Records in their order, with the events between them."""
-    notes: Callable[[], list[str]]
-    """Damage, and what was taken for what, once the portions have been taken."""
-    left_out: Callable[[], int]
-    """Reports of damage, once the portions have been taken; to be asked before the notes."""
+    caveats: Callable[[], Caveats]
+    """To be asked once, when the portions have been taken."""
 
 
 def portions_of(
@@ -126,7 +134,7 @@ def portions_of(
     """
     damage = _Damage()
     for title, name, portions, notes in _portions(Path(path), format, mapping or {}, damage.add, records):
-        yield LoggedPortions(title, name, portions, partial(_told, notes, damage), lambda: damage.count)
+        yield LoggedPortions(title, name, portions, partial(_caveats, notes, damage))
 
 
 class _Damage:
@@ -134,24 +142,24 @@ class _Damage:
 
     def __init__(self) -> None:
         self._first: list[str] = []
-        self.count = 0
-        """Reports since the run before."""
+        self._count = 0
 
     def add(self, line: int, message: str) -> None:
-        self.count += 1
+        self._count += 1
         if len(self._first) < MOST_DAMAGE:
             self._first.append(f"line {line}: {message}")
 
-    def told(self) -> list[str]:
-        """As notes; the next run begins without any."""
-        more = self.count - len(self._first)
-        notes = [*self._first, *([f"{more} more reports of damage"] if more else [])]
-        self._first, self.count = [], 0
-        return notes
+    def told(self) -> Caveats:
+        """What was added since it was told the last time: the next run begins without any."""
+        more = self._count - len(self._first)
+        told = Caveats([*self._first, *([f"{more} more reports of damage"] if more else [])], self._count)
+        self._first, self._count = [], 0
+        return told
 
 
-def _told(notes: list[str], damage: _Damage) -> list[str]:
-    return [*notes, *damage.told()]
+def _caveats(notes: list[str], damage: _Damage) -> Caveats:
+    told = damage.told()
+    return told._replace(notes=[*notes, *told.notes])
 
 
 def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> list[str | None]:

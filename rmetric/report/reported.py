@@ -69,13 +69,11 @@ class ReportedRun:
                 watch.extend(observations)
         if records.last_step is None:
             return None
-        r, left_out = watches[R_DETECTOR], log.left_out()
+        r, caveats = watches[R_DETECTOR], log.caveats()
         alerts = [alert for watch in watches.values() for alert in watch.alerts]
         return cls(
             name=plain_text(log.name),
-            diagnosis=examination.diagnosis(
-                log.name, source=source, format=log.format, left_out=left_out, notes=log.notes()
-            ),
+            diagnosis=examination.diagnosis(log.name, source=source, format=log.format, **caveats._asdict()),
             curves=curves | ({R_ROBUST: r.curve} if r.curve.records else {}),
             alerts=tuple(sorted([*logged.alerts, *alerts])[:MOST_ALERTS]),
             threshold=r.detector.threshold,

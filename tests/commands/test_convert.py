@@ -12,7 +12,7 @@ from rmetric.commands import main
 from rmetric.conversion import chunk_of, log_lines, write_converted
 from rmetric.dataset.read import read_runs
 from rmetric.errors import UserError
-from rmetric.importers import LoggedPortions, portions_of
+from rmetric.importers import Caveats, LoggedPortions, portions_of
 from rmetric.log_reader import Chunk
 from rmetric.records import Observations, Run
 
@@ -105,9 +105,8 @@ def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) 
 
 
 def named(name: str) -> list[LoggedPortions]:
-    return [
-        LoggedPortions(name, "mlflow", iter([Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})]), list, int)
-    ]
+    chunk = Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})
+    return [LoggedPortions(name, "mlflow", iter([chunk]), lambda: Caveats([], 0))]
 
 
 def test_a_run_s_name_may_have_folders_but_leads_nowhere_else(tmp_path: Path) -> None:
@@ -115,6 +114,13 @@ def test_a_run_s_name_may_have_folders_but_leads_nowhere_else(tmp_path: Path) ->
     with pytest.raises(UserError, match="would not lie in"):
         write_converted(named("../two"), tmp_path / "logs")
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_what_is_left_out_or_taken_for_another_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("iteration,loss\n1,2.5\n2\n3,2.4\n")
+    assert main(["convert", str(log), "--out", str(tmp_path / "run.jsonl")]) == 0
+    assert capsys.readouterr().err == "log: line 3: 1 cells where 2 cells are due; skipped\n"
 
 
 def test_a_log_of_no_use_leaves_no_folder(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""What cells of a text table say: numbers with a comma or between thousands, gaps, a last one that was cut off."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+from rmetric.importers.base import FieldMap
+from rmetric.importers.names import names_counter
+from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS
+from rmetric.log_reader import MAX_LINE_BYTES
+from rmetric.measurements import in_convention
+
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
+_DECIMAL_POINT = re.compile(r"\s*[-+]?\d+\.\d+(?:[eE][-+]?\d+)?\s*")
+_THOUSANDS = {
+    ",": re.compile(r"\s*[1-9]\d{0,2}(?:,\d{3})+\s*"),
+    ".": re.compile(r"\s*[1-9]\d{0,2}(?:\.\d{3})+\s*"),
+}
+"""What stands between thousands → a whole number that has it."""
+_BOTH_MARKS = {
+    ",": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\.\d+\s*"),
+    ".": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:\.\d{3})+,\d+\s*"),
+}
+"""The same → a number with decimals as well, which leaves no doubt."""
+_NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
+MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
+"""Cells that mean: not measured. ``nan`` is not among them: a NaN that was written was measured."""
+JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
+"""Numbers from which on, and decimals by which, a last one can be judged as cut off."""
+
+
+def reader_of(delimiter: str) -> Callable[[str], int | float | str | None]:
+    """What reads a cell."""
+    return _value_with_comma if delimiter == ";" else _value
+
+
+def _value(cell: str) -> int | float | str | None:
+    try:
+        return int(cell)
+    except ValueError:
+        pass
+    try:
+        return in_convention(float(cell))
+    except ValueError:
+        pass
+    if _NOT_FINITE.fullmatch(cell.strip()):
+        return math.inf
+    for mark, pattern in _BOTH_MARKS.items():
+        if pattern.fullmatch(cell):
+            return float(cell.replace(mark, "").replace(",", "."))
+    return None if cell.strip().casefold() in MISSING else cell[:64]
+
+
+def _value_with_comma(cell: str) -> int | float | str | None:
+    return _value(cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell)
+
+
+class Counters:
+    """The columns of steps and epochs: whole numbers, in which ``1,000`` or ``1.000`` may be a thousand.
+
+    A column that has held a fraction, such as epochs of 0.25, holds no thousands from there on.
+    """
+
+    def __init__(self, names: Sequence[str], fields: FieldMap, delimiter: str) -> None:
+        self._columns, self._others = set[int](), list[int]()
+        for column, name in enumerate(names):
+            (self._columns.add if names_counter(name, fields) else self._others.append)(column)
+        self._may_have_decimal_commas = delimiter == ";"
+
+    def join_thousands(self, cells: list[str]) -> None:
+        """Take out what stands between the thousands of a row's counters."""
+        marked = [column for column in self._columns if "," in cells[column] or "." in cells[column]]
+        marks = self._marks(cells) if marked else ""
+        for column in marked:
+            cell = cells[column]
+            mark = next((mark for mark in marks if _THOUSANDS[mark].fullmatch(cell)), None)
+            if mark is not None:
+                cells[column] = cell.replace(mark, "")
+            elif _DECIMAL_COMMA.fullmatch(cell) or _DECIMAL_POINT.fullmatch(cell):
+                self._columns.remove(column)
+
+    def _marks(self, cells: list[str]) -> str:
+        """What may stand between thousands: not what the other cells of the row have before their decimals."""
+        if not self._may_have_decimal_commas:
+            return ","
+        others = [cells[column] for column in self._others]
+        if any(map(_DECIMAL_COMMA.fullmatch, others)):
+            return "."
+        return "," if any(map(_DECIMAL_POINT.fullmatch, others)) else ",."
+
+
+class LastDecimals:
+    """Characters after the decimal point in the last column, which tell a number that was cut off from a short one.
+
+    Most tables without a last line end are whole. A last number counts as cut off only where all numbers before it have
+    equally many of these characters, and it has fewer by :data:`FEWER_DECIMALS`.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._fewest, self._most = MAX_LINE_BYTES, 0
+
+    def add(self, cell: str) -> None:
+        """The last cell of another row. Cells that do not end in a digit, such as ``nan``, say nothing."""
+        if cell[-1:].isdecimal():
+            count = _decimals(cell)
+            self._numbers += 1
+            self._fewest, self._most = min(self._fewest, count), max(self._most, count)
+
+    def are_cut(self, cell: str) -> bool:
+        """Whether the last cell of a line without an end is the begin of a number."""
+        is_constant = self._numbers >= JUDGED_NUMBERS and self._fewest == self._most
+        return is_constant and cell.rstrip(".,")[-1:].isdecimal() and _decimals(cell) <= self._fewest - FEWER_DECIMALS
+
+
+def _decimals(cell: str) -> int:
+    mark = max(cell.rfind("."), cell.rfind(","))
+    return len(cell) - 1 - mark if mark >= 0 else 0
