@@ -15,6 +15,7 @@ CALL_ORDER = "CALL_ORDER"
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
     "optimizer replaced": "the optimizer that was watched made no updates any more",
+    "no gradients": "no gradient was there to be watched",
 }
 """What such an event may have as ``wrong`` that is no reason not to judge the run → words of the verdict."""
 

@@ -116,7 +116,7 @@ def check_record_interval(steps: Any, **in_every_step: bool) -> None:
 
 def check_state(state: Any) -> None:
     """Raise :class:`UserError` unless this is what a monitor's ``state_dict`` returned, or empty."""
-    if not state or _is_state(state):
+    if isinstance(state, Mapping) and (not state or _is_state(state)):
         return
     parts = state.items() if isinstance(state, Mapping) else ()
     key = next((key for key, part in parts if _is_state(part)), None)

@@ -56,6 +56,9 @@ WORDS = {
     "optimizer replaced": "the optimizer of TrainingMonitor(model, optimizer) makes no step any more, though its "
     "parameters go on changing: no learning rate is logged, and what holds in every step is not looked at; if another "
     "one has taken its place, close this monitor and make a new TrainingMonitor for that one",
+    "no gradients": f"no parameter had a gradient in {STEPS} calls of monitor.step(loss): an optimizer that steps "
+    "inside backward() uses them up; gradient norm, σ² and gradients that are not finite are not watched, loss and "
+    "updates are",
     "no loss": "monitor.step(loss) and monitor.validation(loss) take one real number, a float or a tensor with one "
     "entry (of a complex loss, loss.real); what they were given is passed by, and such a step is neither scored by its "
     "loss nor repaired",
@@ -71,8 +74,8 @@ class CallOrder:
     """Watches the order of backward passes, calls of the monitor and updates in the first steps.
 
     The evidence is direct: which gradients are there, whether they are the very same ones as before, and which the
-    optimizer finds. So nothing is said of a loop that accumulates, skips or freezes, nor of an optimizer that steps
-    inside the backward pass (its gradients are gone when the monitor comes) or calls a closure.
+    optimizer finds. So nothing is said of a loop that accumulates, skips or freezes, nor of an optimizer that calls
+    a closure; of one that steps inside the backward pass, that its gradients are gone when the monitor comes.
 
     Parameters
     ----------
@@ -105,7 +108,7 @@ class CallOrder:
         self._told: set[str] = set()
         self._untold: list[str] = []
         self._calls = self._updates = 0
-        self._update_came_first = self._updating = self._touched = False
+        self._update_came_first = self._updating = self._touched = self._had_gradients = False
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
@@ -129,6 +132,7 @@ class CallOrder:
     def _look(self) -> None:
         now, before, updated = self._stamp(), self._at_call, self._at_update
         self._at_call, self._at_update = now, None
+        self._had_gradients |= bool(now)
         misplaced = {
             "late": updated is not None and now.same(updated),
             "twice": before is not None and now.same(before),
@@ -144,6 +148,8 @@ class CallOrder:
             self.count("evaluation mode")
         if self._calls == STEPS and not (self._updates or self._of_updates.compiled) and now:
             self.tell("no update")
+        if self._calls == STEPS and not self._had_gradients and not self._told:
+            self.tell("no gradients")
 
     @ends_quietly
     def record(self, observation: Observation) -> None:

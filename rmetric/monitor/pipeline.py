@@ -135,7 +135,8 @@ class StepPipeline:
     def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
         """What held in every step of the loop and holds no more."""
         of_the_step = {"step": pending.step, "learning_rate": pending.learning_rate, "grad_norm": numbers.norm}
-        return self._invariants.update({**numbers.scalars, **of_the_step}, planned=pending.planned_changes > 0)
+        others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
+        return self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)
 
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""

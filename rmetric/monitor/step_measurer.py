@@ -55,6 +55,8 @@ class PendingStep:
     """Changes of the training that were announced since the step before."""
     required_gradients: float = math.inf
     """Parameters that require a gradient; infinite: nobody looked."""
+    regrouped: bool = False
+    """Whether the optimizer has more or fewer groups of parameters than in the step before."""
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -111,6 +113,7 @@ class StepMeasurer:
         self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
         self._version = self.parameters.version
+        self._groups = len(optimizer.param_groups)
         self.stand_for(record_every, sigma_sq_every)
 
     def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
@@ -156,6 +159,7 @@ class StepMeasurer:
             **self._statistics.measure(),
         }
         rate = max(float(group["lr"]) for group in self._optimizer.param_groups)  # a group may rest, at 0
+        groups, self._groups = self._groups, len(self._optimizer.param_groups)
         transfer = DeviceTransfer(
             computation.gradients, computation.norms, computation.parts, scalars, computation.names
         )
@@ -175,6 +179,7 @@ class StepMeasurer:
             self.settings.measure(),
             planned_changes,
             self.parameters.required_gradients,
+            groups != self._groups,
         )
         self._prepare(step + 1)
         return pending

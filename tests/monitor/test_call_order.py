@@ -256,6 +256,35 @@ def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
     assert diagnose(tmp_path / "run.jsonl").notes == ((told,) if evaluating == "the model" else ())
 
 
+def in_the_backward_pass(training: Training, log: Path) -> None:
+    training.monitor.detach()
+    optimizers = {p: torch.optim.SGD([p], lr=0.05) for p in training.model.parameters()}
+
+    def update(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    handles = [p.register_post_accumulate_grad_hook(update) for p in training.model.parameters()]
+    first = next(iter(optimizers.values()))
+    with TrainingMonitor(training.model, first, hardware=False, announce=False, detectors=[], log=log) as monitor:
+        for loss in training.losses():
+            loss.backward()
+            monitor.step(loss)
+    for handle in handles:
+        handle.remove()
+
+
+def test_where_updates_use_up_the_gradients_it_is_said_that_none_are_watched(
+    tmp_path: Path, heard: Callable[[], list[str]]
+) -> None:
+    in_the_backward_pass(Training(), tmp_path / "run.jsonl")
+    [message] = heard()
+    assert "an optimizer that steps inside backward() uses them up" in message
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None and replay.own.in_order  # as far as it was watched
+    assert replay.own.sentence.endswith("; no gradient was there to be watched")
+
+
 def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
     training = Training()
     training.monitor.close()
@@ -450,24 +479,6 @@ def adversarial(training: Training) -> None:
         other.step()
 
 
-def in_the_backward_pass(training: Training) -> None:
-    training.monitor.detach()
-    optimizers = {p: torch.optim.SGD([p], lr=0.05) for p in training.model.parameters()}
-
-    def update(parameter: nn.Parameter) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    handles = [p.register_post_accumulate_grad_hook(update) for p in training.model.parameters()]
-    first = next(iter(optimizers.values()))
-    with TrainingMonitor(training.model, first, hardware=False, announce=False, detectors=[]) as monitor:
-        for loss in training.losses():
-            loss.backward()
-            monitor.step(loss)
-    for handle in handles:
-        handle.remove()
-
-
 def full_batch_that_has_converged(training: Training) -> None:
     for _ in range(STEPS):
         training.optimizer.zero_grad()
@@ -493,7 +504,6 @@ IN_ORDER: list[Loop] = [
     compiled_half_way,
     rests,
     adversarial,
-    in_the_backward_pass,
     full_batch_that_has_converged,
 ]
 

@@ -323,6 +323,15 @@ class SharpnessAware(Loop):
         return loss
 
 
+class AnotherGroup(Loop):
+    """A new head with its own learning rate, as in fine-tuning."""
+
+    def between(self) -> None:
+        if self.step == ONSET:
+            self.model.append(nn.Linear(3, 3))  # type: ignore[operator]
+            self.optimizer.add_param_group({"params": self.model[-1].parameters(), "lr": 0.1})  # type: ignore[index]
+
+
 class LivelyInputs(Loop):
     def batch(self) -> Tensor:
         return super().batch() * (0.5 + self.step % 7)
@@ -421,8 +430,8 @@ class FewExamples(Loop):
     "usual",
     [
         Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
-        SharpnessAware, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast, ClippedNowAndThen,
-        UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified, OneClassNowAndThen,
+        SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
+        ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified, OneClassNowAndThen,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip

@@ -420,7 +420,7 @@ def test_a_state_of_something_else_is_an_error_with_the_key_to_pass() -> None:
     resumed = watched(run)
     with pytest.raises(UserError, match=r"not the state of a monitor; pass checkpoint\['watch'\]"):
         resumed.load_state_dict({"model": run.model.state_dict(), "watch": state})
-    for other in (run.model.state_dict(), [1]):
+    for other in (run.model.state_dict(), [1], [], None):
         with pytest.raises(UserError, match=r"pass what monitor.state_dict\(\) has returned"):
             resumed.load_state_dict(other)  # type: ignore[arg-type]
     resumed.load_state_dict(state)

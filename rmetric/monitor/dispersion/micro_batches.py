@@ -17,6 +17,8 @@ HELD_BYTES = 64 * 2**20
 """Bytes of gradients that are kept alive at most until their norms are taken."""
 NO_PASS = -1
 """Number that no backward pass has."""
+Mark = tuple[int, int]
+"""Identity and version of a gradient."""
 
 
 class MicroBatchDispersion:
@@ -30,7 +32,8 @@ class MicroBatchDispersion:
     A pass ends when autograd ends it, but what follows belongs to the same micro-batch until a parameter comes a second
     time. So the many small passes of re-entrant checkpointing count as the one that they are (unless two checkpoints
     share a parameter). A parameter without a gradient in a pass adds nothing. One that is unfrozen later is seen from
-    the step after its first gradient on. ``torch.autograd.grad`` with respect to parameters looks like a pass.
+    the step after its first gradient on. ``torch.autograd.grad`` with respect to parameters adds to no gradient, and is
+    no pass.
 
     Parameters
     ----------
@@ -56,7 +59,10 @@ class MicroBatchDispersion:
         if self._measuring and not self._resting:
             self.start_measuring()
         elif not self._measuring:
-            self._handles = [self._parameters[index].register_hook(self._counter(index)) for index in self._counts]  # type: ignore[no-untyped-call]
+            self._handles = [
+                self._parameters[index].register_post_accumulate_grad_hook(self._counter(index))  # type: ignore[no-untyped-call]
+                for index in self._counts
+            ]
 
     def collect(self) -> Tensor | None:
         if not self._measuring:
@@ -90,7 +96,7 @@ class MicroBatchDispersion:
     # -- counting -----------------------------------------------------------------------------------------------------
 
     def _counter(self, index: int) -> Callable[[Tensor], None]:
-        def count(gradient: Tensor) -> None:
+        def count(_: Tensor) -> None:
             self._counts[index] += 1
 
         return count
@@ -113,12 +119,14 @@ class MicroBatchDispersion:
         self._fresh: set[int] = set()
         self._fresh_norms: list[Tensor] = []
         self._pass = NO_PASS
+        self._first: tuple[nn.Parameter, Mark] | None = None
         self._seen: set[int] = set()
         self._norms: list[Tensor] = []
         self._parts: list[Tensor] = []
 
     def _watcher(self, index: int) -> Callable[[Tensor], None]:
         """Make the hook of a parameter: it does as little as possible with each gradient, and never fails."""
+        parameter = self._parameters[index]
         task_id, queue = torch._C._current_graph_task_id, torch.autograd.Variable._execution_engine.queue_callback
 
         def remember(gradient: Tensor) -> None:
@@ -126,6 +134,7 @@ class MicroBatchDispersion:
                 current = task_id()
                 if current != self._pass:
                     self._pass = current
+                    self._first = parameter, _mark(parameter)
                     queue(self._pass_ended)
                 self._fresh.add(index)
                 self._held.append(gradient.detach())  # the tensor itself, kept, would force autograd to copy it
@@ -145,6 +154,9 @@ class MicroBatchDispersion:
     def _pass_ended(self) -> None:
         """End a backward pass; autograd calls this more than once if others ran inside it."""
         try:
+            if self._first is not None and self._first[1] == _mark(self._first[0]):  # to ask for gradients adds none
+                self._held, self._held_bytes, self._fresh, self._fresh_norms = [], 0, set(), []
+                return
             self._take_norms()
             if not self._seen.isdisjoint(self._fresh):
                 self._complete_part()
@@ -164,3 +176,8 @@ class MicroBatchDispersion:
         """Go on without these norms; no error of this class may leave a backward pass."""
         LOGGER.warning("gradients of micro-batches are no longer measured: %s: %s", type(error).__name__, error)
         self.close()
+
+
+def _mark(parameter: nn.Parameter) -> Mark:
+    gradient = parameter.grad
+    return (0, 0) if gradient is None else (id(gradient), gradient._version)

@@ -110,6 +110,7 @@ class GradientAlignment(MechanismMonitor):
         self._parameters, self._stride = _sampled(model, entries, "the monitor of gradients' alignment")
         self._handles: list[RemovableHandle] = []
         self._seen: list[list[Tensor]] = []
+        self._found: dict[int, Tensor] = {}
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
@@ -118,13 +119,14 @@ class GradientAlignment(MechanismMonitor):
     def arm(self) -> None:
         self.disarm()
         self.restart()
-        self._handles = [
-            parameter.register_hook(guarded_hook(self._keeper(index)))  # type: ignore[no-untyped-call]
-            for index, parameter in enumerate(self._parameters)
-        ]
+        for index, parameter in enumerate(self._parameters):
+            self._handles += [
+                parameter.register_hook(guarded_hook(self._finder(index))),  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(guarded_hook(self._keeper(index))),  # type: ignore[no-untyped-call]
+            ]
 
     def restart(self) -> None:
-        self._seen = [[] for _ in self._parameters]
+        self._seen, self._found = [[] for _ in self._parameters], {}
 
     def disarm(self) -> None:
         for handle in self._handles:
@@ -154,9 +156,17 @@ class GradientAlignment(MechanismMonitor):
         value, where = worst_of(self.name, graded, lambda index: f"micro-batch {index[0]}")
         return MonitorResult(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
 
+    def _finder(self, index: int) -> Callable[[Tensor], None]:
+        def find(gradient: Tensor) -> None:
+            self._found[index] = _entries(gradient, self._stride, copy=True)
+
+        return find
+
     def _keeper(self, index: int) -> Callable[[Tensor], None]:
-        def keep(gradient: Tensor) -> None:
-            self._seen[index].append(_entries(gradient, self._stride, copy=True))
+        """Keep what was found, now that it is added: ``torch.autograd.grad`` finds gradients too, and adds none."""
+
+        def keep(_: Tensor) -> None:
+            self._seen[index].append(self._found.pop(index))
 
         return keep
 

@@ -72,7 +72,8 @@ def _measured(model: nn.Module, parts: Callable[..., list[Tensor]] = _parts) -> 
 
 
 def _hooks(model: nn.Module) -> int:
-    return sum(len(parameter._backward_hooks or ()) for parameter in model.parameters())
+    hooks = [(item._backward_hooks, item._post_accumulate_grad_hooks) for item in model.parameters()]
+    return sum(len(of_a_kind or ()) for of_a_parameter in hooks for of_a_kind in of_a_parameter)
 
 
 def test_between_measurements_no_parameter_has_a_hook_and_the_measured_steps_are_the_same() -> None:
@@ -140,6 +141,30 @@ def test_a_parameter_that_a_micro_batch_does_not_use_adds_nothing() -> None:
     used = {bool(part.sum() > 0) for part in _parts(1)}
     assert used == {True, False}
     assert _measured(model) == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+
+
+class _AskedFor(nn.Module):
+    """Gradients are asked for in each pass, as for a penalty or a balance of losses, and added to none."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.model(x)
+        torch.autograd.grad(result.square().mean(), list(self.parameters()), retain_graph=True)
+        return result
+
+
+def test_gradients_that_are_asked_for_are_no_pass() -> None:
+    expected = _measured(_network())
+    assert _measured(_AskedFor(_network())) == expected
+    alone = MicroBatchDispersion(model := _AskedFor(_network()))
+    for step in range(3):
+        _accumulate(model, _parts(step, parts=1))
+        assert alone.collect() is None
+    assert _hooks(model) == 2  # it still counts passes, and has found one a step
+    alone.close()
 
 
 def test_frozen_parameters_are_left_alone() -> None:
