@@ -431,7 +431,8 @@ class FewExamples(Loop):
     [
         Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
-        ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified, OneClassNowAndThen,
+        ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
+        OneClassNowAndThen,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
