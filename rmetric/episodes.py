@@ -2,12 +2,14 @@
 
 An alert begins an episode if it is the first of its run, or if the records between it and the alert before, all of them
 quiet, cover at least 50 steps: step of the record before it − step of the alert before ≥ 50. :func:`rearmed` is this
-rule; it is asked record by record (:meth:`Rearm.begins`), portion by portion (:meth:`Rearm.extend`), run by run
-(:func:`episodes`), and for all thresholds at once (:func:`quiet_records`, :func:`highest_before`).
+rule; it is asked record by record (:meth:`Rearm.begins`), cause by cause (:class:`EpisodesByCause`), portion by portion
+(:meth:`Rearm.extend`), run by run (:func:`episodes`), and for all thresholds at once (:func:`quiet_records`,
+:func:`highest_before`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 
 import numpy as np
@@ -48,6 +50,26 @@ class Rearm:
             self._alert_before = int(step[alerts][-1])
         self._record_before = int(step[-1]) if len(step) else self._record_before
         return at
+
+
+class EpisodesByCause:
+    """The same, record by record, apart for each cause of an alert: one that goes on hides no other."""
+
+    def __init__(self) -> None:
+        self._record_before = 0
+        self._alert_before: dict[str, int] = {}
+
+    def begin(self, step: int, causes: Collection[str]) -> list[str]:
+        """Those of the next record's causes of which an episode begins there.
+
+        >>> apart = EpisodesByCause()
+        >>> apart.begin(1, ["machine"]), apart.begin(2, ["machine", "off_course"]), apart.begin(3, ["off_course"])
+        (['machine'], ['off_course'], [])
+        """
+        begun = [cause for cause in causes if rearmed(self._record_before, self._alert_before.get(cause, LONG_AGO))]
+        self._record_before = step
+        self._alert_before.update(dict.fromkeys(causes, step))
+        return begun
 
 
 def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.episodes import REARM_STEPS, Rearm, episodes, highest_before, quiet_records
+from rmetric.episodes import REARM_STEPS, EpisodesByCause, Rearm, episodes, highest_before, quiet_records
 
 VALUES = st.sampled_from([-np.inf, 0.0, 1.0, 2.0, 3.0, np.inf])
 GAPS = st.one_of(st.sampled_from([1, 10, 40, 49, 50, 51, 60]), st.integers(1, 60))
@@ -30,6 +30,16 @@ def test_all_ways_of_asking_agree(records: list[tuple[int, float]], size: int, s
         ]
         assert np.concatenate(found).tolist() == expected
         assert np.flatnonzero((low <= threshold) & (threshold < scores)).tolist() == expected
+
+
+@given(st.lists(st.tuples(GAPS, st.sets(st.sampled_from(["machine", "off_course"]))), min_size=1, max_size=60))
+def test_each_cause_has_episodes_of_its_own(records: list[tuple[int, set[str]]]) -> None:
+    steps = np.cumsum([gap for gap, _ in records]).tolist()
+    apart = EpisodesByCause()
+    begun = [apart.begin(step, causes) for step, (_, causes) in zip(steps, records, strict=True)]
+    for cause in ("machine", "off_course"):
+        alerts = [cause in causes for _, causes in records]
+        assert [index for index, causes in enumerate(begun) if cause in causes] == _by_definition(steps, alerts)
 
 
 def _by_definition(steps: list[int], alerts: list[bool]) -> list[int]:

@@ -29,7 +29,7 @@ _LIKELY_NAN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """Beginning of an alert episode of one detector."""
+    """Beginning of an alert episode of one detector and one cause."""
 
     step: int
     """Step whose values raised it."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, checked_score, make_detector
-from rmetric.episodes import Rearm
+from rmetric.episodes import EpisodesByCause
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
@@ -30,7 +30,7 @@ class Detections:
     exceeded: tuple[str, ...]
     """Detectors whose score lies above their threshold."""
     alerts: tuple[Alert, ...]
-    """Alert episodes that begin here."""
+    """Alert episodes that begin here, apart for each detector and each cause."""
 
     @property
     def news(self) -> tuple[Alert, ...]:
@@ -54,7 +54,7 @@ class DetectorSet:
         reference = self.detectors.get(RMetricDetector.name)
         self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
         self._vocabulary = vocabulary
-        self._rearm = {name: Rearm() for name in self.detectors}
+        self._episodes = {name: EpisodesByCause() for name in self.detectors}
         self._told = _Told()
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
@@ -88,8 +88,8 @@ class DetectorSet:
         }
         self._told.update(observation.step, exceeded)
         alerts = []
-        for name in self.detectors:
-            if self._rearm[name].begins(observation.step, name in exceeded):
+        for name, apart in self._episodes.items():
+            if apart.begin(observation.step, [exceeded[name].cause] if name in exceeded else []):
                 alerts.append(self._alert(name, observation, scores[name], exceeded[name], worst or {}))
                 self.first_alerts.setdefault(name, observation.step)
         return Detections(r, tuple(exceeded), tuple(alerts))
@@ -114,15 +114,13 @@ class _Told:
     """Remembers of each cause which detector told people of its latest episode."""
 
     def __init__(self) -> None:
-        self._rearm = {cause: Rearm() for cause in CAUSES}
-        self._teller = dict.fromkeys(CAUSES, "")
+        self._episodes = EpisodesByCause()
+        self._teller = dict.fromkeys(map(str, CAUSES), "")
 
     def update(self, step: int, exceeded: Mapping[str, Finding]) -> None:
         """Take in the next record: detectors above their threshold, and what each has found."""
-        found = {finding.cause for finding in exceeded.values()}
-        for cause, rearm in self._rearm.items():
-            if rearm.begins(step, cause in found):
-                self._teller[cause] = ""
+        begun = self._episodes.begin(step, {finding.cause for finding in exceeded.values()})
+        self._teller |= dict.fromkeys(begun, "")
 
     def teller(self, name: str, cause: Cause) -> str:
         """The detector whose alert tells people of a cause: ``name``, if none has since its episode began."""

@@ -8,6 +8,8 @@ import pytest
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, finding_of
+from rmetric.monitor.detector_set import DetectorSet
+from rmetric.monitor.transfer import StepNumbers
 
 
 def message_of(
@@ -81,6 +83,20 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
     message = message_of(detector, observation, score, GradientOutliers(), 256)
     assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
     assert "learning rate" not in message
+
+
+def test_a_machine_that_stays_slow_hides_no_other_cause() -> None:
+    detectors = DetectorSet(["r_metric_robust"], None)
+    noise = np.random.default_rng(0).normal(size=200)
+    told = {}
+    for step in range(1, 200):
+        loss = 2.0 + 0.01 * noise[step] + 3.0 * (step >= 130)
+        seen = Observation(step, training_loss=loss, step_time_s=1.0 + 4.0 * (step >= 100))
+        numbers = StepNumbers([], np.empty(0), np.empty(0), {}, [])
+        told |= {alert.step: alert.cause for alert in detectors.update(seen, numbers).news}
+    assert [*told.values()] == ["machine", "off_course"]
+    slow, broken = told
+    assert 100 < slow < 110 and 130 <= broken < 135
 
 
 def test_an_alert_for_gradients_that_repeat_speaks_of_batches() -> None:
