@@ -91,11 +91,11 @@ class ZooPlan:
             raise UserError(f"runs of {self.steps} steps are too short to be forked; give --steps 28 or more")
 
     @classmethod
-    def with_bugs(cls, **changes: object) -> ZooPlan:
-        """Plan of the bugs: each of them on eight of :data:`BUGGED_KINDS`, with a horizon of 1,000 steps."""
-        from rmetric.faults.bugs import BUGS
+    def with_bugs(cls, bugs: str = "bugs", **changes: object) -> ZooPlan:
+        """Plan of a set of bugs: each of them on eight of :data:`BUGGED_KINDS`, with a horizon of 1,000 steps."""
+        from rmetric.faults.bugs import SETS_OF_BUGS
 
-        settings = {"kinds": BUGGED_KINDS, "bugs": tuple(BUGS), "seeds": (0,), "steps": 1000, "earliest": 0.3,
+        settings = {"kinds": BUGGED_KINDS, "bugs": SETS_OF_BUGS[bugs], "seeds": (0,), "steps": 1000, "earliest": 0.3,
                     "latest": 0.8}  # fmt: skip
         return cls(**{**settings, **changes})  # type: ignore[arg-type]
 

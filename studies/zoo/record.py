@@ -3,6 +3,7 @@
 python -m studies.zoo.record --out logs_ZOO                           # every kind, three seeds, benign disturbances
 python -m studies.zoo.record --out logs_ZOO_2 --zoo zoo_2             # the kinds of another published set
 python -m studies.zoo.record --out logs_BUGS --bugs                   # bugs that people make, each against its twin
+python -m studies.zoo.record --out logs_BUGS_2 --bugs bugs_2          # bugs that somebody else thought of
 python -m studies.zoo.record --out logs_ZOO_TRY --kinds cnn_sgd --seeds 0 --steps 100
 """
 
@@ -21,7 +22,10 @@ def parser() -> Parser:
     p = Parser("Record kinds of training through the monitor: healthy, disturbed, or with bugs.")
     p.add_argument("--out", type=Path, default=Path("logs_ZOO"), metavar="FOLDER", help="folder for the logs")
     what = p.add_mutually_exclusive_group()
-    what.add_argument("--bugs", action="store_true", help="bugs in place of benign disturbances")
+    what.add_argument(
+        "--bugs", nargs="?", const="bugs", choices=["bugs", "bugs_2"],
+        help="a set of bugs in place of benign disturbances (without a name: bugs)",
+    )  # fmt: skip
     what.add_argument("--zoo", metavar="NAME", help="published set whose kinds are recorded (default: zoo)")
     p.add_argument("--kinds", nargs="+", metavar="NAME", help="kinds of training (default: of --zoo; bugs: a dozen)")
     p.add_argument("--seeds", nargs="+", type=whole_number(0), metavar="N", help="seeds (default: 0 1 2; bugs: 0)")
@@ -46,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = {name: getattr(args, name) for name in ("kinds", "zoo", "seeds", "disturbed", "steps")}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     settings = {name: value for name, value in given.items() if value is not None}
-    plan = ZooPlan.with_bugs(**settings) if args.bugs else ZooPlan(**settings)
+    plan = ZooPlan.with_bugs(args.bugs, **settings) if args.bugs else ZooPlan(**settings)
     result = run_study(
         plan, output_folder(args.out), backend=ZOO, jobs=args.jobs, resume=args.resume, overwrite=args.overwrite
     )

@@ -1,27 +1,45 @@
 """Bugs that people really make, in a family a file: all of them are brought upon live runs alone."""
 
 from rmetric.faults.bugs.base import Bug
-from rmetric.faults.bugs.data import NanBatch, SameBatchForEver, ShufflingOff, WorkersShareSeed, WrongNormalisation
+from rmetric.faults.bugs.data import (
+    FewBatches,
+    InputsZeroed,
+    NanBatch,
+    SameBatchForEver,
+    ShufflingOff,
+    TargetLeaks,
+    WorkersShareSeed,
+    WrongNormalisation,
+)
 from rmetric.faults.bugs.gradients import (
     AccumulationNotDivided,
     GradientClippedTooLow,
     GradientSign,
+    GradientsScaled,
     MissingZeroGrad,
     NoClipping,
     StaleGradients,
 )
 from rmetric.faults.bugs.graph import DetachedPart, HalfFrozen
-from rmetric.faults.bugs.labels import LabelMapShift, LabelsMisaligned
-from rmetric.faults.bugs.loss import LossOverPadding
-from rmetric.faults.bugs.modes import DropoutState, EvalModeInTraining, NormStatisticsFrozen
+from rmetric.faults.bugs.labels import LabelMapShift, LabelsMisaligned, LabelsWrapped, TokenizerMismatch
+from rmetric.faults.bugs.loss import LossOverPadding, LossSummed
+from rmetric.faults.bugs.modes import DropoutState, DropoutTooHigh, EvalModeInTraining, NormStatisticsFrozen
 from rmetric.faults.bugs.optimizer import (
     MomentumWrong,
     OptimizerStateLost,
     ParametersNotInOptimizer,
     WeightDecayTooLarge,
 )
-from rmetric.faults.bugs.schedule import LearningRateZero, ScheduleSteppedTwice
-from rmetric.faults.bugs.weights import Bf16Weights, LayerReinitialised, StaleWeights, WeightsRot, WorkersDrift
+from rmetric.faults.bugs.schedule import LearningRateZero, ScheduleRestarted, ScheduleSteppedTwice
+from rmetric.faults.bugs.weights import (
+    AverageNotTakenOut,
+    Bf16Weights,
+    EmbeddingCorrupted,
+    LayerReinitialised,
+    StaleWeights,
+    WeightsRot,
+    WorkersDrift,
+)
 
 BUGS_OF_PARTS = (
     "DROPOUT_STATE",
@@ -69,23 +87,51 @@ A kind of training gets those that it can have: to the others :meth:`Fault.injec
 several processes and is left out.
 """
 
+BUGS_2 = (
+    "FEW_BATCHES",
+    "INPUTS_ZEROED",
+    "TARGET_LEAKS",
+    "TOKENIZER_MISMATCH",
+    "LABELS_WRAPPED",
+    "LOSS_SUMMED",
+    "GRADIENTS_SCALED",
+    "SCHEDULE_RESTARTED",
+    "DROPOUT_TOO_HIGH",
+    "AVERAGE_NOT_TAKEN_OUT",
+    "EMBEDDING_CORRUPTED",
+)
+"""The same, thought of by somebody who did not know what the monitor looks at."""
+
+SETS_OF_BUGS = {"bugs": BUGS, "bugs_2": BUGS_2}
+"""By the name of the set in which their runs are recorded."""
+
 __all__ = [
     "BUGS",
+    "BUGS_2",
     "BUGS_OF_PARTS",
+    "SETS_OF_BUGS",
     "AccumulationNotDivided",
+    "AverageNotTakenOut",
     "Bf16Weights",
     "Bug",
     "DetachedPart",
     "DropoutState",
+    "DropoutTooHigh",
+    "EmbeddingCorrupted",
     "EvalModeInTraining",
+    "FewBatches",
     "GradientClippedTooLow",
     "GradientSign",
+    "GradientsScaled",
     "HalfFrozen",
+    "InputsZeroed",
     "LabelMapShift",
     "LabelsMisaligned",
+    "LabelsWrapped",
     "LayerReinitialised",
     "LearningRateZero",
     "LossOverPadding",
+    "LossSummed",
     "MissingZeroGrad",
     "MomentumWrong",
     "NanBatch",
@@ -94,10 +140,13 @@ __all__ = [
     "OptimizerStateLost",
     "ParametersNotInOptimizer",
     "SameBatchForEver",
+    "ScheduleRestarted",
     "ScheduleSteppedTwice",
     "ShufflingOff",
     "StaleGradients",
     "StaleWeights",
+    "TargetLeaks",
+    "TokenizerMismatch",
     "WeightDecayTooLarge",
     "WeightsRot",
     "WorkersDrift",

@@ -1,4 +1,4 @@
-"""Bugs of the data: batches with NaN, the same ones again, badly scaled, or in a bad order."""
+"""Bugs of the data: NaN, the same again, in a bad order, badly scaled, zeros, or the answer among the inputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug
-from rmetric.faults.bugs.batches import in_each_field, inputs_of, joined, labels_of, tensors_of
+from rmetric.faults.bugs.base import Bug, PartialBug
+from rmetric.faults.bugs.batches import in_each_field, inputs_of, joined, labels_of, targets_of, tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -189,3 +189,86 @@ class ShufflingOff(Bug):
 
 def _count(batch: Any, chosen: int, bug: Bug) -> int:
     return int((labels_of(batch, bug) == chosen).sum())
+
+
+@register_fault("FEW_BATCHES")
+@dataclass(frozen=True, kw_only=True)
+class FewBatches(Bug):
+    """The loader serves the same few batches in turn: its cache forgets the index, or a limit for tests was left in.
+
+    The training loss falls, and the held-out loss rises.
+    """
+
+    source = "Humbatova et al. 2020, arXiv 1910.11015 (too little training data)"
+    severities = {"low": {"batches": 64}, "medium": {"batches": 6}, "high": {"batches": 2}}  # noqa: RUF012
+
+    batches: int = 6
+    """Batches that are served, at least 1."""
+
+    def __post_init__(self) -> None:
+        if self.batches < 1:
+            raise UserError(f"{self.name} has batches={self.batches}; choose at least 1")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        kept: list[Any] = []
+        turns = count()
+
+        def served(batch: Any) -> Any:
+            if len(kept) < self.batches:
+                kept.append(batch)
+            return kept[next(turns) % self.batches]
+
+        with training.at("batch", served):
+            yield
+
+
+@register_fault("INPUTS_ZEROED")
+@dataclass(frozen=True, kw_only=True)
+class InputsZeroed(PartialBug):
+    """The inputs of many batches are 0: what a decoder or a sensor could not read was NaN, and NaN was made 0."""
+
+    source = "Humbatova et al. 2020, arXiv 1910.11015 (missing or wrong preprocessing)"
+    severities = {"low": {"share": 0.2}, "medium": {"share": 0.7}, "high": {"share": 1.0}}  # noqa: RUF012
+
+    share: float = 0.7
+    """Share of the batches, drawn step by step; above 0 and up to 1."""
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        inputs_of(training.held_out_batch("validation"), self)
+
+        def read(batch: Any) -> Any:
+            lost = training.rng(self.name).random() < self.share
+            return replace(batch, inputs=inputs_of(batch, self) * 0.0) if lost else batch
+
+        with training.at("batch", read):
+            yield
+
+
+@register_fault("TARGET_LEAKS")
+@dataclass(frozen=True, kw_only=True)
+class TargetLeaks(Bug):
+    """One of the features holds the target: a column that is only known afterwards was not left out.
+
+    The training loss falls. Where the feature is not there, as when the model is used, the model has unlearned the
+    rest.
+    """
+
+    source = "Kaufman et al. 2012, ACM TKDD 6(4), doi 10.1145/2382577.2382579 (leakage in data mining)"
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        example = training.held_out_batch("validation")
+        inputs_of(example, self)
+        if targets_of(example, self).ndim != 1:
+            raise UserError(f"{self.name} needs batches with one target an example")
+
+        def leaking(batch: Any) -> Any:
+            inputs, targets = inputs_of(batch, self).clone(), targets_of(batch, self)
+            features = inputs.reshape(len(inputs), -1)
+            features[:, 0] = targets.to(features.dtype) / targets.abs().max().clamp(min=1)
+            return replace(batch, inputs=features.view_as(inputs))
+
+        with training.at("batch", leaking):
+            yield

@@ -179,3 +179,30 @@ class NoClipping(Bug):
             raise UserError(f"{self.name} changes nothing: this run does not clip its gradients")
         with replaced(training, "config", replace(training.config, clip=math.inf)):
             yield
+
+
+@register_fault("GRADIENTS_SCALED")
+@dataclass(frozen=True, kw_only=True)
+class GradientsScaled(Bug):
+    """Gradients keep the factor by which the loss was scaled for half precision: they are not unscaled."""
+
+    source = "PyTorch documentation, automatic mixed precision examples (unscale gradients before they are modified)"
+    severities = {"low": {"factor": 8.0}, "medium": {"factor": 1024.0}, "high": {"factor": 65536.0}}  # noqa: RUF012
+
+    factor: float = 1024.0
+    """Multiple of the true gradients, above 1."""
+
+    def __post_init__(self) -> None:
+        if not self.factor > 1.0:
+            raise UserError(f"{self.name} has factor={self.factor}; choose one above 1")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        import torch
+
+        def scale() -> None:
+            gradients = [item.grad for _, item in trained_parameters(training) if item.grad is not None]
+            torch._foreach_mul_(gradients, self.factor)
+
+        with training.at("gradients", scale):
+            yield

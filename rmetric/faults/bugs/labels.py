@@ -1,4 +1,4 @@
-"""Bugs of the labels: another map of classes or tokens, or the labels of other examples."""
+"""Bugs of labels and tokens: another map of them, too few bits, or the labels of other examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import PartialBug, number_of
+from rmetric.faults.bugs.base import Bug, PartialBug, number_of
 from rmetric.faults.bugs.batches import IGNORED_LABELS, labels_of, targets_of, tensors_of
 
 if TYPE_CHECKING:
@@ -96,3 +96,64 @@ def _rolled(labels: Tensor, rows: int, dimension: int) -> Tensor:
     rolled = labels.clone()
     rolled[:rows] = labels[:rows].roll(-1, dims=dimension)
     return rolled
+
+
+@register_fault("LABELS_WRAPPED")
+@dataclass(frozen=True, kw_only=True)
+class LabelsWrapped(PartialBug):
+    """Labels are kept in a type that is too small: those beyond its range begin again at 0."""
+
+    source = "NumPy documentation, data types (overflow errors: whole numbers wrap around)"
+    severities = {"low": {"share": 0.9}, "medium": {"share": 0.5}, "high": {"share": 0.2}}  # noqa: RUF012
+
+    share: float = 0.5
+    """Share of the classes (or tokens) that fit; above 0 and up to 1."""
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        classes = int(labels_of(training.held_out_batch("validation"), self).max()) + 1
+        fitting = number_of(self.share, classes)
+        if fitting == classes:
+            raise UserError(f"{self.name} changes nothing: {fitting} of {classes} classes fit; choose a smaller share")
+
+        def wrapped(batch: Any) -> Any:
+            labels = labels_of(batch, self)
+            return replace(batch, labels=labels.where(labels <= IGNORED_LABELS, labels % fitting))
+
+        with training.at("batch", wrapped):
+            yield
+
+
+def _of_tokens(batch: Any, bug: Bug) -> list[str]:
+    """Fields that hold token ids: those of the inputs, and labels of the same shape."""
+    there = {name: field for name, field in tensors_of(batch, bug).items() if not field.is_floating_point()}
+    inputs = next((name for name in ("input_ids", "inputs") if name in there and there[name].ndim > 1), None)
+    if inputs is None:
+        raise UserError(f"{bug.name} needs batches with a field input_ids or inputs that holds token ids")
+    alike = "labels" in there and there["labels"].shape == there[inputs].shape
+    return [inputs, "labels"] if alike else [inputs]
+
+
+@register_fault("TOKENIZER_MISMATCH")
+@dataclass(frozen=True, kw_only=True)
+class TokenizerMismatch(Bug):
+    """A part of the data comes from another tokenizer: each token has the number that is another one's."""
+
+    source = "Humbatova et al. 2020, arXiv 1910.11015 (missing or wrong preprocessing)"
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        example = training.held_out_batch("validation")
+        ids = getattr(example, _of_tokens(example, self)[0])
+        tokens = int(ids.max()) + 1
+        others = ids.new_tensor(training.rng(self.name).permutation(tokens).tolist())
+
+        def renumbered(values: Tensor) -> Tensor:
+            known = (values > IGNORED_LABELS) & (values < tokens)
+            return values.where(~known, others[values.clamp(0, tokens - 1)])
+
+        def tokenized(batch: Any) -> Any:
+            return replace(batch, **{name: renumbered(getattr(batch, name)) for name in _of_tokens(batch, self)})
+
+        with training.at("batch", tokenized):
+            yield

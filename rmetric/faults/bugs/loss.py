@@ -1,4 +1,4 @@
-"""A bug of the loss: its mean counts what should not count."""
+"""Bugs of the loss: its mean counts what should not count, or is no mean."""
 
 from __future__ import annotations
 
@@ -50,4 +50,25 @@ class LossOverPadding(Bug):
             return loss * (1.0 - padding)
 
         with training.at("micro_batch", begin), training.at("loss", diluted):
+            yield
+
+
+@register_fault("LOSS_SUMMED")
+@dataclass(frozen=True, kw_only=True)
+class LossSummed(Bug):
+    """The loss is summed where it was a mean: it and its gradients are as many times as large as there are terms."""
+
+    source = "PyTorch documentation, torch.nn.CrossEntropyLoss (reduction)"
+    severities = {"low": {"terms": 8}, "medium": {"terms": 64}, "high": {"terms": 1024}}  # noqa: RUF012
+
+    terms: int = 64
+    """Terms of the sum, at least 2."""
+
+    def __post_init__(self) -> None:
+        if self.terms < 2:
+            raise UserError(f"{self.name} has terms={self.terms}; choose at least 2")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        with training.at("loss", lambda loss: loss * self.terms):
             yield

@@ -1,4 +1,4 @@
-"""Bugs of the mode: dropout and batch norm act as in evaluation while they train, or the reverse."""
+"""Bugs of the mode: dropout and batch norm act as in evaluation while they train, or the reverse, or far too much."""
 
 from __future__ import annotations
 
@@ -117,3 +117,30 @@ def _held_in_mode(modules: list[nn.Module], *, training: bool) -> Iterator[None]
         for module in modules:
             stack.callback(module.register_forward_pre_hook(set_mode).remove)
         yield
+
+
+@register_fault("DROPOUT_TOO_HIGH")
+@dataclass(frozen=True, kw_only=True)
+class DropoutTooHigh(Bug):
+    """Dropout leaves out nearly everything: its rate was given where the share that is kept was asked for."""
+
+    source = "Srivastava et al. 2014, JMLR 15 (p is the probability to keep a unit there, to drop it in libraries)"
+    severities = {"low": {"rate": 0.7}, "medium": {"rate": 0.95}, "high": {"rate": 0.99}}  # noqa: RUF012
+
+    rate: float = 0.95
+    """Probability that an entry is left out, in (0, 1)."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate < 1.0:
+            raise UserError(f"{self.name} has rate={self.rate}; choose one between 0 and 1")
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        from rmetric.monitor.modes import dropouts
+
+        if not (modules := [module for module in dropouts(training.model) if hasattr(module, "p")]):
+            raise UserError(f"{self.name} needs a model with dropout, and this one has none")
+        with ExitStack() as stack:
+            for module in modules:
+                stack.enter_context(replaced(module, "p", self.rate))
+            yield

@@ -1,4 +1,4 @@
-"""Bugs of the learning-rate schedule: it runs too fast, or has ended."""
+"""Bugs of the learning-rate schedule: it runs too fast, has ended, or begins again."""
 
 from __future__ import annotations
 
@@ -82,3 +82,23 @@ def _is_constant(training: LiveRun) -> bool:
     now = training.rate_at(training.step + 1)
     later = [2**power for power in range(LOOK_AHEAD_STEPS.bit_length())]
     return all(training.rate_at(training.step + 1 + steps) == now for steps in later)
+
+
+@register_fault("SCHEDULE_RESTARTED")
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRestarted(Bug):
+    """Training is resumed without the state of the schedule, which begins again: warmup, peak and all."""
+
+    source = "PyTorch documentation, torch.optim.lr_scheduler (a scheduler has a state_dict of its own)"
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        begun = training.step
+        ahead = [2**power for power in range(LOOK_AHEAD_STEPS.bit_length())]
+        if all(training.rate_at(steps) == training.rate_at(begun + steps) for steps in ahead):
+            raise UserError(f"{self.name} changes nothing: the schedule of this run goes on as it has begun")
+        training.schedule_ahead_steps -= begun
+        try:
+            yield
+        finally:
+            training.schedule_ahead_steps += begun

@@ -1,4 +1,4 @@
-"""Bugs of the weights: a layer begins anew, noise, too few bits, an old copy, replicas that drift apart."""
+"""Bugs of the weights: begun anew, noise, too few bits, an old copy, an average, replicas that drift apart."""
 
 from __future__ import annotations
 
@@ -203,3 +203,76 @@ class WorkersDrift(Bug):
             raise UserError(f"{self.name} needs a model that several processes train: DistributedDataParallel")
         with replaced(training.model, "require_backward_grad_sync", False):
             yield
+
+
+@register_fault("AVERAGE_NOT_TAKEN_OUT")
+@dataclass(frozen=True, kw_only=True)
+class AverageNotTakenOut(Bug):
+    """For each evaluation the weights are replaced by their moving average, and nobody puts the true ones back."""
+
+    source = "Tarvainen, Valpola 2017, arXiv 1703.01780 (averages of weights are for evaluation)"
+    severities = {"low": {"every": 50}, "medium": {"every": 5}, "high": {"every": 1}}  # noqa: RUF012
+
+    every: int = 5
+    """Steps from one evaluation to the next, at least 1."""
+    decay: float = 0.99
+    """Share of the average that is kept in a step, in (0, 1)."""
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or not 0.0 < self.decay < 1.0:
+            raise UserError(
+                f"{self.name} has every={self.every}, decay={self.decay}; choose every of at least 1 and a decay "
+                "between 0 and 1"
+            )
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        import torch
+
+        weights: list[Tensor] = [item for _, item in trained_parameters(training)]
+        averages = [item.detach().clone() for item in weights]
+
+        @torch.no_grad()
+        def average() -> None:
+            torch._foreach_lerp_(averages, weights, 1.0 - self.decay)
+            if training.step % self.every == 0:
+                torch._foreach_copy_(weights, averages)
+
+        with training.at("update", average):
+            yield
+
+
+@register_fault("EMBEDDING_CORRUPTED")
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingCorrupted(PartialBug):
+    """Some rows of the embeddings are noise, far larger than the others: a shard of them was lost. An event, not a
+    state.
+    """
+
+    source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
+    severities = {"low": {"share": 0.02}, "medium": {"share": 0.125}, "high": {"share": 0.5}}  # noqa: RUF012
+
+    share: float = 0.125
+    """Share of the rows, drawn at the onset: at least one; above 0 and up to 1."""
+    noise: float = 20.0
+    """Standard deviation of what they become, in those of the embedding; above 0."""
+
+    @contextmanager
+    def inject(self, training: LiveRun) -> Iterator[None]:
+        import torch
+        from torch import nn
+
+        tables = [
+            module.weight
+            for module in training.model.modules()
+            if isinstance(module, nn.Embedding) and module.weight.requires_grad
+        ]
+        if not tables:
+            raise UserError(f"{self.name} needs a model with an embedding that is trained")
+        rng = training.rng(self.name)
+        generator = torch.Generator(training.device).manual_seed(int(rng.integers(2**62)))
+        with torch.no_grad():
+            for table in tables:
+                rows = rng.choice(len(table), number_of(self.share, len(table)), replace=False).tolist()
+                table[rows] = _like(table[rows], generator) * (self.noise * table.std())
+        yield
