@@ -107,14 +107,14 @@ class LabelsWrapped(PartialBug):
     severities = {"low": {"share": 0.9}, "medium": {"share": 0.5}, "high": {"share": 0.2}}  # noqa: RUF012
 
     share: float = 0.5
-    """Share of the classes (or tokens) that fit; above 0 and up to 1."""
+    """Share of the classes (or tokens) that fit, at most all but one; above 0 and up to 1."""
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         classes = int(labels_of(training.held_out_batch("validation"), self).max()) + 1
-        fitting = number_of(self.share, classes)
-        if fitting == classes:
-            raise UserError(f"{self.name} changes nothing: {fitting} of {classes} classes fit; choose a smaller share")
+        if classes < 2:
+            raise UserError(f"{self.name} needs labels of at least two classes")
+        fitting = min(number_of(self.share, classes), classes - 1)
 
         def wrapped(batch: Any) -> Any:
             labels = labels_of(batch, self)
