@@ -16,7 +16,7 @@ from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor import measures as attention_logits
 from rmetric.monitor.measures import AttentionLogits, _largest_logit
-from tests.live.architectures import NAMES, model_of, padded, tokens
+from tests.live.architectures import NAMES, inputs_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None = None) -> float:
@@ -52,6 +52,24 @@ def test_it_is_the_largest_logit_that_the_softmax_gets(name: str, implementation
     assert not largest.requires_grad
     assert largest.item() == pytest.approx(expected, rel=1e-5)
     assert torch.equal(inside, before)
+
+
+@pytest.mark.parametrize("place", ["encoder.layers.1.self_attn", "decoder.layers.2.encoder_attn"])
+def test_the_largest_logit_of_any_stack_counts(place: str) -> None:
+    model = model_of("bart")
+    module, largest = model.model.get_submodule(place), []
+    with torch.no_grad():
+        module.q_proj.weight.mul_(1000.0)
+
+    def look(inner: Any, module: Any, query: Tensor, key: Tensor, *rest: Any, **options: Any) -> Any:
+        largest.append((query @ key.transpose(-1, -2) * options["scaling"]).max().item())
+        return inner(module, query, key, *rest, **options)
+
+    logits = AttentionLogits(model)
+    with wrapped_attention([module], look):
+        model(**inputs_of("bart"))
+    assert float(logits.collect()) == pytest.approx(largest[0], rel=1e-5)
+    logits.close()
 
 
 @pytest.mark.parametrize(("query_at", "key_at", "expected"), [(20, 5, 6.0), (20, 4, 0.0), (20, 21, 0.0), (3, 3, 6.0)])

@@ -19,6 +19,7 @@ from rmetric.monitor.mechanism.base import (
     MechanismMonitor,
     MonitorResult,
     Task,
+    by_layer,
     layer_and_head,
     worst_of,
 )
@@ -27,6 +28,8 @@ ROWS = 2
 """Sequences of the sample: the first ones of the first forward pass."""
 QUERIES = 16
 """Queries of the sample: the last ones, which look at the most keys."""
+MEASURED = ("entropy", "logit_max", "query_norm", "key_norm")
+"""What the sample of a layer has, head by head."""
 OUT_OF_SIGHT = 1e4
 """Least amount that an additive mask takes off a logit."""
 
@@ -63,7 +66,7 @@ class AttentionRows(MechanismMonitor):
 
     def __init__(self, model: nn.Module) -> None:
         found = attentions(model, "the monitor of attention rows")
-        self._layers = {attention.module: attention.layer for attention in found}
+        self._layers = {attention.module: attention.label for attention in found}
         self._samples: dict[nn.Module, dict[str, Tensor]] = {}
         self._stack = ExitStack()
         self._failed = False
@@ -87,14 +90,18 @@ class AttentionRows(MechanismMonitor):
 
     def take(self) -> Task | None:
         samples, self._samples = self._samples, {}
-        if self._failed or len(samples) < len(self._layers):
+        if self._failed or not samples:
             return None
-        parts = [samples[module] for module in self._layers]
-        return lambda: {name: torch.stack([part[name].cpu() for part in parts]) for name in parts[0]}
+        # a model need not call all of them: layers are dropped at random, a decoder works without its encoder
+        called = [index for index, module in enumerate(self._layers) if module in samples]
+        parts = [samples[module] for module in self._layers if module in samples]
+        return lambda: _together(called, parts)
 
     def summarise(self, found: HostArrays) -> MonitorResult:
-        layers = [*self._layers.values()]
-        head, key_head = layer_and_head(layers), layer_and_head(layers, "key head")
+        labels = [*self._layers.values()]
+        layers = [labels[int(index)] for index in found["layer"]]
+        heads, key_heads = ([int(count) for count in found[name]] for name in ("heads", "key_heads"))
+        head, key_head = layer_and_head(layers, heads), layer_and_head(layers, key_heads, "key head")
         values, worst = {}, {}
         for name, key, place in (
             ("query_norm", "query_norm", head),
@@ -106,7 +113,8 @@ class AttentionRows(MechanismMonitor):
         if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
             name = "attention_entropy"
             values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST, entropy), head)
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
+        details = {name: by_layer(found[name], key_heads if name == "key_norm" else heads) for name in MEASURED}
+        return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
 
     def _look(
         self,
@@ -125,6 +133,16 @@ class AttentionRows(MechanismMonitor):
                 self._failed = True
                 LOGGER.warning("attention rows are no longer watched: %s: %s", type(error).__name__, error)
         return inner(module, query, key, value, mask, **options)
+
+
+def _together(called: list[int], parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The samples of some layers one after the other, which layers these are, and how many heads each has."""
+    return {
+        "layer": torch.tensor(called),
+        "heads": torch.tensor([len(part["query_norm"]) for part in parts]),
+        "key_heads": torch.tensor([len(part["key_norm"]) for part in parts]),
+        **{name: torch.cat([part[name].cpu() for part in parts]) for name in MEASURED},
+    }
 
 
 @torch.no_grad()

@@ -88,7 +88,7 @@ class Router(MechanismMonitor):
         return lambda: _measure(weights, counts)
 
     def summarise(self, found: HostArrays) -> MonitorResult:
-        layers = [block.layer for block in self._blocks]
+        layers = [block.label for block in self._blocks]
 
         def where(index: tuple[int, ...]) -> str:
             return f"layer {layers[index[0]]}" + "".join(f", expert {expert}" for expert in index[1:])

@@ -23,7 +23,7 @@ from rmetric.live.models.structure import (
     unwrapped,
 )
 from rmetric.streams import stable_hash
-from tests.live.architectures import MOES, NAMES, model_of, tokens
+from tests.live.architectures import MOES, NAMES, STACKED, model_of, tokens
 
 LAYERS = {"gpt2": ["transformer.h.0", "transformer.h.1"], "lfm2": [f"model.layers.{index}" for index in range(3)]}
 HEADS = {"gpt2": (4, 4, 8), "lfm2": (4, 2, 8), "qwen-moe": (4, 2, 8)}
@@ -49,6 +49,35 @@ def test_attention_has_its_heads(name: str) -> None:
         assert model.get_submodule(attention.name) is attention.module
         for part in (attention.query, attention.key, attention.value):
             assert model.get_submodule(part.name) is part.module
+
+
+ATTENTIONS = {
+    "bart": [
+        *(f"model.encoder.layers.{index}.self_attn" for index in range(2)),
+        *(f"model.decoder.layers.{index}.{part}_attn" for index in range(3) for part in ("self", "encoder")),
+    ],
+    "clip": [
+        *(f"text_model.encoder.layers.{index}.self_attn" for index in range(2)),
+        *(f"vision_model.encoder.layers.{index}.self_attn" for index in range(3)),
+    ],
+}
+ATTENTIONS["whisper"] = ATTENTIONS["bart"]
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_attention_is_found_in_every_stack_under_its_name(name: str) -> None:
+    model = model_of(name)
+    found = attentions(model)
+    assert [attention.name for attention in found] == ATTENTIONS[name]
+    assert [attention.label for attention in found] == ATTENTIONS[name]
+    assert all(model.get_submodule(attention.name) is attention.module for attention in found)
+    first = ATTENTIONS[name][0].partition("layers")[0]  # faults stay with the first stack
+    assert [layer.name for layer in decoder_layers(model)] == [f"{first}layers.{index}" for index in range(2)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_one_stack_with_one_attention_a_layer_the_number_is_the_label(name: str) -> None:
+    assert [attention.label for attention in attentions(model_of(name))] == ([1] if name == "lfm2" else [0, 1])
 
 
 @pytest.mark.parametrize("name", NAMES)

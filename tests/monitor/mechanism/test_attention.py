@@ -17,7 +17,7 @@ from rmetric.live.models.attention import wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
 from rmetric.monitor.mechanism.execution import run_tasks
-from tests.live.architectures import NAMES, model_of, padded, tokens
+from tests.live.architectures import NAMES, STACKED, inputs_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
@@ -71,6 +71,51 @@ def test_the_sample_is_of_the_models_own_probabilities(name: str, implementation
     layer, head = np.unravel_index(np.argmin(expected["entropy"]), np.shape(expected["entropy"]))
     layers = [item.layer for item in attentions(model)]
     assert seen.worst["attention_entropy"] == f"layer {layers[layer]}, head {head}"
+
+
+def named_probabilities(name: str, output: Any) -> dict[str, Tensor]:
+    """The probabilities that a model hands out itself, by the name of the attention."""
+    if name == "clip":
+        texts, images = output.text_model_output, output.vision_model_output
+        stacks = {"text_model.encoder.layers.{}.self_attn": texts.attentions}
+        stacks |= {"vision_model.encoder.layers.{}.self_attn": images.attentions}
+    else:
+        stacks = {"model.encoder.layers.{}.self_attn": output.encoder_attentions}
+        stacks |= {"model.decoder.layers.{}.self_attn": output.decoder_attentions}
+        stacks |= {"model.decoder.layers.{}.encoder_attn": output.cross_attentions}
+    return {place.format(index): rows for place, found in stacks.items() for index, rows in enumerate(found)}
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", STACKED)
+def test_every_stack_is_sampled(name: str, implementation: str) -> None:
+    whole = model_of(name, "eager")(**inputs_of(name), output_attentions=True)
+    model = model_of(name, implementation)
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model(**inputs_of(name))
+    seen = measured(monitor)
+    expected = {}
+    for place, probabilities in named_probabilities(name, whole).items():
+        rows = probabilities[:, :, -16:].detach().double()
+        keys = (rows > 0).sum(dim=-1)
+        entropy = torch.special.entr(rows).sum(dim=-1) / keys.log()
+        expected[place] = entropy.where(keys > 1, math.nan).nanmean(dim=(0, 2)).tolist()
+    sampled = dict(zip(seen.details["layers"], seen.details["entropy"], strict=True))
+    assert {place: row.tolist() for place, row in sampled.items()} == {
+        place: pytest.approx(row, rel=1e-4) for place, row in expected.items()
+    }
+    place, row = min(expected.items(), key=lambda item: min(item[1]))
+    assert seen.worst["attention_entropy"] == f"layer {place}, head {np.argmin(row)}"
+
+
+def test_attention_that_was_not_called_is_left_out_of_the_sample() -> None:
+    model = model_of("clip")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model.get_text_features(input_ids=tokens())
+    seen = measured(monitor)
+    assert seen.details["layers"] == [f"text_model.encoder.layers.{index}.self_attn" for index in range(2)]
 
 
 def test_short_sequences_are_sampled_whole_and_one_token_has_no_entropy() -> None:
