@@ -12,8 +12,12 @@ from transformers import (
     BartForConditionalGeneration,
     CLIPConfig,
     CLIPModel,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     PreTrainedModel,
@@ -76,6 +80,30 @@ def _clip() -> PreTrainedModel:
     return CLIPModel(CLIPConfig(text_config=text | rest | special, vision_config=image | rest, projection_dim=16))
 
 
+CAP = 0.2
+_SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+_SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 16}
+
+
+def _gemma2() -> PreTrainedModel:
+    return Gemma2ForCausalLM(Gemma2Config(attn_logit_softcapping=CAP, **_SMALL, **NO_SPECIAL))
+
+
+def _gpt_oss() -> PreTrainedModel:
+    """Each head has a sink, a logit that takes its part of the probability to no key."""
+    experts = {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    model = GptOssForCausalLM(GptOssConfig(**experts, **_SMALL, **NO_SPECIAL))
+    for layer in model.model.layers:
+        layer.self_attn.sinks.data.copy_(torch.tensor([-1.0, 0.0, 1.0, 2.0]))
+    return model
+
+
+SOFTENED: dict[str, Callable[[], PreTrainedModel]] = {"gemma2": _gemma2, "gpt-oss": _gpt_oss}
+"""Models that make something of their logits before the softmax; eager attention alone can do that here."""
 STACKED: dict[str, Callable[[], PreTrainedModel]] = {"bart": _bart, "whisper": _whisper, "clip": _clip}
 """Models with several stacks of layers."""
 OTHERS: dict[str, Callable[[], PreTrainedModel]] = {"gpt2": _gpt2, "lfm2": _lfm2, "qwen-moe": _qwen_moe}
@@ -85,7 +113,7 @@ MOES = ["tiny-moe", "qwen-moe"]
 
 def model_of(name: str, attention: str = "sdpa") -> PreTrainedModel:
     """A model in training mode; the same weights every time, larger than usual so that attention is not even."""
-    built = OTHERS | STACKED
+    built = OTHERS | STACKED | SOFTENED
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = built[name]() if name in built else tiny_model(name, seed=0)

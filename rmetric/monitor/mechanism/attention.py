@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
+from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism.base import (
     LARGEST,
@@ -38,11 +39,12 @@ class AttentionRows(MechanismMonitor):
     """Sharpness of attention and lengths of queries and keys, over a few sequences and queries.
 
     - ``attention_entropy``: mean over the sampled queries of −Σ p ln p / ln n, p the attention row over the n > 1 keys
-      that the query may look at; in [0, 1]; the smallest over heads and layers.
+      that the query may look at (a sink of GPT-OSS is one of them); in [0, 1]; the smallest over heads and layers.
     - ``query_norm``, ``key_norm``: largest Euclidean norm of a sampled query and of a key of the sampled sequences, as
       they go into the product (rotated, normalised where the model does so); the largest over heads and layers.
-    - ``attention_logit_max``: largest logit of the sample; the largest over heads and layers. It stands in the record
-      unless all logits are looked at (``attention_logits=True``).
+    - ``attention_logit_max``: largest logit of the sample as the mask finds it, so capped where the model caps (Gemma
+      2); the largest over heads and layers. It stands in the record unless all logits are looked at
+      (``attention_logits=True``).
 
     The sample is taken from the first forward pass in training mode of a step: with gradient accumulation from its
     first micro-batch. The model's own attention is called unchanged.
@@ -161,15 +163,23 @@ def sample_of(
     total = query.shape[2]
     first = max(0, total - QUERIES)
     query = query[:, :, first:]
-    bare = grouped_logits(query, key, options.get("scaling")).float()
+    bare = unmasked_logits(query, key, options, first).float()
     logits = masked_logits(bare, module, mask, options, first, total)
     seen = ~((bare - logits) >= OUT_OF_SIGHT)  # infinity minus infinity is a logit that was seen
     return {
-        "entropy": _row_entropy(logits, seen).nanmean(dim=1),
+        "entropy": _row_entropy(*_with_sink(logits, seen, options.get("s_aux"))).nanmean(dim=1),
         "logit_max": logits.masked_fill(~seen, -torch.inf).amax(dim=(0, 2, 3)),
         "query_norm": torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
         "key_norm": torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
     }
+
+
+def _with_sink(logits: Tensor, seen: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Logits and what is seen of them, (…, S + 1), with the logit of each head's sink, (H,), as one more key."""
+    if sink is None:
+        return logits, seen
+    column = sink.to(logits).reshape(1, -1, 1, 1).expand(*logits.shape[:-1], 1)
+    return torch.cat([logits, column], dim=-1), functional.pad(seen.expand_as(logits), (0, 1), value=True)
 
 
 def _row_entropy(logits: Tensor, seen: Tensor) -> Tensor:

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from rmetric.errors import UserError
 from rmetric.live.models.attention import wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
 from rmetric.monitor.mechanism.execution import run_tasks
-from tests.live.architectures import NAMES, STACKED, inputs_of, model_of, padded, tokens
+from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
@@ -73,6 +75,14 @@ def test_the_sample_is_of_the_models_own_probabilities(name: str, implementation
     assert seen.worst["attention_entropy"] == f"layer {layers[layer]}, head {head}"
 
 
+def entropies(probabilities: Tensor) -> list[float]:
+    """Of each head over the last 16 queries, from rows of probabilities, (B, H, T, S)."""
+    rows = probabilities[:, :, -16:].detach().double()
+    keys = (rows > 0).sum(dim=-1)
+    entropy = torch.special.entr(rows).sum(dim=-1) / keys.log()
+    return entropy.where(keys > 1, math.nan).nanmean(dim=(0, 2)).tolist()
+
+
 def named_probabilities(name: str, output: Any) -> dict[str, Tensor]:
     """The probabilities that a model hands out itself, by the name of the attention."""
     if name == "clip":
@@ -95,12 +105,7 @@ def test_every_stack_is_sampled(name: str, implementation: str) -> None:
     monitor.arm()
     model(**inputs_of(name))
     seen = measured(monitor)
-    expected = {}
-    for place, probabilities in named_probabilities(name, whole).items():
-        rows = probabilities[:, :, -16:].detach().double()
-        keys = (rows > 0).sum(dim=-1)
-        entropy = torch.special.entr(rows).sum(dim=-1) / keys.log()
-        expected[place] = entropy.where(keys > 1, math.nan).nanmean(dim=(0, 2)).tolist()
+    expected = {place: entropies(rows) for place, rows in named_probabilities(name, whole).items()}
     sampled = dict(zip(seen.details["layers"], seen.details["entropy"], strict=True))
     assert {place: row.tolist() for place, row in sampled.items()} == {
         place: pytest.approx(row, rel=1e-4) for place, row in expected.items()
@@ -116,6 +121,55 @@ def test_attention_that_was_not_called_is_left_out_of_the_sample() -> None:
     model.get_text_features(input_ids=tokens())
     seen = measured(monitor)
     assert seen.details["layers"] == [f"text_model.encoder.layers.{index}.self_attn" for index in range(2)]
+
+
+@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
+def test_capped_logits_are_those_of_the_softmax(mask: Tensor | None) -> None:
+    model = model_of("gemma2", "eager")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    output = model(tokens(), attention_mask=mask, output_attentions=True)
+    seen = measured(monitor)
+    uncapped = by_hand(model, mask)["logit_max"]
+    assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, output.attentions)]), rel=1e-4)
+    assert seen.details["logit_max"] == pytest.approx(CAP * np.tanh(np.array(uncapped) / CAP), rel=1e-4)
+    assert np.max(uncapped) > CAP
+
+
+@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
+def test_a_sink_counts_as_a_key(mask: Tensor | None) -> None:
+    model = model_of("gpt-oss", "eager")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    output = model(tokens(), attention_mask=mask, output_attentions=True)
+    seen = measured(monitor)
+    whole = [torch.cat([rows, 1.0 - rows.sum(dim=-1, keepdim=True)], dim=-1) for rows in output.attentions]
+    assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, whole)]), rel=1e-4)
+    assert seen.details["logit_max"] == pytest.approx(np.array(by_hand(model, mask)["logit_max"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("length", [24, 12])
+def test_a_bias_of_positions_is_part_of_the_logits(length: int) -> None:
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
+    model = T5ForConditionalGeneration(T5Config(vocab_size=256, decoder_start_token_id=0, **sizes))
+    model.set_attn_implementation("eager")
+    samples, expected = [], []
+
+    def look(inner: Any, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
+        output, probabilities = inner(module, query, key, value, mask, **options)
+        samples.append(attention.sample_of(module, query, key, mask, options)["entropy"].tolist())
+        expected.append(entropies(probabilities))
+        assert options["position_bias"] is not None
+        return output, probabilities
+
+    modules = [module for module in model.modules() if isinstance(module, T5Attention)]
+    with torch.no_grad(), wrapped_attention(modules, look):
+        for module in modules:
+            if module.has_relative_attention_bias:
+                module.relative_attention_bias.weight.mul_(30.0)
+        model.train()(input_ids=tokens(2, length), labels=tokens(2, length))
+    assert len(samples) == 6  # two of the encoder, four of the decoder
+    assert samples == [pytest.approx(row, rel=1e-4) for row in expected]
 
 
 def test_short_sequences_are_sampled_whole_and_one_token_has_no_entropy() -> None:
@@ -180,7 +234,7 @@ def test_an_error_in_the_look_breaks_nothing(monkeypatch: pytest.MonkeyPatch, ca
     def fail(*args: Any) -> Tensor:
         raise TypeError("mine")
 
-    monkeypatch.setattr(attention, "grouped_logits", fail)
+    monkeypatch.setattr(attention, "unmasked_logits", fail)
     monitor = AttentionRows(model)
     monitor.arm()
     with caplog.at_level(logging.WARNING, logger="rmetric"):
