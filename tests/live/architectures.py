@@ -12,6 +12,10 @@ from transformers import (
     BartForConditionalGeneration,
     CLIPConfig,
     CLIPModel,
+    DeepseekV2Config,
+    DeepseekV2ForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPT2Config,
@@ -20,6 +24,8 @@ from transformers import (
     GptOssForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     PreTrainedModel,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
@@ -80,6 +86,37 @@ def _clip() -> PreTrainedModel:
     return CLIPModel(CLIPConfig(text_config=text | rest | special, vision_config=image | rest, projection_dim=16))
 
 
+_LATENT: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "q_lora_rank": 16}
+_LATENT |= {"num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_rope_head_dim": 8}
+_LATENT |= {"qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1}
+_LATENT |= {"topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "vocab_size": VOCABULARY}
+
+
+def _deepseek_2() -> PreTrainedModel:
+    return DeepseekV2ForCausalLM(DeepseekV2Config(**_LATENT, **NO_SPECIAL))
+
+
+def _deepseek_3() -> PreTrainedModel:
+    """Its experts are chosen by more than their logits: a bias that no gradient reaches is added."""
+    model = DeepseekV3ForCausalLM(DeepseekV3Config(**_LATENT, **NO_SPECIAL))
+    for layer in model.model.layers[1:]:
+        layer.mlp.gate.e_score_correction_bias.copy_(torch.tensor([0.3, 0.0, 0.0, -0.3]))
+    return model
+
+
+def _llama4() -> PreTrainedModel:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "intermediate_size_mlp": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attention_chunk_size": 32}
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 1}
+    return Llama4ForCausalLM(Llama4TextConfig(vocab_size=VOCABULARY, **sizes, **heads, **experts, **NO_SPECIAL))
+
+
+ROUTED: dict[str, Callable[[], PreTrainedModel]] = {
+    "deepseek-2": _deepseek_2,
+    "deepseek-3": _deepseek_3,
+    "llama-4": _llama4,
+}
+"""Mixtures of experts that differ from the others by their attention (the first layer is dense) or by their router."""
 CAP = 0.2
 _SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 _SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 16}
@@ -113,7 +150,7 @@ MOES = ["tiny-moe", "qwen-moe"]
 
 def model_of(name: str, attention: str = "sdpa") -> PreTrainedModel:
     """A model in training mode; the same weights every time, larger than usual so that attention is not even."""
-    built = OTHERS | STACKED | SOFTENED
+    built = OTHERS | STACKED | SOFTENED | ROUTED
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = built[name]() if name in built else tiny_model(name, seed=0)

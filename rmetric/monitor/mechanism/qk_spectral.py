@@ -68,7 +68,7 @@ def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
     if rows.ndim != 2 or rows.shape[0] != heads * size or not rows.is_floating_point():
         raise UserError(
             f"the weight of {projection.name} has the shape {tuple(weight.shape)}, not {heads * size} rows of numbers "
-            "(is it quantised?); leave this monitor out: mechanism=('update', ...)"
+            "(is it quantised, or does it make a gate as well?); leave this monitor out: mechanism=('update', ...)"
         )
     return rows.reshape(heads, size, -1)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
 
 from rmetric.errors import UserError
 from rmetric.live.models import tiny_model
@@ -23,7 +24,7 @@ from rmetric.live.models.structure import (
     unwrapped,
 )
 from rmetric.streams import stable_hash
-from tests.live.architectures import MOES, NAMES, STACKED, model_of, tokens
+from tests.live.architectures import MOES, NAMES, ROUTED, STACKED, model_of, tokens
 
 LAYERS = {"gpt2": ["transformer.h.0", "transformer.h.1"], "lfm2": [f"model.layers.{index}" for index in range(3)]}
 HEADS = {"gpt2": (4, 4, 8), "lfm2": (4, 2, 8), "qwen-moe": (4, 2, 8)}
@@ -121,6 +122,16 @@ def test_experts_are_found_with_their_router(name: str) -> None:
         assert block.experts.down_proj.shape[0] == 4  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("name", ROUTED)
+def test_experts_are_found_whatever_the_attention_is(name: str) -> None:
+    model = model_of(name)
+    layers = [0, 1] if name == "llama-4" else [1, 2]
+    blocks = expert_blocks(model)
+    assert [block.layer for block in blocks] == [block.label for block in blocks] == layers
+    assert all(model.get_submodule(block.name).experts is block.experts for block in blocks)
+    assert {(block.count, block.top_k) for block in blocks} == {(4, 2)}
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in MOES])
 def test_a_dense_model_has_no_experts_and_the_message_says_what_to_choose(name: str) -> None:
     model = model_of(name)
@@ -135,7 +146,22 @@ def test_experts_that_are_modules_of_their_own_are_refused_in_words() -> None:
     model = model_of("tiny-moe")
     experts = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
     model.model.layers[1].mlp.experts = experts
-    with pytest.raises(UserError, match="install transformers 5"):
+    with pytest.raises(UserError, match=r"experts of model.layers.1.mlp are of no known form; fault X needs"):
+        expert_blocks(model, "fault X")
+
+
+def test_a_router_that_does_not_say_how_many_it_chooses_is_no_sign_of_a_dense_model() -> None:
+    sparse = {"num_layers": 2, "num_decoder_layers": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+    sizes = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_experts": 4}
+    model = SwitchTransformersForConditionalGeneration(SwitchTransformersConfig(**sizes, **sparse))
+    with pytest.raises(UserError, match=r"experts of encoder.block.1.layer.1.mlp are of no known form"):
+        expert_blocks(model, "fault X")
+
+
+def test_experts_without_a_router_that_is_known_are_no_sign_of_a_dense_model() -> None:
+    mixture = nn.ModuleDict({"choice": nn.Linear(8, 2), "experts": nn.ModuleList(nn.Linear(8, 8) for _ in range(2))})
+    model = nn.Sequential(nn.Linear(8, 8), mixture)
+    with pytest.raises(UserError, match=r"experts of Sequential are of no known form \(1.experts\); fault X needs"):
         expert_blocks(model, "fault X")
 
 
