@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
+from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.parameters import ModelParameters
@@ -256,9 +256,10 @@ class GradientAgreement:
 class AttentionLogits:
     """Watches the largest attention logit max over rows, heads, layers, queries i and keys j of ``scaling · qᵢ·kⱼ``.
 
-    Only keys that a query may look at count (causal, sliding-window and padding masks), and only forward passes in
-    training mode, so that what is watched does not depend on how often somebody validates. The model's own attention
-    is called unchanged. All stays on the device: nothing waits for it.
+    They are those behind a cap or a bias of positions where the model has one. Only keys that a query may look at count
+    (causal, sliding-window and padding masks), and only forward passes in training mode, so that what is watched does
+    not depend on how often somebody validates. The model's own attention is called unchanged. All stays on the device:
+    nothing waits for it.
 
     Parameters
     ----------
@@ -326,7 +327,7 @@ def _largest_logit(
     step = max(1, chunk // (rows * heads * key.shape[2]))
     largest = query.new_full((), -torch.inf, dtype=torch.float32)
     for first in range(0, tokens, step):
-        logits = grouped_logits(query[:, :, first : first + step], key, options.get("scaling"))
+        logits = unmasked_logits(query[:, :, first : first + step], key, options, first)
         logits = masked_logits(logits, module, mask, options, first, tokens)
         largest = torch.maximum(largest, logits.amax().float())
     return largest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)

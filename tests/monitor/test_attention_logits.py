@@ -16,7 +16,7 @@ from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor import measures as attention_logits
 from rmetric.monitor.measures import AttentionLogits, _largest_logit
-from tests.live.architectures import NAMES, model_of, padded, tokens
+from tests.live.architectures import CAP, NAMES, inputs_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None = None) -> float:
@@ -52,6 +52,35 @@ def test_it_is_the_largest_logit_that_the_softmax_gets(name: str, implementation
     assert not largest.requires_grad
     assert largest.item() == pytest.approx(expected, rel=1e-5)
     assert torch.equal(inside, before)
+
+
+@pytest.mark.parametrize("chunk", [2 * 4 * 24 * 5, 2**24])
+def test_a_capped_logit_is_the_one_behind_the_cap(chunk: int) -> None:
+    model = model_of("gemma2", "eager")
+    uncapped = by_hand(model)
+    logits = AttentionLogits(model, chunk=chunk)
+    model(tokens())
+    assert float(logits.collect()) == pytest.approx(CAP * math.tanh(uncapped / CAP), rel=1e-5)
+    assert uncapped > CAP
+    logits.close()
+
+
+@pytest.mark.parametrize("place", ["encoder.layers.1.self_attn", "decoder.layers.2.encoder_attn"])
+def test_the_largest_logit_of_any_stack_counts(place: str) -> None:
+    model = model_of("bart")
+    module, largest = model.model.get_submodule(place), []
+    with torch.no_grad():
+        module.q_proj.weight.mul_(1000.0)
+
+    def look(inner: Any, module: Any, query: Tensor, key: Tensor, *rest: Any, **options: Any) -> Any:
+        largest.append((query @ key.transpose(-1, -2) * options["scaling"]).max().item())
+        return inner(module, query, key, *rest, **options)
+
+    logits = AttentionLogits(model)
+    with wrapped_attention([module], look):
+        model(**inputs_of("bart"))
+    assert float(logits.collect()) == pytest.approx(largest[0], rel=1e-5)
+    logits.close()
 
 
 @pytest.mark.parametrize(("query_at", "key_at", "expected"), [(20, 5, 6.0), (20, 4, 0.0), (20, 21, 0.0), (3, 3, 6.0)])
@@ -93,17 +122,17 @@ def test_validation_does_not_count() -> None:
 @pytest.mark.parametrize("chunk", [1, 2 * 4 * 24 * 5, 2**24])
 def test_no_more_logits_are_in_memory_than_was_said(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     model, sizes = model_of("tiny-mistral"), []
-    grouped = attention_logits.grouped_logits
+    made = attention_logits.unmasked_logits
 
     def measured(*args: Any) -> Tensor:
-        sizes.append(grouped(*args).numel())
-        return grouped(*args)
+        sizes.append(made(*args).numel())
+        return made(*args)
 
     whole = AttentionLogits(model)
     model(tokens())
     expected = whole.collect()
     whole.close()
-    monkeypatch.setattr(attention_logits, "grouped_logits", measured)
+    monkeypatch.setattr(attention_logits, "unmasked_logits", measured)
     logits = AttentionLogits(model, chunk=chunk)
     model(tokens())
     assert float(logits.collect()) == pytest.approx(float(expected))
@@ -156,7 +185,7 @@ def test_what_cannot_be_watched_does_not_break_the_run(
     def fail(*args: Any) -> Tensor:
         raise TypeError("mine")
 
-    monkeypatch.setattr(attention_logits, "grouped_logits", fail)
+    monkeypatch.setattr(attention_logits, "unmasked_logits", fail)
     logits = AttentionLogits(model)
     with caplog.at_level(logging.WARNING, logger="rmetric"):
         assert torch.equal(model(tokens()).logits, before)

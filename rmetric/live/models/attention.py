@@ -149,6 +149,28 @@ def grouped_logits(query: Tensor, key: Tensor, scaling: float | None) -> Tensor:
     return (grouped @ key.transpose(-1, -2)).view(rows, heads, tokens, key.shape[2])
 
 
+def unmasked_logits(query: Tensor, key: Tensor, options: Mapping[str, Any], first: int = 0) -> Tensor:
+    """Attention logits as the mask finds them, (B, H, t, S): scaled, capped to c·tanh(x/c), with a bias of positions.
+
+    Parameters
+    ----------
+    query
+        Some neighbouring queries, (B, H, t, D).
+    key
+        All keys, (B, K, S, D).
+    options
+        As the attention function got them: ``scaling``, ``softcap`` (c; Gemma 2), ``position_bias`` (added; T5).
+    first
+        The first of these queries.
+    """
+    logits = grouped_logits(query, key, options.get("scaling"))
+    if (cap := options.get("softcap")) is not None:
+        logits = cap * torch.tanh(logits / cap)
+    if (bias := options.get("position_bias")) is not None:
+        logits = logits + _part_of(bias, first, *logits.shape[-2:])
+    return logits
+
+
 def masked_logits(
     logits: Tensor, module: nn.Module, mask: Tensor | None, options: Mapping[str, Any], first: int = 0, total: int = 0
 ) -> Tensor:
@@ -167,7 +189,7 @@ def masked_logits(
     """
     queries, keys = logits.shape[-2:]
     if mask is not None and mask.ndim == 4:
-        part = mask[..., first : first + queries, :keys] if mask.shape[-2] > 1 else mask[..., :keys]
+        part = _part_of(mask, first, queries, keys)
         return logits.masked_fill(~part, -torch.inf) if part.dtype is torch.bool else logits + part
     if mask is not None and mask.ndim != 2:
         raise TypeError(f"a mask of {mask.ndim} dimensions is not known")
@@ -176,6 +198,12 @@ def masked_logits(
         padding = mask[:, None, None, :keys].bool()
         looks = padding if looks is None else looks & padding
     return logits if looks is None else logits.masked_fill(~looks, -torch.inf)
+
+
+def _part_of(table: Tensor, first: int, queries: int, keys: int) -> Tensor:
+    """The part of a table (…, T, S) for some neighbouring queries; one with T = 1 holds for all of them."""
+    rows = table[..., first : first + queries, :] if table.shape[-2] > 1 else table
+    return rows[..., :keys]
 
 
 def _causal(

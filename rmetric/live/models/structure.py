@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -15,11 +15,15 @@ ROUTERS = ("gate", "router")
 """Names that transformers gives the router of a mixture-of-experts block."""
 EPSILONS = ("variance_epsilon", "eps")
 """Names that transformers and torch give the ε of a norm."""
+_EXPERTS_NEEDED = (
+    "{} needs those of a layer in one module beside a router that chooses top_k of them; "
+    "install transformers 5 or choose another model"
+)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder layer."""
+    """One layer of a stack."""
 
     index: int
     name: str
@@ -39,9 +43,12 @@ class Projection:
 
 @dataclass(frozen=True)
 class Attention:
-    """The attention of one decoder layer."""
+    """One attention of a layer: to the tokens themselves, or to those of an encoder."""
 
     layer: int
+    label: int | str
+    """Its layer, or its name where the number of a layer does not tell it from the others: in a model with several
+    stacks, or several attentions in a layer."""
     name: str
     module: nn.Module
     """Module that transformers hands to its attention functions."""
@@ -68,9 +75,11 @@ class Norm:
 
 @dataclass(frozen=True)
 class ExpertBlock:
-    """The mixture of experts of one decoder layer."""
+    """The mixture of experts of one layer."""
 
     layer: int
+    label: int | str
+    """Its layer or its name, as in :class:`Attention`."""
     name: str
     router: nn.Module
     """Makes one logit an expert and chooses ``top_k`` of them a token."""
@@ -90,26 +99,35 @@ def model_name(model: nn.Module) -> str:
     return f"{name} ({kind})" if name else kind
 
 
-def decoder_layers(model: nn.Module) -> list[Layer]:
-    """The decoder layers in their order; empty for a model without attention.
+def layer_stacks(model: nn.Module) -> list[list[Layer]]:
+    """The stacks of layers of a model: one of a decoder, two of an encoder and decoder or of two towers.
 
-    They are the members of the outermost ``ModuleList`` with attention in it, so that a layer without attention (a
-    convolution of LFM2) is one of them.
+    A stack is an outermost ``ModuleList`` with attention or a mixture of experts of a known form in it, so that a layer
+    with neither (a convolution of LFM2) is one of its layers. Empty for a model without such lists.
     """
+    stacks: list[list[Layer]] = []
+    inside: tuple[str, ...] = ()
     for name, module in unwrapped(model).named_modules():
-        if isinstance(module, nn.ModuleList) and any(_is_attention(part) for part in module.modules()):
-            return [Layer(index, f"{name}.{index}", layer) for index, layer in enumerate(module)]
-    return []
+        if isinstance(module, nn.ModuleList) and not name.startswith(inside) and any(map(_is_known, module.modules())):
+            stacks.append([Layer(index, f"{name}.{index}", layer) for index, layer in enumerate(module)])
+            inside += (f"{name}.",)
+    return stacks
+
+
+def decoder_layers(model: nn.Module) -> list[Layer]:
+    """The layers that faults reach by their number: those of the first stack of :func:`layer_stacks`, in order."""
+    return next(iter(layer_stacks(model)), [])
 
 
 def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
-    """The self-attention of each decoder layer that has one.
+    """Every attention of a known form in the layers of all stacks, cross-attention included.
 
     Parameters
     ----------
     model
-        Llama, Mistral, Mixtral, Qwen, LFM2 and others with separate projections, or GPT-2 with a fused one; it may be
-        wrapped by ``DistributedDataParallel``, ``torch.compile`` or peft.
+        Llama, Mistral, Mixtral, Qwen, LFM2, BART, Whisper, CLIP and others with separate projections, or GPT-2 with a
+        fused one, whose cross-attention is left out; it may be wrapped by ``DistributedDataParallel``,
+        ``torch.compile`` or peft.
     needed_by
         Who asks, for the message: ``fault GQA_MISMATCH``.
 
@@ -118,21 +136,21 @@ def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
     UserError
         If there is none that is known.
     """
-    found = [_attention(layer, name, module) for layer, name, module in _parts(model) if _is_attention(module)]
+    found = _labelled(model, _is_attention)
     if not found:
         raise UserError(
             f"{needed_by} needs attention with q_proj, k_proj and v_proj or c_attn, and {model_name(model)} has none; "
             "choose a model that has it"
         )
-    return found
+    return [_attention(*part) for part in found]
 
 
 def norms(model: nn.Module, needed_by: str = "this") -> list[Norm]:
-    """The norms on the residual stream, in the order of the layers: not those of queries and keys, not the last one.
+    """The norms on the residual stream of :func:`decoder_layers`, in order: not those of queries and keys or the last.
 
     Raises :class:`~rmetric.errors.UserError` if there is none that is known.
     """
-    parts = [part for part in _parts(model) if _epsilon(part[2])]
+    parts = [part for part in _parts(decoder_layers(model)) if _epsilon(part[2])]
     width = max((_width(module) for _, _, module in parts), default=0)
     found = [
         Norm(layer, name, module, _epsilon(module)) for layer, name, module in parts if _width(module) == width > 0
@@ -146,17 +164,19 @@ def norms(model: nn.Module, needed_by: str = "this") -> list[Norm]:
 
 
 def expert_blocks(model: nn.Module, needed_by: str = "this") -> list[ExpertBlock]:
-    """The mixture of experts of each decoder layer that has one.
+    """The mixture of experts of each layer that has one, whatever its attention is.
 
-    Raises :class:`~rmetric.errors.UserError` for a dense model, and for experts that are not in one module, as they
-    were before transformers 5.
+    Raises :class:`~rmetric.errors.UserError` for a dense model, and for experts of no known form: such as are not in
+    one module (as before transformers 5), or whose router does not say how many it chooses (Switch Transformers).
     """
-    blocks = [part for part in _parts(model) if hasattr(part[2], "experts") and _router(part[2])]
-    if not blocks:
+    blocks = _labelled(model, _is_expert_block)
+    if blocks:
+        return [_expert_block(*block, needed_by) for block in blocks]
+    if unknown := _first_expert(model):
         raise UserError(
-            f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; choose tiny-moe"
+            f"the experts of {model_name(model)} are of no known form ({unknown}); {_EXPERTS_NEEDED.format(needed_by)}"
         )
-    return [_expert_block(*block, needed_by) for block in blocks]
+    raise UserError(f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; choose tiny-moe")
 
 
 def chosen_layers(available: list[int], layer: int | None, needed_by: str) -> list[int]:
@@ -173,19 +193,41 @@ def drawn(rng: np.random.Generator, count: int, of: int) -> list[int]:
     return sorted(rng.choice(of, size=count, replace=False).tolist())
 
 
-def _parts(model: nn.Module) -> Iterator[tuple[int, str, nn.Module]]:
-    """Every module inside a decoder layer: its layer, its name, itself."""
-    for layer in decoder_layers(model):
+def _parts(layers: list[Layer]) -> Iterator[tuple[int, str, nn.Module]]:
+    """Every module inside some layers: its layer, its name, itself."""
+    for layer in layers:
         for name, module in layer.module.named_modules(prefix=layer.name):
             yield layer.index, name, module
 
 
+def _labelled(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> list[tuple[int, int | str, str, nn.Module]]:
+    """Wanted modules of all stacks: the layer, the label (:class:`Attention`), the name, the module."""
+    stacks = layer_stacks(model)
+    found = [part for stack in stacks for part in _parts(stack) if wanted(part[2])]
+    numbers_tell = len(stacks) == 1 and len({layer for layer, _, _ in found}) == len(found)
+    return [(layer, layer if numbers_tell else name, name, module) for layer, name, module in found]
+
+
+def _is_known(module: nn.Module) -> bool:
+    return _is_attention(module) or _is_expert_block(module)
+
+
 def _is_attention(module: nn.Module) -> bool:
-    separate = all(hasattr(module, name) for name in ("q_proj", "k_proj", "v_proj"))
+    separate = all(hasattr(module, name) for name in ("q_proj", "k_proj", "v_proj", "head_dim"))
     return separate or (hasattr(module, "c_attn") and not getattr(module, "is_cross_attention", False))
 
 
-def _attention(layer: int, name: str, module: nn.Module) -> Attention:
+def _is_expert_block(module: nn.Module) -> bool:
+    return hasattr(module, "experts") and _router(module) is not None
+
+
+def _first_expert(model: nn.Module) -> str:
+    """Name of the first module that is called an expert; empty for a model without one."""
+    names = (name for name, _ in unwrapped(model).named_modules())
+    return next((name for name in names if "expert" in name.rpartition(".")[2]), "")
+
+
+def _attention(layer: int, label: int | str, name: str, module: nn.Module) -> Attention:
     head_size = int(module.head_dim)  # type: ignore[arg-type]
     if hasattr(module, "c_attn"):
         heads = key_value_heads = int(module.num_heads)  # type: ignore[arg-type]
@@ -196,7 +238,7 @@ def _attention(layer: int, name: str, module: nn.Module) -> Attention:
         query, key, value = (_projection(name, module, f"{part}_proj") for part in "qkv")
         key_value_heads = key.features.stop // head_size
         heads = key_value_heads * int(getattr(module, "num_key_value_groups", 1))
-    return Attention(layer, name, module, heads, key_value_heads, head_size, query, key, value)
+    return Attention(layer, label, name, module, heads, key_value_heads, head_size, query, key, value)
 
 
 def _projection(parent: str, attention: nn.Module, name: str) -> Projection:
@@ -222,15 +264,12 @@ def _router(block: nn.Module) -> nn.Module | None:
     return next((module for module in found if isinstance(module, nn.Module)), None)
 
 
-def _expert_block(layer: int, name: str, block: nn.Module, needed_by: str) -> ExpertBlock:
+def _expert_block(layer: int, label: int | str, name: str, block: nn.Module, needed_by: str) -> ExpertBlock:
     router, experts = _router(block), block.experts
     top_k = getattr(router, "top_k", None) or getattr(block, "top_k", None)
     if router is None or not isinstance(experts, nn.Module) or not hasattr(experts, "num_experts") or top_k is None:
-        raise UserError(
-            f"{needed_by} needs the experts of a layer in one module, as transformers 5 has them, and those of {name} "
-            "are not; install transformers 5 or choose another model"
-        )
-    return ExpertBlock(layer, name, router, experts, int(experts.num_experts), int(top_k))  # type: ignore[arg-type]
+        raise UserError(f"the experts of {name} are of no known form; {_EXPERTS_NEEDED.format(needed_by)}")
+    return ExpertBlock(layer, label, name, router, experts, int(experts.num_experts), int(top_k))  # type: ignore[arg-type]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

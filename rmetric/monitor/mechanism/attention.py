@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits, wrapped_attention
+from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism.base import (
     LARGEST,
@@ -19,6 +20,7 @@ from rmetric.monitor.mechanism.base import (
     MechanismMonitor,
     MonitorResult,
     Task,
+    by_layer,
     layer_and_head,
     worst_of,
 )
@@ -27,6 +29,8 @@ ROWS = 2
 """Sequences of the sample: the first ones of the first forward pass."""
 QUERIES = 16
 """Queries of the sample: the last ones, which look at the most keys."""
+MEASURED = ("entropy", "logit_max", "query_norm", "key_norm")
+"""What the sample of a layer has, head by head."""
 OUT_OF_SIGHT = 1e4
 """Least amount that an additive mask takes off a logit."""
 
@@ -35,11 +39,12 @@ class AttentionRows(MechanismMonitor):
     """Sharpness of attention and lengths of queries and keys, over a few sequences and queries.
 
     - ``attention_entropy``: mean over the sampled queries of −Σ p ln p / ln n, p the attention row over the n > 1 keys
-      that the query may look at; in [0, 1]; the smallest over heads and layers.
+      that the query may look at (a sink of GPT-OSS is one of them); in [0, 1]; the smallest over heads and layers.
     - ``query_norm``, ``key_norm``: largest Euclidean norm of a sampled query and of a key of the sampled sequences, as
       they go into the product (rotated, normalised where the model does so); the largest over heads and layers.
-    - ``attention_logit_max``: largest logit of the sample; the largest over heads and layers. It stands in the record
-      unless all logits are looked at (``attention_logits=True``).
+    - ``attention_logit_max``: largest logit of the sample as the mask finds it, so capped where the model caps (Gemma
+      2); the largest over heads and layers. It stands in the record unless all logits are looked at
+      (``attention_logits=True``).
 
     The sample is taken from the first forward pass in training mode of a step: with gradient accumulation from its
     first micro-batch. The model's own attention is called unchanged.
@@ -63,7 +68,7 @@ class AttentionRows(MechanismMonitor):
 
     def __init__(self, model: nn.Module) -> None:
         found = attentions(model, "the monitor of attention rows")
-        self._layers = {attention.module: attention.layer for attention in found}
+        self._layers = {attention.module: attention.label for attention in found}
         self._samples: dict[nn.Module, dict[str, Tensor]] = {}
         self._stack = ExitStack()
         self._failed = False
@@ -87,14 +92,18 @@ class AttentionRows(MechanismMonitor):
 
     def take(self) -> Task | None:
         samples, self._samples = self._samples, {}
-        if self._failed or len(samples) < len(self._layers):
+        if self._failed or not samples:
             return None
-        parts = [samples[module] for module in self._layers]
-        return lambda: {name: torch.stack([part[name].cpu() for part in parts]) for name in parts[0]}
+        # a model need not call all of them: layers are dropped at random, a decoder works without its encoder
+        called = [index for index, module in enumerate(self._layers) if module in samples]
+        parts = [samples[module] for module in self._layers if module in samples]
+        return lambda: _together(called, parts)
 
     def summarise(self, found: HostArrays) -> MonitorResult:
-        layers = [*self._layers.values()]
-        head, key_head = layer_and_head(layers), layer_and_head(layers, "key head")
+        labels = [*self._layers.values()]
+        layers = [labels[int(index)] for index in found["layer"]]
+        heads, key_heads = ([int(count) for count in found[name]] for name in ("heads", "key_heads"))
+        head, key_head = layer_and_head(layers, heads), layer_and_head(layers, key_heads, "key head")
         values, worst = {}, {}
         for name, key, place in (
             ("query_norm", "query_norm", head),
@@ -106,7 +115,8 @@ class AttentionRows(MechanismMonitor):
         if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
             name = "attention_entropy"
             values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST, entropy), head)
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
+        details = {name: by_layer(found[name], key_heads if name == "key_norm" else heads) for name in MEASURED}
+        return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
 
     def _look(
         self,
@@ -127,6 +137,16 @@ class AttentionRows(MechanismMonitor):
         return inner(module, query, key, value, mask, **options)
 
 
+def _together(called: list[int], parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The samples of some layers one after the other, which layers these are, and how many heads each has."""
+    return {
+        "layer": torch.tensor(called),
+        "heads": torch.tensor([len(part["query_norm"]) for part in parts]),
+        "key_heads": torch.tensor([len(part["key_norm"]) for part in parts]),
+        **{name: torch.cat([part[name].cpu() for part in parts]) for name in MEASURED},
+    }
+
+
 @torch.no_grad()
 def sample_of(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
@@ -143,15 +163,23 @@ def sample_of(
     total = query.shape[2]
     first = max(0, total - QUERIES)
     query = query[:, :, first:]
-    bare = grouped_logits(query, key, options.get("scaling")).float()
+    bare = unmasked_logits(query, key, options, first).float()
     logits = masked_logits(bare, module, mask, options, first, total)
     seen = ~((bare - logits) >= OUT_OF_SIGHT)  # infinity minus infinity is a logit that was seen
     return {
-        "entropy": _row_entropy(logits, seen).nanmean(dim=1),
+        "entropy": _row_entropy(*_with_sink(logits, seen, options.get("s_aux"))).nanmean(dim=1),
         "logit_max": logits.masked_fill(~seen, -torch.inf).amax(dim=(0, 2, 3)),
         "query_norm": torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
         "key_norm": torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
     }
+
+
+def _with_sink(logits: Tensor, seen: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Logits and what is seen of them, (…, S + 1), with the logit of each head's sink, (H,), as one more key."""
+    if sink is None:
+        return logits, seen
+    column = sink.to(logits).reshape(1, -1, 1, 1).expand(*logits.shape[:-1], 1)
+    return torch.cat([logits, column], dim=-1), functional.pad(seen.expand_as(logits), (0, 1), value=True)
 
 
 def _row_entropy(logits: Tensor, seen: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -108,9 +108,19 @@ def guarded_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def layer_and_head(layers: list[int], head: str = "head") -> Callable[[tuple[int, ...]], str]:
-    """Return a function that names the place of an index of an array (layers, heads)."""
-    return lambda index: f"layer {layers[index[0]]}, {head} {index[1]}"
+def by_layer(values: NDArray[np.float64], heads: Sequence[int]) -> list[NDArray[np.float64]]:
+    """Split an array of the heads of all layers, one layer after the other, into one array a layer."""
+    return np.split(values, np.cumsum(heads)[:-1])
+
+
+def layer_and_head(
+    layers: Sequence[int | str], heads: Sequence[int], head: str = "head"
+) -> Callable[[tuple[int, ...]], str]:
+    """Return a function that names the place of an index of an array of the heads of all layers."""
+    places = [
+        f"layer {layer}, {head} {number}" for layer, count in zip(layers, heads, strict=True) for number in range(count)
+    ]
+    return lambda index: places[index[0]]
 
 
 def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str]) -> tuple[float, str]:
@@ -118,7 +128,7 @@ def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int,
 
     A value that is not finite is the worst.
 
-    >>> worst_of("qk_entropy", np.array([[0.5, 0.25], [0.75, 0.5]]), layer_and_head([0, 4]))
+    >>> worst_of("qk_entropy", np.array([0.5, 0.25, 0.75]), layer_and_head([0, 4], [2, 1]))
     (0.25, 'layer 0, head 1')
     """
     sign = -1 if OBSERVABLE[name].merge == "min" else 1

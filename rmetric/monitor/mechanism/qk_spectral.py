@@ -21,6 +21,7 @@ from rmetric.monitor.mechanism.base import (
     MechanismMonitor,
     MonitorResult,
     Task,
+    by_layer,
     detached_copy,
     layer_and_head,
     on_cpu,
@@ -32,7 +33,8 @@ from rmetric.monitor.mechanism.base import (
 class AttentionWeights:
     """Readers of the weights of one layer."""
 
-    layer: int
+    layer: int | str
+    """:attr:`rmetric.live.models.structure.Attention.label`."""
     query: Callable[[], Tensor]
     """Reads the query weights as they are now, (query heads, features a head, inputs)."""
     key: Callable[[], Tensor]
@@ -56,7 +58,7 @@ def attention_weights(model: nn.Module, needed_by: str) -> list[AttentionWeights
 def _of(attention: Attention) -> AttentionWeights:
     query = partial(_by_head, attention.query, attention.heads, attention.head_size)
     key = partial(_by_head, attention.key, attention.key_value_heads, attention.head_size)
-    return AttentionWeights(attention.layer, query, key)
+    return AttentionWeights(attention.label, query, key)
 
 
 @torch.no_grad()
@@ -66,7 +68,7 @@ def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
     if rows.ndim != 2 or rows.shape[0] != heads * size or not rows.is_floating_point():
         raise UserError(
             f"the weight of {projection.name} has the shape {tuple(weight.shape)}, not {heads * size} rows of numbers "
-            "(is it quantised?); leave this monitor out: mechanism=('update', ...)"
+            "(is it quantised, or does it make a gate as well?); leave this monitor out: mechanism=('update', ...)"
         )
     return rows.reshape(heads, size, -1)
 
@@ -95,7 +97,8 @@ class QkWeights:
     Query head h meets key head ``h // (H / K)``.
     """
 
-    layer: int
+    layer: int | str
+    """Its number or name, as the log is to have it."""
     query: Tensor
     """(H, D, d)."""
     key: Tensor
@@ -154,7 +157,8 @@ class QkSpectral(MechanismMonitor):
 
     def summarise(self, found: HostArrays) -> MonitorResult:
         layers = [item.layer for item in self._before]
-        place = layer_and_head(layers)
+        heads = [len(item.query) for item in self._before]
+        place = layer_and_head(layers, heads)
         norm, entropy = found["spectral_norm"], found["entropy"]
         values, worst = {}, {}
         name = "qk_spectral_norm"
@@ -163,7 +167,8 @@ class QkSpectral(MechanismMonitor):
         for name, array in (("qk_entropy", entropy), ("qk_effective_rank", found["effective_rank"])):
             if changed.any():
                 values[name], worst[name] = worst_of(name, np.where(changed, array, LARGEST), place)
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
+        details = {name: by_layer(array, heads) for name, array in found.items()}
+        return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
 
     def state_dict(self) -> dict[str, Any]:
         return {"before": [(item.layer, on_cpu(item.query), on_cpu(item.key)) for item in self._before]}
@@ -174,14 +179,14 @@ class QkSpectral(MechanismMonitor):
 
 @torch.no_grad()
 def _spectra(before: Sequence[QkWeights], now: Sequence[QkWeights]) -> DeviceArrays:
-    """Every measurement of every head, each of shape (layers, heads)."""
+    """Every measurement of every head, each of shape (heads of all layers,)."""
     rows: dict[str, list[Tensor]] = {}
     for old, new in zip(before, now, strict=True):
         full, first_order = update_singular_values(old, new)
         for prefix, values in (("", full), ("first_order_", first_order)):
             for name, row in describe(values).items():
                 rows.setdefault(prefix + name, []).append(row)
-    return {name: torch.stack([row.to(parts[0].device) for row in parts]) for name, parts in rows.items()}
+    return {name: torch.cat([row.to(parts[0].device) for row in parts]) for name, parts in rows.items()}
 
 
 def update_singular_values(before: QkWeights, now: QkWeights) -> tuple[Tensor, Tensor]:

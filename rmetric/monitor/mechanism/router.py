@@ -34,7 +34,8 @@ class Router(MechanismMonitor):
     - ``expert_load_max``, ``expert_load_min``: share of the busiest and of the idlest expert in the (token, chosen
       expert) pairs, 1/E where all get the same; the extremes over layers.
 
-    The last three are counted over all tokens that training saw in the sampled step, padding included.
+    The last three are counted over all tokens that training saw in the sampled step, padding included; the loads where
+    the router says which experts it chose.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ class Router(MechanismMonitor):
         return lambda: _measure(weights, counts)
 
     def summarise(self, found: HostArrays) -> MonitorResult:
-        layers = [block.layer for block in self._blocks]
+        layers = [block.label for block in self._blocks]
 
         def where(index: tuple[int, ...]) -> str:
             return f"layer {layers[index[0]]}" + "".join(f", expert {expert}" for expert in index[1:])
@@ -124,34 +125,44 @@ class _Choices:
         """A forward hook of the router: its logits, and the experts it chose."""
         if not router.training:
             return
-        parts = output if isinstance(output, tuple) else (output,)
-        logits = next(part for part in parts if part.is_floating_point() and part.shape[-1] == self._count)
-        chosen = next((part for part in parts if not part.is_floating_point()), None)
+        logits, load = _routing(output, self._count)
         entropy = torch.special.entr(logits.detach().float().softmax(dim=-1)).sum() / np.log(self._count)
         self._entropy = entropy if self._entropy is None else self._entropy + entropy
         self._tokens += logits.numel() // self._count
-        if chosen is not None:
-            flat = chosen.reshape(-1)
-            load = torch.zeros(self._count, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat).float())
+        if load is not None:
             self._load = load if self._load is None else self._load + load
 
-    def counted(self) -> tuple[Tensor, Tensor] | None:
-        """Mean entropy and shares of the experts, (E,); ``None`` if no choice was seen."""
+    def counted(self) -> dict[str, Tensor]:
+        """Mean entropy, and shares of the experts, (E,); what was not seen is left out."""
         entropy, load, tokens = self._entropy, self._load, self._tokens
         self.forget()
-        return None if entropy is None or load is None else (entropy / tokens, load / load.sum())
+        found = {} if entropy is None else {"routing_entropy": entropy / tokens}
+        return found if load is None else {**found, "load": load / load.sum()}
+
+
+def _routing(output: Any, experts: int) -> tuple[Tensor, Tensor | None]:
+    """Logits of a router's output, (…, E), and how often it chose each expert, (E,).
+
+    ``None`` instead of the second if it does not say: neither by the numbers of the chosen experts, nor by scores in
+    front of the logits that are 0 for all the others (Llama 4).
+    """
+    parts = output if isinstance(output, tuple) else (output,)
+    logits = [part for part in parts if part.is_floating_point() and part.shape[-1] == experts]
+    chosen = next((part.reshape(-1) for part in parts if not part.is_floating_point()), None)
+    if chosen is not None:
+        ones = torch.ones_like(chosen).float()
+        return logits[0], torch.zeros(experts, device=chosen.device).scatter_add_(0, chosen, ones)
+    if len(logits) == 2:
+        return logits[1], (logits[0] != 0).reshape(-1, experts).sum(dim=0).float()
+    return logits[0], None
 
 
 @torch.no_grad()
-def _measure(weights: list[Tensor], counts: list[tuple[Tensor, Tensor] | None]) -> DeviceArrays:
+def _measure(weights: list[Tensor], counts: list[dict[str, Tensor]]) -> DeviceArrays:
     """Every measurement of every layer; first dimension: layers."""
-    rows = [router_geometry(weight) for weight in weights]
-    found = {name: torch.stack([row[name].cpu() for row in rows]) for name in rows[0]}
-    seen = [count for count in counts if count is not None]
-    if len(seen) == len(counts):
-        found["routing_entropy"] = torch.stack([entropy.cpu() for entropy, _ in seen])
-        found["load"] = torch.stack([load.cpu() for _, load in seen])
-    return found
+    rows = [{**router_geometry(weight), **count} for weight, count in zip(weights, counts, strict=True)]
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    return {name: torch.stack([row[name].cpu() for row in rows]) for name in names}
 
 
 def router_geometry(weight: Tensor) -> dict[str, Tensor]:

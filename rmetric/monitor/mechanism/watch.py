@@ -57,7 +57,8 @@ class MechanismWatch:
     optimizer
         Its optimizer.
     monitors
-        Monitors or their names; ``"auto"``: all that this model has the mechanism for.
+        Monitors or their names; ``"auto"``: all that this model has the mechanism for in a form that they know. Which
+        these are, and why the others are left out, is logged once (``INFO``).
     stride
         Steps between measurements, at least 1.
     executor
@@ -190,10 +191,12 @@ def _chosen(model: nn.Module, optimizer: torch.optim.Optimizer, monitors: Monito
         monitors = (monitors,)
     if not isinstance(monitors, str):
         return [MONITORS[item].of(model, optimizer) if isinstance(item, str) else item for item in monitors]
-    found = []
+    found, left_out = [], []
     for name in MONITORS:
         try:
             found.append(MONITORS[name].of(model, optimizer))
         except UserError as error:
-            LOGGER.debug("no mechanism monitor %s: %s", name, error)
+            left_out.append(f"{name} ({error})")
+    names = ", ".join(monitor.name for monitor in found)
+    LOGGER.info("mechanism monitors of this model: %s; left out: %s", names, ", ".join(left_out) or "none")
     return found

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.live.models.attention import AttentionFunction, wrapped_attention
-from rmetric.live.models.structure import ExpertBlock, attentions, decoder_layers, expert_blocks, unwrapped
+from rmetric.live.models.structure import ExpertBlock, attentions, expert_blocks, layer_stacks, unwrapped
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
 
@@ -133,7 +133,7 @@ class SmoothSingularValues(InterventionPolicy):
     become logarithmically less extreme, the order of the values is kept, and a matrix whose spectrum is flat is not
     changed at all. A matrix that is not finite is left alone.
 
-    Taken are the matrices of the decoder layers (each expert by itself), or all matrices of a model without such
+    Taken are the matrices of the layers of all stacks (each expert by itself), or all matrices of a model without such
     layers; embeddings and the output layer are not.
 
     **Source:** the idea, and that it restores trainability even after a failure: H. Cao et al. 2026, arXiv 2602.01308:
@@ -172,7 +172,7 @@ class SmoothSingularValues(InterventionPolicy):
 
 def _matrices(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Matrices by name; one of three dimensions holds one matrix an expert."""
-    prefixes = tuple(f"{layer.name}." for layer in decoder_layers(model))
+    prefixes = tuple(f"{layer.name}." for stack in layer_stacks(model) for layer in stack)
     named = [(name, item) for name, item in unwrapped(model).named_parameters() if item.requires_grad]
     return [(name, item) for name, item in named if item.ndim in (2, 3) and name.startswith(prefixes or ("",))]
 

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.errors import UserError
-from rmetric.live.models.attention import grouped_logits, masked_logits, replaced_attention, wrapped_attention
+from rmetric.live.models.attention import (
+    grouped_logits,
+    masked_logits,
+    replaced_attention,
+    unmasked_logits,
+    wrapped_attention,
+)
 from rmetric.live.models.structure import attentions
 from tests.live.architectures import NAMES, model_of, padded, tokens
 
@@ -131,6 +137,17 @@ def test_attention_of_an_unknown_kind_is_refused_in_words() -> None:
 
 
 # --- logits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_a_part_of_the_queries_has_its_part_of_the_bias(rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 4, 6, 8, generator=generator), torch.randn(2, 2, 7, 8, generator=generator)
+    options = {"scaling": 0.3, "softcap": 0.5, "position_bias": torch.randn(1, 4, rows, 7, generator=generator)}
+    plain = query @ key.repeat_interleave(2, dim=1).transpose(-1, -2) * 0.3
+    whole = 0.5 * (plain / 0.5).tanh() + options["position_bias"]
+    assert torch.allclose(unmasked_logits(query, key, options), whole, atol=1e-6)
+    assert torch.allclose(unmasked_logits(query[:, :, 2:5], key, options, 2), whole[:, :, 2:5], atol=1e-6)
 
 
 def test_grouped_logits_are_those_of_repeated_keys() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
 
 from rmetric.errors import UserError
 from rmetric.live.models import tiny_model
@@ -23,7 +24,7 @@ from rmetric.live.models.structure import (
     unwrapped,
 )
 from rmetric.streams import stable_hash
-from tests.live.architectures import MOES, NAMES, model_of, tokens
+from tests.live.architectures import MOES, NAMES, ROUTED, STACKED, model_of, tokens
 
 LAYERS = {"gpt2": ["transformer.h.0", "transformer.h.1"], "lfm2": [f"model.layers.{index}" for index in range(3)]}
 HEADS = {"gpt2": (4, 4, 8), "lfm2": (4, 2, 8), "qwen-moe": (4, 2, 8)}
@@ -49,6 +50,35 @@ def test_attention_has_its_heads(name: str) -> None:
         assert model.get_submodule(attention.name) is attention.module
         for part in (attention.query, attention.key, attention.value):
             assert model.get_submodule(part.name) is part.module
+
+
+ATTENTIONS = {
+    "bart": [
+        *(f"model.encoder.layers.{index}.self_attn" for index in range(2)),
+        *(f"model.decoder.layers.{index}.{part}_attn" for index in range(3) for part in ("self", "encoder")),
+    ],
+    "clip": [
+        *(f"text_model.encoder.layers.{index}.self_attn" for index in range(2)),
+        *(f"vision_model.encoder.layers.{index}.self_attn" for index in range(3)),
+    ],
+}
+ATTENTIONS["whisper"] = ATTENTIONS["bart"]
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_attention_is_found_in_every_stack_under_its_name(name: str) -> None:
+    model = model_of(name)
+    found = attentions(model)
+    assert [attention.name for attention in found] == ATTENTIONS[name]
+    assert [attention.label for attention in found] == ATTENTIONS[name]
+    assert all(model.get_submodule(attention.name) is attention.module for attention in found)
+    first = ATTENTIONS[name][0].partition("layers")[0]  # faults stay with the first stack
+    assert [layer.name for layer in decoder_layers(model)] == [f"{first}layers.{index}" for index in range(2)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_one_stack_with_one_attention_a_layer_the_number_is_the_label(name: str) -> None:
+    assert [attention.label for attention in attentions(model_of(name))] == ([1] if name == "lfm2" else [0, 1])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,6 +122,16 @@ def test_experts_are_found_with_their_router(name: str) -> None:
         assert block.experts.down_proj.shape[0] == 4  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("name", ROUTED)
+def test_experts_are_found_whatever_the_attention_is(name: str) -> None:
+    model = model_of(name)
+    layers = [0, 1] if name == "llama-4" else [1, 2]
+    blocks = expert_blocks(model)
+    assert [block.layer for block in blocks] == [block.label for block in blocks] == layers
+    assert all(model.get_submodule(block.name).experts is block.experts for block in blocks)
+    assert {(block.count, block.top_k) for block in blocks} == {(4, 2)}
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in MOES])
 def test_a_dense_model_has_no_experts_and_the_message_says_what_to_choose(name: str) -> None:
     model = model_of(name)
@@ -106,7 +146,22 @@ def test_experts_that_are_modules_of_their_own_are_refused_in_words() -> None:
     model = model_of("tiny-moe")
     experts = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
     model.model.layers[1].mlp.experts = experts
-    with pytest.raises(UserError, match="install transformers 5"):
+    with pytest.raises(UserError, match=r"experts of model.layers.1.mlp are of no known form; fault X needs"):
+        expert_blocks(model, "fault X")
+
+
+def test_a_router_that_does_not_say_how_many_it_chooses_is_no_sign_of_a_dense_model() -> None:
+    sparse = {"num_layers": 2, "num_decoder_layers": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+    sizes = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_experts": 4}
+    model = SwitchTransformersForConditionalGeneration(SwitchTransformersConfig(**sizes, **sparse))
+    with pytest.raises(UserError, match=r"experts of encoder.block.1.layer.1.mlp are of no known form"):
+        expert_blocks(model, "fault X")
+
+
+def test_experts_without_a_router_that_is_known_are_no_sign_of_a_dense_model() -> None:
+    mixture = nn.ModuleDict({"choice": nn.Linear(8, 2), "experts": nn.ModuleList(nn.Linear(8, 8) for _ in range(2))})
+    model = nn.Sequential(nn.Linear(8, 8), mixture)
+    with pytest.raises(UserError, match=r"experts of Sequential are of no known form \(1.experts\); fault X needs"):
         expert_blocks(model, "fault X")
 
 

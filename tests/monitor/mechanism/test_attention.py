@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from rmetric.errors import UserError
 from rmetric.live.models.attention import wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
 from rmetric.monitor.mechanism.execution import run_tasks
-from tests.live.architectures import NAMES, model_of, padded, tokens
+from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
@@ -71,6 +73,103 @@ def test_the_sample_is_of_the_models_own_probabilities(name: str, implementation
     layer, head = np.unravel_index(np.argmin(expected["entropy"]), np.shape(expected["entropy"]))
     layers = [item.layer for item in attentions(model)]
     assert seen.worst["attention_entropy"] == f"layer {layers[layer]}, head {head}"
+
+
+def entropies(probabilities: Tensor) -> list[float]:
+    """Of each head over the last 16 queries, from rows of probabilities, (B, H, T, S)."""
+    rows = probabilities[:, :, -16:].detach().double()
+    keys = (rows > 0).sum(dim=-1)
+    entropy = torch.special.entr(rows).sum(dim=-1) / keys.log()
+    return entropy.where(keys > 1, math.nan).nanmean(dim=(0, 2)).tolist()
+
+
+def named_probabilities(name: str, output: Any) -> dict[str, Tensor]:
+    """The probabilities that a model hands out itself, by the name of the attention."""
+    if name == "clip":
+        texts, images = output.text_model_output, output.vision_model_output
+        stacks = {"text_model.encoder.layers.{}.self_attn": texts.attentions}
+        stacks |= {"vision_model.encoder.layers.{}.self_attn": images.attentions}
+    else:
+        stacks = {"model.encoder.layers.{}.self_attn": output.encoder_attentions}
+        stacks |= {"model.decoder.layers.{}.self_attn": output.decoder_attentions}
+        stacks |= {"model.decoder.layers.{}.encoder_attn": output.cross_attentions}
+    return {place.format(index): rows for place, found in stacks.items() for index, rows in enumerate(found)}
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", STACKED)
+def test_every_stack_is_sampled(name: str, implementation: str) -> None:
+    whole = model_of(name, "eager")(**inputs_of(name), output_attentions=True)
+    model = model_of(name, implementation)
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model(**inputs_of(name))
+    seen = measured(monitor)
+    expected = {place: entropies(rows) for place, rows in named_probabilities(name, whole).items()}
+    sampled = dict(zip(seen.details["layers"], seen.details["entropy"], strict=True))
+    assert {place: row.tolist() for place, row in sampled.items()} == {
+        place: pytest.approx(row, rel=1e-4) for place, row in expected.items()
+    }
+    place, row = min(expected.items(), key=lambda item: min(item[1]))
+    assert seen.worst["attention_entropy"] == f"layer {place}, head {np.argmin(row)}"
+
+
+def test_attention_that_was_not_called_is_left_out_of_the_sample() -> None:
+    model = model_of("clip")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model.get_text_features(input_ids=tokens())
+    seen = measured(monitor)
+    assert seen.details["layers"] == [f"text_model.encoder.layers.{index}.self_attn" for index in range(2)]
+
+
+@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
+def test_capped_logits_are_those_of_the_softmax(mask: Tensor | None) -> None:
+    model = model_of("gemma2", "eager")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    output = model(tokens(), attention_mask=mask, output_attentions=True)
+    seen = measured(monitor)
+    uncapped = by_hand(model, mask)["logit_max"]
+    assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, output.attentions)]), rel=1e-4)
+    assert seen.details["logit_max"] == pytest.approx(CAP * np.tanh(np.array(uncapped) / CAP), rel=1e-4)
+    assert np.max(uncapped) > CAP
+
+
+@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
+def test_a_sink_counts_as_a_key(mask: Tensor | None) -> None:
+    model = model_of("gpt-oss", "eager")
+    monitor = AttentionRows(model)
+    monitor.arm()
+    output = model(tokens(), attention_mask=mask, output_attentions=True)
+    seen = measured(monitor)
+    whole = [torch.cat([rows, 1.0 - rows.sum(dim=-1, keepdim=True)], dim=-1) for rows in output.attentions]
+    assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, whole)]), rel=1e-4)
+    assert seen.details["logit_max"] == pytest.approx(np.array(by_hand(model, mask)["logit_max"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("length", [24, 12])
+def test_a_bias_of_positions_is_part_of_the_logits(length: int) -> None:
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
+    model = T5ForConditionalGeneration(T5Config(vocab_size=256, decoder_start_token_id=0, **sizes))
+    model.set_attn_implementation("eager")
+    samples, expected = [], []
+
+    def look(inner: Any, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
+        output, probabilities = inner(module, query, key, value, mask, **options)
+        samples.append(attention.sample_of(module, query, key, mask, options)["entropy"].tolist())
+        expected.append(entropies(probabilities))
+        assert options["position_bias"] is not None
+        return output, probabilities
+
+    modules = [module for module in model.modules() if isinstance(module, T5Attention)]
+    with torch.no_grad(), wrapped_attention(modules, look):
+        for module in modules:
+            if module.has_relative_attention_bias:
+                module.relative_attention_bias.weight.mul_(30.0)
+        model.train()(input_ids=tokens(2, length), labels=tokens(2, length))
+    assert len(samples) == 6  # two of the encoder, four of the decoder
+    assert samples == [pytest.approx(row, rel=1e-4) for row in expected]
 
 
 def test_short_sequences_are_sampled_whole_and_one_token_has_no_entropy() -> None:
@@ -135,7 +234,7 @@ def test_an_error_in_the_look_breaks_nothing(monkeypatch: pytest.MonkeyPatch, ca
     def fail(*args: Any) -> Tensor:
         raise TypeError("mine")
 
-    monkeypatch.setattr(attention, "grouped_logits", fail)
+    monkeypatch.setattr(attention, "unmasked_logits", fail)
     monitor = AttentionRows(model)
     monitor.arm()
     with caplog.at_level(logging.WARNING, logger="rmetric"):

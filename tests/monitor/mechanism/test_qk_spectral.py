@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import QkSpectral, QkWeights
 from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.monitor.mechanism.qk_spectral import describe, update_singular_values
-from tests.live.architectures import NAMES, model_of
+from tests.live.architectures import NAMES, STACKED, model_of
 
 
 def explicit_forms(model: nn.Module) -> list[list[tuple[Tensor, Tensor]]]:
@@ -58,24 +59,25 @@ def measured(before: nn.Module, after: nn.Module) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *STACKED])
 def test_singular_values_are_those_of_the_explicit_matrices(name: str) -> None:
     before = model_of(name).double()
     after = moved(before, 1e-2)
     olds, news = explicit_forms(before), explicit_forms(after)
     found = measured(before, after)
-    for layer, (old_heads, new_heads) in enumerate(zip(olds, news, strict=True)):
-        for head, ((q, k), (q_now, k_now)) in enumerate(zip(old_heads, new_heads, strict=True)):
-            full = q_now.T @ k_now - q.T @ k
-            first_order = (q_now - q).T @ k + q.T @ (k_now - k)
-            rank = min(2 * q.shape[0], q.shape[1])
-            for prefix, matrix in (("", full), ("first_order_", first_order)):
-                values = np.linalg.svd(matrix.numpy(), compute_uv=False)
-                shares = values[:rank] ** 2 / np.sum(values**2)
-                nats = -np.sum(shares * np.log(shares))
-                assert found[f"{prefix}spectral_norm"][layer, head] == pytest.approx(values[0], rel=1e-9)
-                assert found[f"{prefix}entropy"][layer, head] == pytest.approx(nats / math.log(rank), rel=1e-9)
-                assert found[f"{prefix}effective_rank"][layer, head] == pytest.approx(math.exp(nats), rel=1e-9)
+    heads = zip(itertools.chain(*olds), itertools.chain(*news), strict=True)
+    for index, ((q, k), (q_now, k_now)) in enumerate(heads):
+        full = q_now.T @ k_now - q.T @ k
+        first_order = (q_now - q).T @ k + q.T @ (k_now - k)
+        rank = min(2 * q.shape[0], q.shape[1])
+        for prefix, matrix in (("", full), ("first_order_", first_order)):
+            values = np.linalg.svd(matrix.numpy(), compute_uv=False)
+            shares = values[:rank] ** 2 / np.sum(values**2)
+            nats = -np.sum(shares * np.log(shares))
+            assert found[f"{prefix}spectral_norm"][index] == pytest.approx(values[0], rel=1e-9)
+            assert found[f"{prefix}entropy"][index] == pytest.approx(nats / math.log(rank), rel=1e-9)
+            assert found[f"{prefix}effective_rank"][index] == pytest.approx(math.exp(nats), rel=1e-9)
+    assert index + 1 == len(found["entropy"])
 
 
 @pytest.mark.parametrize("size", [1e-2, 1e-5])
@@ -157,6 +159,22 @@ def test_the_worst_head_is_named_and_one_that_did_not_change_is_not_it() -> None
     assert measured.details["spectral_norm"][0].tolist() == [0.0] * 4
 
 
+@pytest.mark.parametrize("part", ["self_attn", "encoder_attn"])
+def test_a_change_in_a_later_stack_is_seen_where_it_is(part: str) -> None:
+    model = model_of("bart").double()
+    monitor = QkSpectral(model)
+    monitor.take()
+    attention = getattr(model.model.decoder.layers[2], part)
+    before = attention.q_proj.weight.detach().clone()
+    with torch.no_grad():
+        attention.q_proj.weight[8:16] *= 2.0  # head 1
+    seen = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
+    largest = torch.linalg.matrix_norm(before[8:16].T @ attention.k_proj.weight.detach()[8:16], 2)
+    assert seen.values["qk_spectral_norm"] == pytest.approx(float(largest), rel=1e-9)
+    assert {*seen.worst.values()} == {f"layer model.decoder.layers.2.{part}, head 1"}
+    assert [len(row) for row in seen.details["entropy"]] == [4] * 8
+
+
 def test_without_any_change_there_is_no_entropy_and_a_norm_of_zero() -> None:
     monitor = QkSpectral(model_of("tiny-llama"))
     monitor.take()
@@ -219,7 +237,7 @@ def test_low_rank_adapters_count() -> None:
     q, k = before[1][3]
     q_now, k_now = after[1][3]
     expected = np.linalg.norm((q_now.T @ k_now - q.T @ k).numpy(), 2)
-    assert found["spectral_norm"][1, 3] == pytest.approx(expected, rel=1e-9)
+    assert found["spectral_norm"].reshape(2, 4)[1, 3] == pytest.approx(expected, rel=1e-9)
     assert expected > 0
 
 

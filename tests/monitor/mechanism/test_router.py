@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.live.injection.routing import changed_logits
 from rmetric.live.models.structure import expert_blocks
 from rmetric.monitor.mechanism import MonitorResult, Router
 from rmetric.monitor.mechanism.execution import run_tasks
-from rmetric.monitor.mechanism.router import router_geometry
-from tests.live.architectures import MOES, model_of, tokens
+from rmetric.monitor.mechanism.router import _routing, router_geometry
+from tests.live.architectures import MOES, ROUTED, model_of, tokens
 
 
 def measured(monitor: Router) -> MonitorResult:
@@ -50,6 +50,43 @@ def test_choices_against_the_models_own_logits(name: str) -> None:
     assert seen.values["expert_load_min"] == pytest.approx(np.min(loads))
     layer, expert = np.unravel_index(np.argmax(loads), (2, 4))
     assert seen.worst["expert_load_max"] == f"layer {layer}, expert {expert}"
+
+
+@pytest.mark.parametrize("name", ROUTED)
+def test_choices_against_what_goes_into_router_and_experts(name: str) -> None:
+    model = model_of(name)
+    monitor = Router(model)
+    logits: list[Tensor] = []
+    chosen: list[np.ndarray] = []
+    part, router = ("feed_forward", "router") if name == "llama-4" else ("mlp", "gate")
+    for layer in model.model.layers[-2:]:
+        block = getattr(layer, part)
+
+        def route(module: nn.Module, args: tuple[Tensor]) -> None:
+            logits.append(args[0].detach().double().flatten(0, -2) @ module.weight.detach().double().T)
+            if name == "llama-4":  # its experts get every token, times a score that is 0 where they are not chosen
+                chosen.append(logits[-1].topk(2).indices.numpy())
+
+        def compute(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            chosen.extend(index.numpy() for index in args[1:2])
+
+        getattr(block, router).register_forward_pre_hook(route)
+        block.experts.register_forward_pre_hook(compute)
+    monitor.arm()
+    model(tokens())
+    seen = measured(monitor)
+    probabilities = [values.softmax(dim=-1) for values in logits]
+    entropies = [float(torch.special.entr(rows).sum(dim=-1).mean() / math.log(4)) for rows in probabilities]
+    loads = [np.bincount(index.ravel(), minlength=4) / index.size for index in chosen]
+    assert seen.details["routing_entropy"].tolist() == pytest.approx(entropies, rel=1e-5)
+    assert seen.details["load"] == pytest.approx(np.array(loads), abs=1e-6)
+    assert seen.values["expert_load_max"] == pytest.approx(np.max(loads))
+
+
+def test_a_router_that_hands_out_logits_alone_has_an_entropy_and_no_load() -> None:
+    logits, load = _routing(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), 2)
+    assert load is None
+    assert logits.tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
 @pytest.mark.parametrize("shape", [(4, 16), (8, 3), (2, 5)])

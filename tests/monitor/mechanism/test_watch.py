@@ -194,6 +194,19 @@ def test_hooks_stand_in_the_sampled_steps_alone() -> None:
     assert hooked == [False, False, True, False, False, True, False]
 
 
+def test_what_a_model_has_no_mechanism_for_is_said_once_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of("deepseek-3")
+    with caplog.at_level(logging.INFO, logger="rmetric"):
+        watch = MechanismWatch(model, torch.optim.SGD(model.parameters()))
+    assert watch.names == ("router", "update", "update_alignment", "gradient_alignment")
+    [message] = [record.message for record in caplog.records]
+    assert message.startswith(
+        "mechanism monitors of this model: router, update, update_alignment, gradient_alignment; "
+    )
+    assert "left out: qk_spectral (the spectrum of queries and keys needs attention with q_proj" in message
+    assert ", attention (the monitor of attention rows needs attention with q_proj" in message
+
+
 def test_off_by_default(tmp_path: Path) -> None:
     run = run_of()
     with watched(run, log=tmp_path / "run.jsonl"):

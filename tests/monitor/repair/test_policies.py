@@ -27,6 +27,7 @@ from rmetric.monitor.repair import (
 )
 from rmetric.monitor.repair.model_policies import bound, bounded, reset_, smooth_
 from rmetric.monitor.repair.policy import InterventionLimit, InterventionRule, TokenBucket
+from tests.live.architectures import inputs_of, model_of
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled, batch_of
 from tests.monitor.repair.common import Toy
@@ -198,6 +199,28 @@ def test_logits_are_bounded_and_small_ones_untouched() -> None:
         assert [repair.verdict for repair in monitor.repairs] == ["normalised"]
         train(run, 2)  # its time is over
         assert largest_logit(run) > 5.0
+
+
+@pytest.mark.parametrize("part", ["self_attn", "encoder_attn"])
+def test_logits_of_a_decoder_behind_an_encoder_are_bounded(part: str) -> None:
+    model = model_of("bart")
+    attention, largest = getattr(model.model.decoder.layers[2], part), []
+    with torch.no_grad():
+        attention.q_proj.weight.mul_(1000.0)
+
+    def look(inner: Any, module: nn.Module, query: torch.Tensor, key: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        largest.append(float((query @ key.transpose(-1, -2) * options["scaling"]).abs().max()))
+        return inner(module, query, key, *rest, **options)
+
+    policy = QkNormalisation(max_logit=5.0)
+    policy.attach(model, torch.optim.SGD(model.parameters()))
+    with replaced_attention([attention], look), torch.no_grad():
+        model(**inputs_of("bart"))
+        policy.load_state_dict(policy.state_dict() | {"on": True})
+        model(**inputs_of("bart"))
+        policy.close()
+    before, after = largest
+    assert after <= 5.0 * 1.001 < before
 
 
 def test_a_healthy_model_computes_the_same_with_bounded_logits() -> None:
