@@ -91,8 +91,9 @@ class Parser(argparse.ArgumentParser):
             help="folder of .jsonl logs, or .parquet data set; several: side by side",
         )  # fmt: skip
         self.add_argument(
-            "--detectors", nargs="+", default=[], metavar="NAME", help="detectors by name (default: all that there are)"
-        )
+            "--detectors", nargs="+", default=[], metavar="NAME",
+            help="detectors by name (default: all but those of optional packages, such as lstm_forecaster)",
+        )  # fmt: skip
         self.add_argument(
             "--bootstrap", type=whole_number(20, 100_000), default=2000, metavar="N", help="bootstrap resamples"
         )

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmetric.detectors import RMetricDetector, first_alert
+from rmetric.detectors import DETECTORS, RMetricDetector, first_alert
 from rmetric.detectors.drift import with_drift
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
@@ -78,7 +78,7 @@ class CaseResults:
         for run in runs:
             run.observations = with_drift(run.observations)
         folder = study.logs[0].parent if study.logs else Path()
-        return cls(study, Evaluator.of(Study(folder, runs), jobs=1, plugins=plugins))
+        return cls(study, Evaluator.of(Study(folder, runs), among=[*DETECTORS], jobs=1, plugins=plugins))
 
     @cached_property
     def titles(self) -> list[str]:
