@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import importlib
 import math
+import re
 from itertools import compress
 from pathlib import Path
 
@@ -70,6 +72,47 @@ def test_latex_is_escaped_and_balanced():
     unescaped = text.replace(r"\{", "").replace(r"\}", "")
     assert unescaped.count("{") == unescaped.count("}")
     assert latex_text("{") == r"\{"
+
+
+def test_a_long_table_breaks_over_pages_and_a_short_one_is_scaled_to_one():
+    short, long = to_latex(toy(*range(39))), to_latex(toy(*range(40)))
+    assert r"\begin{longtable}" in long and r"\resizebox" not in long and long.count(r"\endhead") == 1
+    assert r"\begin{tabular}" in short and r"\linewidth" in short and r"\textheight" in short
+    assert all(f"& {index} " in long for index in range(40))
+    shares = [float(share) for share in re.findall(r"\\dimexpr ([\d.]+)\\linewidth", long)]
+    assert len(shares) == 2 and sum(shares) <= 1.0
+
+
+def test_the_columns_of_a_long_table_share_the_line_however_wide_they_are():
+    columns = [Column(f"c{index}", "Title of a column") for index in range(20)]
+    rows = [{column.key: "many words " * 30 for column in columns}] * 40
+    text = to_latex(Table("wide", "Wide", "Caption.", columns, rows))
+    shares = [float(share) for share in re.findall(r"\\dimexpr ([\d.]+)\\linewidth", text)]
+    assert len(shares) == 20 and sum(shares) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_latex_cannot_write_stands_by_its_number():
+    assert latex_text("1 − √2 ≤ ∞ ä") == r"1 $-$ $\sqrt{}$2 $\le$ $\infty$ ä"
+    assert latex_text("☃ Ħ") == "U+2603 U+0126"
+    assert latex_text("--log-every 100–200 `x`") == (
+        r"-{}-log-every 100\textendash{}200 \textasciigrave{}x\textasciigrave{}"
+    )
+
+
+def test_latex_can_write_every_text_that_a_table_may_have():
+    """Also those of tables and rows that these small studies do not have: they are texts of the code."""
+    for description in CATALOGUE:
+        titles = [column.title for column in description.columns]
+        for text in (description.title, description.caption, *titles):
+            assert "U+" not in latex_text(text), description.name
+    for path in (ROOT / "studies").rglob("*.py"):
+        if path.is_relative_to(ROOT / "studies" / "loops"):
+            continue  # the programs that others wrote
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+                assert "U+" not in latex_text(node.value), f"{path}, line {node.lineno}"
 
 
 def test_a_wide_table_is_broken_into_panels_that_repeat_the_first_column():
