@@ -166,6 +166,14 @@ def plugin_file(path: str) -> Path:
     return Path(path).resolve()
 
 
+def named_once(names: Sequence[str]) -> tuple[str, ...]:
+    """The names that an option was given; raises :class:`UserError` where one stands twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{name} is given twice; name each once")
+    return tuple(names)
+
+
 def positive_number(text: str) -> float:
     """Argument type: a finite number above 0."""
     try:

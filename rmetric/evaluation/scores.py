@@ -280,8 +280,8 @@ class Metric:
     """Why it is undefined when it is."""
     strict_only: bool = False
     exact: Callable[[Totals], tuple[float, float]] | None = None
-    """Interval in place of the bootstrap's where all resamples that have a score agree: none or all of the runs were hit,
-    and a bootstrap that has never seen the other case would claim to be certain."""
+    """Interval in place of the bootstrap's where all resamples that have a score agree: none or all of the runs were
+    hit, and a bootstrap that has never seen the other case would claim to be certain."""
 
 
 METRICS: dict[str, Metric] = {

@@ -236,7 +236,7 @@ def _long_latex(table: Table) -> list[str]:
 
 
 def _latex_widths(table: Table) -> list[int]:
-    """Characters that each column asks for, and the space beside it: a word of its title stays whole, long texts wrap."""
+    """Characters that each column asks for, with its space: a word of its title stays whole, long texts wrap."""
 
     def width(text: str) -> int:
         return len(text) + sum(map(str.isupper, text)) // 2  # a capital is half as wide again

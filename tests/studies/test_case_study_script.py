@@ -98,7 +98,8 @@ def test_the_summary_agrees_with_the_logs(made: tuple[Path, str]) -> None:
     ev = Evaluator.of(load_study(out, 1), [*summary["detectors"]], jobs=1, draws=20)
     for name, entry in summary["detectors"].items():
         counts = ev.counts(name, "strict")
-        assert entry["strict"]["false_alarms"] == counts.fp[counts.counted].sum()
+        expected = counts.fp[counts.counted].sum() if entry["gave_scores"] else None
+        assert entry["strict"]["false_alarms"] == expected
 
 
 def test_the_flipped_bit_is_seen_by_the_numbers_it_breaks(made: tuple[Path, str]) -> None:
