@@ -7,12 +7,14 @@ import csv
 import importlib
 import math
 import re
+import shlex
 from itertools import compress
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import generate_paper_tables
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import group_key
 from rmetric.evaluation.scores import Score
@@ -181,6 +183,36 @@ def test_the_ledger_reads_our_values_from_the_code_and_the_logs(evaluator):
     values = ("ours", "ours_paper", "ours_strict")
     for claim in claims.values():
         assert any(getattr(claim, value) is not None for value in values), claim.claim
+
+
+def test_the_command_of_a_claim_prints_its_value(evaluator, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    written, read = {}, {}
+    for claim in ledger(evaluator):
+        values = [value for value in (claim.ours, claim.ours_paper, claim.ours_strict) if value is not None]
+        values = [value.value if isinstance(value, Score) else value for value in values]
+        if claim.claim == "baselines":
+            continue  # of all detectors, and not of the four of this test
+        if claim.command.startswith("python -c"):
+            if claim.command not in read and "summary.json" not in claim.command:
+                program = shlex.split(claim.command)[2]
+                exec(program, {})
+                read[claim.command] = capsys.readouterr().out
+            for value in values if claim.command in read else ():
+                assert f"{value:g}" in re.findall(r"[\d.]+\d|\d", read[claim.command].replace(".0\n", "")), claim.claim
+        elif claim.command.startswith("python generate_paper_tables.py"):
+            if claim.command not in written:
+                out = f"out{len(written)}"
+                status = generate_paper_tables.main([*shlex.split(claim.command)[2:], "--out", out, "--jobs", "1"])
+                assert status == 0
+                texts = [file.read_text(encoding="utf-8") for file in (tmp_path / out).glob("*.csv")]
+                written[claim.command] = {
+                    cell for text in texts for row in csv.reader(text.splitlines()) for cell in row
+                }
+            for value in values:
+                known = isinstance(value, str) or not math.isnan(value)
+                assert not known or str(value) in written[claim.command], claim.claim
+    assert len(read) >= 8 and len(written) >= 3
 
 
 def test_the_headline_names_the_mark_to_beat(tables):
