@@ -242,7 +242,7 @@ def _latex_widths(table: Table) -> list[int]:
         return len(text) + sum(map(str.isupper, text)) // 2  # a capital is half as wide again
 
     return [
-        2 + max(*map(width, str(title).split()), min(max(map(width, cells), default=0), TEXT_WIDTH), 1)
+        3 + max(*map(width, str(title).split()), min(max(map(width, cells), default=0), TEXT_WIDTH), 1)
         for title, cells in table.shown().items()
     ]
 

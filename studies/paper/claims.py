@@ -105,7 +105,7 @@ def _metric() -> Iterable[Claim]:
         ("λ: hardware events in the window", "50", HardwareFailureRate),
         ("ΔL: validation losses in the mean", "100", ValidationDrift),
     ):
-        yield Claim(claim, paper, FILES, _default(signal, "window"), command=_default_asked(signal, "window"))
+        yield Claim(claim, paper, FILES, _default(signal, "window"), command=_default_asked(signal))
 
 
 def _asked(expression: str, name: str = "RMetric", module: str = "rmetric") -> str:
@@ -113,11 +113,10 @@ def _asked(expression: str, name: str = "RMetric", module: str = "rmetric") -> s
     return f'python -c "from {module} import {name}; print({expression})"'
 
 
-def _default_asked(thing: type, parameter: str) -> str:
-    return (
-        f'python -c "import inspect; from {thing.__module__} import {thing.__name__}; '
-        f"print(inspect.signature({thing.__name__}).parameters['{parameter}'].default)\""
-    )
+def _default_asked(thing: type) -> str:
+    """The command that prints the parameters of a class with their defaults."""
+    name = thing.__name__
+    return f'python -c "from inspect import signature; from {thing.__module__} import {name}; print(signature({name}))"'
 
 
 def _tables(ev: Evaluator, number: int, *detectors: str) -> str:
@@ -319,7 +318,7 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
         "10",
         FILES,
         _default(ValidationDrift, "window"),
-        command=_default_asked(ValidationDrift, "window"),
+        command=_default_asked(ValidationDrift),
         remark="here as in the simulated study, and signed; they take the absolute value in the case study",
         backend=REAL,
     )
