@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmetric.architectures import ARCHITECTURES
-from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.cli import DEFAULT_LOGS, Parser, named_once, output_folder, script, whole_number
 from rmetric.engines import engine, start_ahead
 from rmetric.errors import UserError
 
@@ -65,7 +65,7 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}
     if args.repetitions is not None and not args.smoke:
         settings["controls"] = args.repetitions * CONTROLS_PER_REPETITION
-    only = tuple(dict.fromkeys(args.architectures)), tuple(dict.fromkeys(args.faults))
+    only = named_once(args.architectures), named_once(args.faults)
     if args.backend == "simulation":
         if args.transfer:
             raise UserError("--transfer is a set of real runs; add --backend torch")
@@ -89,13 +89,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     if args.backend == "simulation" and args.engine == "local" and args.jobs > 1:
         start_ahead("studies.paper.run")  # which this process imports in the same quarter of a second
-    from rmetric.faults import FAULTS
+    from rmetric.faults import FAULTS, check_simulated, fault_parts
     from studies.runner import run_study
 
     for architecture in args.architectures:
         ARCHITECTURES[architecture]
-    for name in (part for fault in args.faults for part in fault.split("+")):
-        FAULTS[name.strip()]
+    for part in (part for fault in args.faults for part in fault_parts(fault)):
+        check_simulated(part) if args.backend == "simulation" else FAULTS[part]
     plan, backend = chosen_plan(args)
     with engine(args.engine, args.jobs, args.address):
         folder = output_folder(args.out or (DEFAULT_LOGS if args.backend == "simulation" else REAL_LOGS))

@@ -91,8 +91,9 @@ class Parser(argparse.ArgumentParser):
             help="folder of .jsonl logs, or .parquet data set; several: side by side",
         )  # fmt: skip
         self.add_argument(
-            "--detectors", nargs="+", default=[], metavar="NAME", help="detectors by name (default: all that there are)"
-        )
+            "--detectors", nargs="+", default=[], metavar="NAME",
+            help="detectors by name (default: all but those of optional packages, such as lstm_forecaster)",
+        )  # fmt: skip
         self.add_argument(
             "--bootstrap", type=whole_number(20, 100_000), default=2000, metavar="N", help="bootstrap resamples"
         )
@@ -163,6 +164,14 @@ def plugin_file(path: str) -> Path:
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return Path(path).resolve()
+
+
+def named_once(names: Sequence[str]) -> tuple[str, ...]:
+    """The names that an option was given; raises :class:`UserError` where one stands twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{name} is given twice; name each once")
+    return tuple(names)
 
 
 def positive_number(text: str) -> float:

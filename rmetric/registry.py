@@ -60,12 +60,17 @@ class Registry(Generic[T]):
         return item
 
     def __getitem__(self, name: str) -> T:
+        return self.named(name)
+
+    def named(self, name: str, told: Callable[[T], bool] = lambda item: True) -> T:
+        """The item of a name; an unknown name is told the ``told`` ones, those that are spelt like it first."""
         if name in self._items:
             return self._items[name]
-        folded = {known.casefold(): known for known in self._items}
-        near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
-        hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
-        raise UserError(f"unknown {self.kind} {name!r}{hint} (known: {', '.join(self._items)})")
+        folded = {known.casefold(): known for known, item in self._items.items() if told(item)}
+        near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        known = dict.fromkeys([*near, *folded.values()])
+        raise UserError(f"unknown {self.kind} {name!r}{hint} (known: {', '.join(known)})")
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.scores import MAX_UNDEFINED
 
 PAPER = "Paper protocol: an alert anywhere in a failed run is a true positive, in any other run a false positive."
 STRICT = (
@@ -72,7 +73,15 @@ def heading(study: str) -> str:
 
 def interval(ev: Evaluator) -> str:
     """Say what stands in brackets."""
-    return f"In brackets: 95 % bootstrap interval over runs ({ev.draws:,} resamples; exact where all of them agree)."
+    return bootstrap(ev.draws)
+
+
+def bootstrap(draws: int) -> str:
+    """Say what stands in brackets, made of so many resamples."""
+    return (
+        f"In brackets: 95 % bootstrap interval over runs ({draws:,} resamples; exact where all of them agree; none "
+        f"where the score is undefined in more than {100 * MAX_UNDEFINED:g} % of them)."
+    )
 
 
 def unmeasured(ev: Evaluator) -> list[str]:

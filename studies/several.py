@@ -20,7 +20,7 @@ def evaluators(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Evaluator]:
-    """:meth:`Evaluator.of` for each study, of the detectors of these names (none: all that there are).
+    """:meth:`Evaluator.of` for each study, of the detectors of these names (none: all that need no extra).
 
     The scores of several studies are kept in folders of their own.
     """

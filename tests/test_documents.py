@@ -365,3 +365,26 @@ def test_the_readme_s_headline_is_what_the_full_study_gives(tmp_path: Path) -> N
     for said in ("254 failing runs", "F1 0.524", "F1 of 0.973", "0.976 [0.953, 0.995]"):
         assert said in " ".join(README.split())
     assert "254 failed, 318 recovered, 144 clean" in headline
+
+
+@pytest.mark.long
+def test_the_tables_of_what_interruptions_cost_are_what_their_command_gives(tmp_path: Path) -> None:
+    text = document_text("cluster").split("## The tables that came out\n")[1]
+    command = next(typed_commands(text))
+    ended = run(f"{command} --out {tmp_path}", ROOT)
+    assert ended.returncode == 0, ended.stderr
+    compared = 0
+    for made in tmp_path.glob("table_17*.md"):
+        titles, _, *rows = cells_of(made.read_text(encoding="utf-8"))
+        shown = cells_of(text)
+        (begin,) = [index for index, row in enumerate(shown) if row[0] == titles[0]]
+        chosen = [titles.index(title) for title in shown[begin]]
+        known = shown[begin + 2 : begin + 2 + len(rows)]
+        assert known == [[row[index] for index in chosen] for row in rows], made.name
+        compared += 1
+    assert compared == 2
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """Cells of all rows of the tables of a Markdown document."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]

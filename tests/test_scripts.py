@@ -17,6 +17,7 @@ import pytest
 
 from rmetric.cli import output_folder
 from rmetric.commands import main as rmetric_command
+from rmetric.faults import FAULTS
 from tests.helpers import hearing_ctrl_c
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,9 +115,25 @@ def test_unknown_names_are_answered_with_the_nearest(tmp_path: Path, capsys: pyt
     assert "did you mean 'mistral-7b'?" in line
     line = fails_with_one_line(capsys, "run_modern_experiments", "--faults", "NODE_FAIL", *out)
     assert "did you mean 'NODE_FAILURE'?" in line
+    line = fails_with_one_line(capsys, "run_modern_experiments", "--faults", "LR_SPIKE", "LR_SPIKE", *out)
+    assert "LR_SPIKE is given twice" in line
+    line = fails_with_one_line(capsys, "simulator", "--fault", "LR_SPIKE+", *out)
+    assert "fault 'LR_SPIKE+' lacks a name" in line
     line = fails_with_one_line(capsys, "generate_paper_tables", "--detectors", "r_metrics", *out)
     assert "did you mean 'r_metric'?" in line
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("simulator", "--fault", "SPIKE"), ("run_modern_experiments", "--faults", "SPIKE")]
+)
+def test_an_unknown_fault_is_told_those_that_can_be_simulated_the_nearest_first(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = fails_with_one_line(capsys, *arguments, "--out", str(tmp_path / "out"))
+    known = line.split("(known: ")[1].removesuffix(")").split(", ")
+    assert known[0] == "LR_SPIKE"
+    assert {*known} == {name for name, fault in FAULTS.items() if fault.simulated}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Detectors: one contract, found by name in :data:`DETECTORS`, grouped in files by kind.
 
 The built-in ones are in alphabetical order, which is that of the tables; those of plug-ins follow as they are loaded.
-Two need an optional package and are known only where it is installed: ``ecod`` (pyod), ``lstm_forecaster`` (torch).
+Two need an optional package and are known only where it is installed: ``ecod`` (pyod), ``lstm_forecaster`` (torch);
+studies score them where they are asked for by name.
 """
 
 from rmetric.detectors.base import (
@@ -12,6 +13,7 @@ from rmetric.detectors.base import (
     StreamingDetector,
     checked_score,
     default_detectors,
+    detectors_everywhere,
     first_alert,
     load_detector_entry_points,
     make_detector,
@@ -95,6 +97,7 @@ __all__ = [
     "ZClip",
     "checked_score",
     "default_detectors",
+    "detectors_everywhere",
     "first_alert",
     "load_detector_entry_points",
     "make_detector",

@@ -60,8 +60,8 @@ class Detector(ABC):
     group: ClassVar[str] = ""
     """Sorts it among the built-in detectors in place of its name, so that detectors of one kind stand together."""
     extra: ClassVar[str] = ""
-    """Extra of this package that it needs. Where that is installed the detector stands in the tables, but it is never
-    the baseline of the headline, which is to be the same everywhere."""
+    """Extra of this package that it needs. Studies score it only where it is asked for by name, and it is never the
+    baseline of the headline: tables and figures are to be the same wherever they are made."""
 
     calibrated_on: ClassVar[str] = ""
     """``backend`` of the runs to whose fit half its threshold was fitted within the budget, by cross-fitting. On these
@@ -186,6 +186,11 @@ def make_detector(name: str) -> Detector:
 def default_detectors() -> dict[str, StreamingDetector]:
     """Name → fresh detector, for :data:`DEFAULT_DETECTORS`."""
     return {name: DETECTORS[name]() for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, misc]
+
+
+def detectors_everywhere() -> list[str]:
+    """Names of those that need no extra of this package: what a study scores unless it is told otherwise."""
+    return [name for name, detector in DETECTORS.items() if not detector.extra]
 
 
 def online_detectors() -> dict[str, StreamingDetector]:

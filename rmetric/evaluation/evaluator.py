@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmetric.detectors import DETECTORS, Detector, make_detector
+from rmetric.detectors import DETECTORS, Detector, detectors_everywhere, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.latest import Latest
@@ -121,6 +121,7 @@ class Evaluator:
         study: Study,
         names: Sequence[str] | None = None,
         *,
+        among: Sequence[str] | None = None,
         cache: str | Path | None = None,
         jobs: int | None = None,
         plugins: Sequence[str | Path] = (),
@@ -129,10 +130,12 @@ class Evaluator:
     ) -> Evaluator:
         """Score a study with detectors by name, each at its published setting.
 
-        Without names: all registered ones but those that read nothing which any log has.
+        Without names: those ``among`` which read something that any log has; if not given, among all that need no
+        extra of this package, so that the answers do not depend on what else is installed.
         """
-        skipped = () if names else tuple(name for name in DETECTORS if name != REFERENCE and not _can_read(name, study))
-        detectors = {name: make_detector(name) for name in (names or list(DETECTORS)) if name not in skipped}
+        asked = names or among or detectors_everywhere()
+        skipped = () if names else tuple(name for name in asked if name != REFERENCE and not _can_read(name, study))
+        detectors = {name: make_detector(name) for name in asked if name not in skipped}
         window = RMetric.paper().window
         alone = {kind.name: kind(window=window) for kind in (LambdaOnly, SigmaSqOnly, DeltaLOnly)}
         scores = score_study(study, {**detectors, **alone}, cache=cache, jobs=jobs, plugins=plugins)

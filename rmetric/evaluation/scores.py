@@ -267,8 +267,8 @@ def _exact_f1(sums: Totals) -> tuple[float, float]:
 
 
 def _exact_false_alarms(sums: Totals) -> tuple[float, float]:
-    """Only ever needed where no false alarm was seen."""
-    return 0.0, 1000.0 * poisson_interval(0.0)[1] / float(sums.healthy_steps)
+    low, high = (1000.0 * end / float(sums.healthy_steps) for end in poisson_interval(float(sums.fp)))
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,8 @@ class Metric:
     """Why it is undefined when it is."""
     strict_only: bool = False
     exact: Callable[[Totals], tuple[float, float]] | None = None
-    """Interval in place of the bootstrap's where all resamples agree: none or all of the runs were hit, and a bootstrap
-    that has never seen the other case would claim to be certain."""
+    """Interval in place of the bootstrap's where all resamples that have a score agree: none or all of the runs were
+    hit, and a bootstrap that has never seen the other case would claim to be certain."""
 
 
 METRICS: dict[str, Metric] = {
@@ -312,10 +312,17 @@ def _score(metric: Metric, protocol: Protocol, sums: Totals, drawn: Totals | Non
         return Score.undefined(metric.undefined)
     if drawn is None:
         return Score(value)
-    low, high = percentile_interval(metric.function(drawn))
-    if low == high and metric.exact is not None:
+    values = metric.function(drawn)
+    low, high = percentile_interval(values)
+    if metric.exact is not None and (low == high or _agree(values)):
         low, high = metric.exact(sums)
     return Score(value, low, high)
+
+
+def _agree(values: Values) -> bool:
+    """Whether all that are defined are equal, however many are not."""
+    defined = values[~np.isnan(values)]
+    return len(defined) > 0 and bool((defined == defined[0]).all())
 
 
 def summarise(counts: Counts, weights_BR: BootstrapWeights | None = None) -> dict[str, Score]:

@@ -157,8 +157,29 @@ def make_fault(name: str, severity: str = "medium", **parameters: Any) -> Fault:
     """A registered fault, or a combination ``A+B``, at a severity; raises :class:`UserError` for an unknown name."""
     if severity not in SEVERITIES:
         raise UserError(f"unknown severity {severity!r}; choose one of {', '.join(SEVERITIES)}")
-    parts = [FAULTS[part.strip()] for part in name.split("+")]
+    parts = [FAULTS[part] for part in fault_parts(name)]
     return combined(*(part(**{**part.severities.get(severity, {}), **parameters}) for part in parts))
+
+
+def fault_parts(name: str) -> list[str]:
+    """Names of the single faults of ``A+B``; raises :class:`UserError` where one is empty.
+
+    >>> fault_parts("LR_SPIKE + DATA_CORRUPTION")
+    ['LR_SPIKE', 'DATA_CORRUPTION']
+    """
+    parts = [part.strip() for part in name.split("+")]
+    if not all(parts):
+        raise UserError(f"fault {name!r} lacks a name; write NAME, or A+B for two at once")
+    return parts
+
+
+def check_simulated(name: str) -> None:
+    """Raise :class:`UserError` if a single fault is unknown to the simulator, which names those that are not."""
+    if not FAULTS.named(name, lambda fault: fault.simulated).simulated:
+        raise UserError(
+            f"fault {name} is brought upon live runs alone and cannot be simulated; train a model with it: "
+            f"run_case_study.py --faults {name}"
+        )
 
 
 def combined(*members: Fault) -> Fault:
@@ -171,13 +192,11 @@ def combined(*members: Fault) -> Fault:
 
 def check_fault_fits(name: str, architecture: Architecture) -> None:
     """Raise :class:`UserError` if a fault is not simulated, or needs experts and the architecture has none."""
-    for part in name.split("+"):
-        if part != NO_FAULT and not FAULTS[part.strip()].simulated:
-            raise UserError(
-                f"fault {part} is brought upon live runs alone and cannot be simulated; train a model with it: "
-                f"run_case_study.py --faults {part}"
-            )
-        if part != NO_FAULT and FAULTS[part.strip()].needs_experts and not architecture.experts:
+    for part in fault_parts(name):
+        if part == NO_FAULT:
+            continue
+        check_simulated(part)
+        if FAULTS[part].needs_experts and not architecture.experts:
             raise UserError(
                 f"fault {part} needs a mixture-of-experts model and {architecture.name} is dense; "
                 "choose --architecture gpt-4-moe"

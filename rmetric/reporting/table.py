@@ -20,6 +20,11 @@ UNDEFINED = "n/a"
 SCREEN_WIDTH = 120
 TEXT_WIDTH = 50
 """Widest text in a column on the screen."""
+LATEX_PACKAGES = "array,booktabs,graphicx,longtable"
+BREAKS_FROM = 40
+"""Rows from which a table breaks over pages in LaTeX: scaled to one, nobody could read it."""
+LINE = 160
+"""Characters of a line of such a table in the smaller type, on A4 lying down; above it, in the smallest."""
 PROTOCOL = "protocol"
 """Key of the column that says to which protocol a row belongs, if rows do."""
 
@@ -170,22 +175,76 @@ def _missing(row: pd.Series) -> list[str]:
 
 
 def to_latex(table: Table) -> str:
-    """A ``table`` environment with booktabs rules, scaled to the line; needs ``booktabs`` and ``graphicx``."""
+    """A ``table`` environment with booktabs rules, scaled to the page; a ``longtable`` from 40 rows on.
+
+    The first line says which packages it needs.
+    """
+    lines = _long_latex(table) if len(table.rows) >= BREAKS_FROM else _floating_latex(table)
+    return "\n".join([rf"% needs \usepackage{{{LATEX_PACKAGES}}}", *lines]) + "\n"
+
+
+def _floating_latex(table: Table) -> list[str]:
     body = _body(table.shown(latex_text), table.alignment(), "latex_raw")
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         body = body.replace(r"\hline", rule, 1)
-    lines = [
-        r"% needs \usepackage{booktabs,graphicx}",
+    return [
         r"\begin{table}[htbp]",
         r"  \centering",
-        rf"  \caption{{{latex_text(table.caption)}}}",
-        rf"  \label{{tab:{table.name.replace('_', '-')}}}",
+        rf"  {_latex_caption(table)}",
+        r"  \resizebox*{!}{\ifdim\totalheight>0.65\textheight 0.65\textheight\else\totalheight\fi}{%",
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        body + "}",
+        body + "}}",
         *(rf"  \par\smallskip{{\footnotesize {latex_text(note)}}}" for note in table.footnotes()),
         r"\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+
+
+def _latex_caption(table: Table, size: str = "") -> str:
+    return rf"\caption{{{size}{latex_text(table.caption)}}}\label{{tab:{table.name.replace('_', '-')}}}"
+
+
+def _long_latex(table: Table) -> list[str]:
+    """Breaks over pages, which a box that is scaled cannot: its columns share the line, and cells may wrap instead."""
+    shown = table.shown(latex_text)
+    heading = [" & ".join(shown.columns) + r" \\", r"\midrule"]
+    widths = _latex_widths(table)
+    line = max(LINE, sum(widths))
+    size = r"\tiny" if line > LINE else r"\scriptsize"
+    sides = {"left": "right", "right": "left"}
+    columns = [
+        rf"  >{{\ragged{sides[side]}\arraybackslash}}p{{\dimexpr {width / line:.4f}\linewidth-2\tabcolsep\relax}}"
+        for side, width in zip(table.alignment(), widths, strict=True)
+    ]
+    return [
+        rf"{{{size}\setlength{{\tabcolsep}}{{2pt}}\setlength{{\LTcapwidth}}{{\linewidth}}",
+        r"\begin{longtable}{",
+        *columns,
+        "}",
+        _latex_caption(table, r"\footnotesize ") + r" \\",
+        r"\toprule",
+        *heading,
+        r"\endfirsthead",
+        r"\toprule",
+        *heading,
+        r"\endhead",
+        r"\bottomrule",
+        r"\endfoot",
+        *(" & ".join(row) + r" \\" for row in shown.itertuples(index=False)),
+        r"\end{longtable}}",
+        *(rf"\par\smallskip{{\footnotesize {latex_text(note)}}}" for note in table.footnotes()),
+    ]
+
+
+def _latex_widths(table: Table) -> list[int]:
+    """Characters that each column asks for, with its space: a word of its title stays whole, long texts wrap."""
+
+    def width(text: str) -> int:
+        return len(text) + sum(map(str.isupper, text)) // 2  # a capital is half as wide again
+
+    return [
+        3 + max(*map(width, str(title).split()), min(max(map(width, cells), default=0), TEXT_WIDTH), 1)
+        for title, cells in table.shown().items()
+    ]
 
 
 def latex_document(tables: Sequence[Table]) -> str:
@@ -195,7 +254,7 @@ def latex_document(tables: Sequence[Table]) -> str:
         r"\usepackage[T1]{fontenc}",
         r"\usepackage[utf8]{inputenc}",
         r"\usepackage[landscape,margin=15mm]{geometry}",
-        r"\usepackage{booktabs,graphicx}",
+        rf"\usepackage{{{LATEX_PACKAGES}}}",
         r"\begin{document}",
         *(rf"\input{{{table.name}}}" + "\n" + r"\clearpage" for table in tables),
         r"\end{document}",
@@ -237,21 +296,32 @@ _LATEX = str.maketrans(
         "≥": r"$\ge$",
         "−": r"$-$",
         "·": r"$\cdot$",
-        "–": "--",
+        "–": r"\textendash{}",
         "…": r"\dots{}",
         "±": r"$\pm$",
         "→": r"$\to$",
+        "√": r"$\sqrt{}$",
+        "∞": r"$\infty$",
+        "β": r"$\beta$",
+        "Σ": r"$\Sigma$",
+        "′": r"$'$",
+        "³": r"$^3$",
+        "°": r"$^\circ$",
+        "`": r"\textasciigrave{}",
     }
 )
+_T1 = {*map(chr, range(0xC0, 0x17F))} - {*"×÷ĦħĸĿŀŉŦŧ"} | {*"¡£«»¿‘’“”„—"}
+"""Beyond ASCII, what the font encoding of the document has as it is."""
 
 
 def latex_text(text: str) -> str:
-    """Text with everything escaped that LaTeX would read as its own.
+    """Text with everything escaped that LaTeX would read as its own; what it cannot write stands by its number.
 
-    >>> latex_text("F1_strict & 95 %, λ > 0")
-    'F1\\\\_strict \\\\& 95 \\\\%, $\\\\lambda$ $>$ 0'
+    >>> latex_text("F1_strict & 95 %, λ > 0"), latex_text("--out ☃")
+    ('F1\\\\_strict \\\\& 95 \\\\%, $\\\\lambda$ $>$ 0', '-{}-out U+2603')
     """
-    return text.translate(_LATEX)
+    known = "".join(c if c.isascii() or ord(c) in _LATEX or c in _T1 else f"U+{ord(c):04X}" for c in text)
+    return known.translate(_LATEX).replace("--", "-{}-")
 
 
 def number(value: float, digits: int | None) -> str:

@@ -22,7 +22,7 @@ def parser() -> Parser:
     p.add_argument("--real", type=Path, required=True, help="folder of real logs, or a data set")
     p.add_argument("--out", type=Path, default=Path("results/simulated_vs_real"), help="folder for tables and figure")
     p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
-    p.add_argument("--detectors", nargs="+", default=[], help="detectors to rank (default: all that are registered)")
+    p.add_argument("--detectors", nargs="+", default=[], help="detectors to rank (default: all that need no extra)")
     p.add_argument("--no-detectors", action="store_true", help="rank none: noise and faults alone, which is quick")
     p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=200, help="bootstrap resamples")
     p.add_plugin("detectors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmetric.detectors import RMetricDetector, first_alert
+from rmetric.detectors import DETECTORS, RMetricDetector, first_alert
 from rmetric.detectors.drift import with_drift
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 CONTROL = "control"
+SILENT = "the detector gave no score in these runs: they are too short for its warm-up, or lack what it reads"
+"""Why nothing is said of a detector that could not judge: it was not quiet."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Finding:
     protocol: Protocol
     verdict: str
     """``warned``, ``missed``; of a run that did not fail ``false alarm``, ``absorbed`` (an episode while a fault was on
-    that healed) or ``quiet``; ``left out``: the run is in no score."""
+    that healed) or ``quiet``; ``left out``: the run is in no score; ``judged nothing``: the detector gave no score
+    in any run."""
     step: Score
     """Step of the alert that the verdict rests on."""
     lead: Score
@@ -78,7 +81,7 @@ class CaseResults:
         for run in runs:
             run.observations = with_drift(run.observations)
         folder = study.logs[0].parent if study.logs else Path()
-        return cls(study, Evaluator.of(Study(folder, runs), jobs=1, plugins=plugins))
+        return cls(study, Evaluator.of(Study(folder, runs), among=[*DETECTORS], jobs=1, plugins=plugins))
 
     @cached_property
     def titles(self) -> list[str]:
@@ -136,7 +139,11 @@ class CaseResults:
 
     def finding(self, index: int, detector: str, protocol: Protocol) -> Finding:
         """One cell of the comparison."""
-        return self._paper(index, detector) if protocol == "paper" else self._strict(index, detector)
+        found = self._paper(index, detector) if protocol == "paper" else self._strict(index, detector)
+        if detector not in self.silent or found.verdict == "left out":
+            return found
+        nothing = Score.undefined(SILENT)
+        return replace(found, verdict="judged nothing", step=nothing, lead=nothing, false_alarms=nothing)
 
     @cached_property
     def findings(self) -> list[Finding]:

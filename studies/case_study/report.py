@@ -24,13 +24,20 @@ from rmetric.reporting.table import to_csv as table_to_csv
 from rmetric.reporting.table import write as write_table
 from studies import captions
 from studies.case_study import dashboard
-from studies.case_study.findings import CaseResults, Finding, held_out_frame, metrics_frame, to_csv
+from studies.case_study.findings import SILENT, CaseResults, Finding, held_out_frame, metrics_frame, to_csv
 
 RUNS, DETECTORS, SCORES = "runs", "detectors", "scores"
 """Names of the tables, and of their files."""
 NO_INTERVALS = (
     "No intervals: the runs share their seed and everything before the onset, so they are cases and no sample."
 )
+
+
+SCORED = (
+    "warned", "mean_lead", "false_alarms", "false_alarms_per_1000", "upper_bound", "absorbed", "precision",
+    "recall", "f1",
+)  # fmt: skip
+"""Of a detector, over all runs that are counted."""
 
 
 def runs_table(results: CaseResults) -> Table:
@@ -109,11 +116,7 @@ def detectors_table(results: CaseResults) -> Table:
         "1,000 of these steps with the exact one-sided 95 % upper bound. Absorbed: episodes during faults that healed, "
         f"counted neither way. {captions.BOTH} {_counted(results)} {NO_INTERVALS}"
     )
-    notes = [
-        f"{ev.detectors[name].title} gave no score in these runs: too short for its warm-up, or a signal is missing."
-        for name in results.silent
-    ]
-    return Table(DETECTORS, "Case study: detectors", caption, columns, rows, [*captions.unmeasured(ev), *notes])
+    return Table(DETECTORS, "Case study: detectors", caption, columns, rows, captions.unmeasured(ev))
 
 
 def scores_table(results: CaseResults) -> Table:
@@ -129,11 +132,16 @@ def scores_table(results: CaseResults) -> Table:
 
 
 def detector_scores(results: CaseResults, name: str, protocol: Protocol) -> dict[str, Cell]:
-    """Scores of a detector over all runs that are counted: ``warned, mean_lead, false_alarms, …``."""
+    """Scores of a detector over all runs that are counted: :data:`SCORED`, and how many of the runs failed.
+
+    One that gave no score at all was not quiet: all is undefined.
+    """
     counts = results.evaluator.counts(name, protocol)
     counted = counts.of(counts.counted)
     summary = summarise(counted)
     failed = int((counted.tp + counted.fn).sum())
+    if name in results.silent:
+        return {**dict.fromkeys(SCORED, Score.undefined(SILENT)), "failed": failed}
     return {
         "warned": int(counted.tp.sum()) if failed else Score.undefined("no run failed"),
         "failed": failed,

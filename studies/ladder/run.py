@@ -27,6 +27,7 @@ from rmetric.evaluation.studies import load_study
 from rmetric.records import Run
 from rmetric.reporting import style
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
+from studies import captions
 from studies.ladder.figure import draw
 from studies.ladder.rungs import ALONE, CONDITIONS, Result, Rung, rungs
 from studies.paper.plan import CONTROLS_PER_REPETITION
@@ -48,9 +49,8 @@ CAPTION = (
     "gives up one more. "
     "Rungs 0 to 7 are 720 simulated runs each; rung 8 the 720 real runs; rung 9 the half of those that "
     "the robust R-Metric "
-    "was not fitted to. Paper protocol up to rung 6, strict from rung 7 on. In brackets: 95 % bootstrap "
-    "interval over runs "
-    f"({DRAWS:,} resamples; exact where all of them agree)."
+    "was not fitted to. Paper protocol up to rung 6, strict from rung 7 on. "
+    f"{captions.bootstrap(DRAWS)}"
 )
 
 

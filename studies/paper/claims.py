@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rmetric.detectors import make_detector
 from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
@@ -26,8 +27,8 @@ from studies.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
 Value = str | int | float | Score | None
 PAPER = "Fatima 2025"
 FILES = "the author's files"
-STUDY = "python run_modern_experiments.py"
 TABLES = "python generate_paper_tables.py"
+SUMMARY = "results/case_study/summary.json"
 THEIR_RUNS = "the paper: four pretrained models of 0.6 to 1.2 billion parameters on T4 and L4"
 
 
@@ -45,7 +46,8 @@ class Claim:
     """Under the paper protocol."""
     ours_strict: Value = None
     """Under the strict protocol."""
-    command: str = TABLES
+    command: str = field(kw_only=True)
+    """Prints ours."""
     remark: str = ""
     backend: str = ""
     """``simulated`` or ``real``, if it is about such runs alone."""
@@ -81,37 +83,59 @@ def ledger(ev: Evaluator, live: LiveResults | None = None) -> list[Claim]:
 
 def _metric() -> Iterable[Claim]:
     metric, short = RMetric.paper(), RMetric.paper_case_study()
-    weights, how = metric.weights, 'python -c "from rmetric import RMetric; print(RMetric.paper().weights)"'
+    weights, how = metric.weights, _asked("RMetric.paper().weights")
     yield Claim("weight of λ", "0.10", PAPER, weights.lambda_, command=how)
     yield Claim("weight of σ²", "0.45", PAPER, weights.sigma_sq, command=how)
     yield Claim("weight of ΔL", "0.70", PAPER, weights.delta_l, command=how)
-    yield Claim("sum of the weights, upper end of R", "1.25", PAPER, math.fsum(weights), command=how)
-    threshold = 'python -c "from rmetric import RMetric; print(RMetric.paper().threshold)"'
+    total = _asked("sum(RMetric.paper().weights)")
+    yield Claim("sum of the weights, upper end of R", "1.25", PAPER, math.fsum(weights), command=total)
     yield Claim(
         "alert threshold",
         "0.57",
         FILES,
         metric.threshold,
-        command=threshold,
+        command=_asked("RMetric.paper().threshold"),
         remark="0.55, 0.56, 0.60 and 0.65 also occur in their history: Table 5",
     )
-    yield Claim("normalisation history (values)", "1,000", FILES, metric.window, command=threshold)
-    yield Claim("normalisation history, case study (values)", "100", FILES, short.window, command=threshold)
-    events, losses = _default(HardwareFailureRate, "window"), _default(ValidationDrift, "window")
-    yield Claim("λ: hardware events in the window", "50", FILES, events, command="rmetric/signals.py")
-    yield Claim("ΔL: validation losses in the mean", "100", FILES, losses, command="rmetric/signals.py")
+    history = "normalisation history"
+    yield Claim(f"{history} (values)", "1,000", FILES, metric.window, command=_asked("RMetric.paper().window"))
+    shorter = _asked("RMetric.paper_case_study().window")
+    yield Claim(f"{history}, case study (values)", "100", FILES, short.window, command=shorter)
+    for claim, paper, signal in (
+        ("λ: hardware events in the window", "50", HardwareFailureRate),
+        ("ΔL: validation losses in the mean", "100", ValidationDrift),
+    ):
+        yield Claim(claim, paper, FILES, _default(signal, "window"), command=_default_asked(signal))
+
+
+def _asked(expression: str, name: str = "RMetric", module: str = "rmetric") -> str:
+    """The command that prints an expression in which a name of a module occurs."""
+    return f'python -c "from {module} import {name}; print({expression})"'
+
+
+def _default_asked(thing: type) -> str:
+    """The command that prints the parameters of a class with their defaults."""
+    name = thing.__name__
+    return f'python -c "from inspect import signature; from {thing.__module__} import {name}; print(signature({name}))"'
+
+
+def _tables(ev: Evaluator, number: int, *detectors: str) -> str:
+    """The command that prints a table of these very logs."""
+    named = f" --detectors {' '.join(detectors)}" if detectors else ""
+    return f"{TABLES} --logs {shlex.quote(str(ev.study.folder))}{named} --tables {number}"
 
 
 def _study(ev: Evaluator) -> Iterable[Claim]:
     runs = ev.study.runs
     models = list(dict.fromkeys(run.model_type for run in runs))
-    yield Claim("simulated runs", "720", PAPER, len(runs), command=STUDY, remark="all logs given, of any kind")
+    how = _tables(ev, 8, REFERENCE)
+    yield Claim("simulated runs", "720", PAPER, len(runs), command=how, remark="all logs given, of any kind")
     yield Claim(
-        "architectures", "3 (Llama-3, Mistral, GPT-4-MoE)", PAPER, f"{len(models)} ({', '.join(models)})", command=STUDY
+        "architectures", "3 (Llama-3, Mistral, GPT-4-MoE)", PAPER, f"{len(models)} ({', '.join(models)})", command=how
     )
     low, high = ev.range_of(REFERENCE) if REFERENCE in ev.scores else (math.nan, math.nan)
     seen = f"{low:.3f} to {high:.3f}" if low <= high else Score.undefined("the R-Metric was not asked for")
-    yield Claim("range of R", "0 to 1.25", PAPER, seen, remark="smallest and largest R of all records")
+    yield Claim("range of R", "0 to 1.25", PAPER, seen, command=how, remark="smallest and largest R of all records")
 
 
 def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
@@ -120,7 +144,10 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
         paper = strict = dict.fromkeys(("f1", "mean_lead", "lead_min"), nothing)
     else:
         paper, strict = ev.summary(REFERENCE, "paper"), ev.summary(REFERENCE, "strict")
-    simulation = Claim("F1 in simulation", "0.973", PAPER, None, paper["f1"], strict["f1"], remark="Table 3")
+    how, lead = _tables(ev, 3, REFERENCE), (paper["mean_lead"], strict["mean_lead"])
+    simulation = Claim(
+        "F1 in simulation", "0.973", PAPER, None, paper["f1"], strict["f1"], command=how, remark="Table 3"
+    )
     if backend_of(ev.study) == REAL:
         nothing = Score.undefined("these logs are of real runs")
         yield replace(simulation, ours=nothing, ours_paper=None, ours_strict=None, backend=SIMULATED)
@@ -128,7 +155,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
     else:
         yield replace(simulation, backend=SIMULATED)
         yield _real_runs(live)
-    yield Claim("mean lead (steps)", "255", PAPER, None, paper["mean_lead"], strict["mean_lead"], remark="Table 3")
+    yield Claim("mean lead (steps)", "255", PAPER, None, *lead, command=how, remark="Table 3")
     yield Claim(
         "mean lead, small models (min)",
         "12.8",
@@ -136,6 +163,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
         None,
         paper["lead_min"],
         strict["lead_min"],
+        command=how,
         remark=f"here: {_step_time(ev)}; the paper's 255 steps at 3 s make 12.8 min",
     )
     yield Claim(
@@ -152,6 +180,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
         None,
         _worst_transfer(ev, "paper"),
         _worst_transfer(ev, "strict"),
+        command=_tables(ev, 7, REFERENCE),
         remark="largest loss of F1 over all pairs of architectures, Table 7",
     )
     yield Claim(
@@ -194,31 +223,35 @@ def _calibrated(ev: Evaluator) -> Iterable[Claim]:
     missing = Score.undefined(fitted.reason)
     strict = {key: summary.get(key, missing) for key in ("f1", "mean_lead")}
     remark = "strict protocol, held out, at most one false alarm per 10,000 healthy steps: Table 9"
-    yield Claim("F1, calibrated R-Metric", "0.973", PAPER, ours_strict=strict["f1"], remark=remark)
-    yield Claim("mean lead, calibrated R-Metric (steps)", "255", PAPER, ours_strict=strict["mean_lead"], remark=remark)
+    said = {"command": _tables(ev, 9, REFERENCE, CALIBRATED), "remark": remark}
+    yield Claim("F1, calibrated R-Metric", "0.973", PAPER, ours_strict=strict["f1"], **said)
+    yield Claim("mean lead, calibrated R-Metric (steps)", "255", PAPER, ours_strict=strict["mean_lead"], **said)
 
 
 def _baselines(ev: Evaluator) -> Iterable[Claim]:
-    how = f"{TABLES} (Table 1)"
     others = [name for name in ev.detectors if name not in (REFERENCE, CALIBRATED)]
     yield Claim(
         "baselines",
         "6 (Isolation Forest, validation slope, loss spike, gradient norm, σ² only, ΔL only)",
         PAPER,
         len(others),
-        command=how,
+        command=_tables(ev, 8),
         remark="theirs, λ only, a causal Isolation Forest, and what plug-ins add",
     )
-    yield Claim("loss spike: z above", "3", PAPER, make_detector("loss_spike").threshold, command=how)
-    yield Claim("gradient norm above", "100", PAPER, make_detector("grad_norm").threshold, command=how)
+    maker = ("make_detector", "rmetric.detectors")
+    for claim, paper, name in (("loss spike: z above", "3", "loss_spike"), ("gradient norm above", "100", "grad_norm")):
+        how = _asked(f"make_detector('{name}').threshold", *maker)
+        yield Claim(claim, paper, PAPER, make_detector(name).threshold, command=how)
     rises = math.floor(make_detector("validation_slope").threshold) + 1
+    how = _asked("make_detector('validation_slope').threshold // 1 + 1", *maker)
     yield Claim("validation slope: rises in a row", "3", PAPER, rises, command=how)
 
 
 def _setting(ev: Evaluator) -> Iterable[Claim]:
+    coarser = "--log-every 100 gives theirs" if backend_of(ev.study) == SIMULATED else ""
     settings = (
         ("training steps a run", "5,000", "total_training_steps", ""),
-        ("steps between records", "100", "log_every_n_steps", "--log-every 100 gives theirs"),
+        ("steps between records", "100", "log_every_n_steps", coarser),
         ("steps between evaluations", "100", "eval_every_n_steps", ""),
         ("workers whose gradient norms make σ²", "8", "num_workers", ""),
         ("step time (s)", "5", "step_time_s", ""),
@@ -229,10 +262,10 @@ def _setting(ev: Evaluator) -> Iterable[Claim]:
         for key, values in found.items():
             if isinstance(run.config.get(key), int | float):
                 values.append(run.config[key])
+    how = _tables(ev, 8, REFERENCE)
     for claim, paper, key, remark in settings:
-        yield Claim(
-            claim, paper, FILES, _listed(found[key], f"the logs' config has no {key}"), command=STUDY, remark=remark
-        )
+        ours = _listed(found[key], f"the logs' config has no {key}")
+        yield Claim(claim, paper, FILES, ours, command=how, remark=remark)
 
 
 def _severities(ev: Evaluator) -> Iterable[Claim]:
@@ -248,7 +281,8 @@ def _severities(ev: Evaluator) -> Iterable[Claim]:
             value = (run.config.get("fault_injection") or {}).get("params", {}).get(key) if run.fault == fault else None
             if isinstance(value, int | float):
                 values.append(round(scale * value, 9))
-        yield Claim(claim, paper, FILES, _listed(values, f"no log has {fault} with {key}"), command=STUDY)
+        ours = _listed(values, f"no log has {fault} with {key}")
+        yield Claim(claim, paper, FILES, ours, command=_tables(ev, 8, REFERENCE))
 
 
 def _case_study(live: LiveResults) -> Iterable[Claim]:
@@ -261,7 +295,7 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
     )
     for claim, paper, key, remark in theirs:
         ours, said = live.planned(key), remark if small else ""
-        yield Claim(claim, paper, FILES, ours, command=CASE_STUDY, remark=said, backend=REAL)
+        yield Claim(claim, paper, FILES, ours, command=_of_summary(f"['plan']['{key}']"), remark=said, backend=REAL)
     spike = live.injected("LR_SPIKE")
     known = spike.get("parameters") or {}
     told: Value = Score.undefined("the case study had no LR_SPIKE" if live.case_study else FIRST)
@@ -272,21 +306,27 @@ def _case_study(live: LiveResults) -> Iterable[Claim]:
         "15, 400, 20",
         FILES,
         told,
-        command=CASE_STUDY,
+        command=_of_summary("['runs']"),
         remark="here the step is drawn from the seed, on no grid of evaluations; --fault-step 400 gives theirs",
         backend=REAL,
     )
     every = live.planned("eval_every")
-    yield Claim("case study: steps between evaluations", "20", FILES, every, command=CASE_STUDY, backend=REAL)
+    how = _of_summary("['plan']['eval_every']")
+    yield Claim("case study: steps between evaluations", "20", FILES, every, command=how, backend=REAL)
     yield Claim(
         "case study: validation losses in the mean of ΔL",
         "10",
         FILES,
         _default(ValidationDrift, "window"),
-        command="rmetric/signals.py",
+        command=_default_asked(ValidationDrift),
         remark="here as in the simulated study, and signed; they take the absolute value in the case study",
         backend=REAL,
     )
+
+
+def _of_summary(part: str) -> str:
+    """The command that prints a part of what the case study left."""
+    return f"python -c \"import json; print(json.load(open('{SUMMARY}')){part})\""
 
 
 def _worst_transfer(ev: Evaluator, protocol: Protocol) -> Score:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rmetric.detectors import DETECTORS, GradientNorm, LossSpike, StreamingDetector, make_detector
+from rmetric.detectors import (
+    DETECTORS,
+    Detector,
+    GradientNorm,
+    LossSpike,
+    StreamingDetector,
+    make_detector,
+    register_detector,
+)
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scoring import by_run, score_study
@@ -185,6 +194,24 @@ def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):
     from rmetric.signals import Weights
 
     assert np.array_equal(Weights().weigh(*evaluator.signals_3N), evaluator.scores["r_metric"])
+
+
+def test_a_study_is_scored_alike_wherever_it_is_and_an_optional_detector_where_it_is_named(logs, clean_registries):
+    @register_detector("needy")
+    @dataclass(kw_only=True)
+    class Needy(Detector):
+        threshold: float = 0.5
+        extra = "live"
+        reads = ("training_loss",)
+
+        def score_run(self, observations):
+            return np.zeros(len(observations))
+
+    def scored(**named):
+        return [*Evaluator.of(load_study(logs, jobs=1), jobs=1, draws=20, **named).detectors]
+
+    assert "needy" not in scored() and "grad_norm" in scored()
+    assert scored(names=["needy"]) == scored(among=["needy"]) == ["needy"]
 
 
 def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):

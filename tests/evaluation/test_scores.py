@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 from rmetric.evaluation import scores
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import (
+    MAX_UNDEFINED,
+    binomial_interval,
     difference,
     false_alarm_bound,
     median_lead,
+    poisson_interval,
     poisson_upper,
     recall_at_lead,
     resample,
     score,
     summarise,
+    totals,
 )
 
 
@@ -103,6 +107,23 @@ def test_the_interval_of_recall_contains_it(hits, misses, seed):
     found = score("recall", some, resample(hits + misses, 2000, np.random.default_rng(seed)))
     assert found.low <= found.value <= found.high
     assert found.low < found.high  # even if no run was hit: the exact interval takes over
+
+
+def test_an_interval_is_exact_where_all_resamples_that_have_a_score_agree():
+    few = counts([1, 1, *[0] * 40], [0] * 42, [0] * 42, lead=[30.0, 10.0, *[math.nan] * 40])
+    weights = resample(42, 500, np.random.default_rng(0))
+    assert (totals(few, weights).failed == 0).mean() > MAX_UNDEFINED  # they have neither of the two runs that failed
+    found = summarise(few, weights)
+    for name in ("recall", "precision"):
+        assert (found[name].low, found[name].value, found[name].high) == (binomial_interval(2, 2)[0], 1.0, 1.0)
+    assert not found["mean_lead"].has_interval  # nothing exact is known of it
+
+
+def test_the_exact_interval_of_a_rate_contains_it():
+    alone = counts([0], [3], [0], healthy=[1000])
+    rate = score("false_alarms_per_1000", alone, resample(1, 50, np.random.default_rng(0)))
+    assert (rate.low, rate.high) == poisson_interval(3.0)
+    assert rate.low < rate.value < rate.high
 
 
 def test_bootstrap_weights_are_reproducible_and_sum_to_the_runs():

@@ -21,7 +21,7 @@ from rmetric.measurements import MEASUREMENTS
 from rmetric.reporting.table import to_csv, to_markdown, to_screen
 from studies.case_study import dashboard
 from studies.case_study.cli import fault_list, opening, progress_of
-from studies.case_study.findings import CaseResults, Finding
+from studies.case_study.findings import SILENT, CaseResults, Finding
 from studies.case_study.report import (
     detectors_table,
     discard_results,
@@ -41,6 +41,8 @@ NAN_LOSS = {"fault": "SILENT_DATA_CORRUPTION", "failure": 103, "reason": "NAN_LO
 ZERO = {"fault": "SILENT_DATA_CORRUPTION", "failure": 130, "grad_norm": [0.0] * 20}
 CENSORED = {"fault": "LARGE_LR", "outcome": "censored"}
 CONTROL = {"fault": "NONE"}
+UNCOUNTED = ("failed_paper", "failed_strict")
+"""Of the runs, and not of what a detector made of them."""
 COMMAND = "python run_case_study.py --seed 0"
 
 
@@ -116,6 +118,9 @@ def test_findings_are_the_evaluation_s_counts(results: CaseResults) -> None:
             counts = results.evaluator.counts(name, protocol)
             found = [results.finding(index, name, protocol) for index in range(len(results.runs))]
             assert [item.verdict == "warned" for item in found] == (counts.tp > 0).tolist()
+            if name in results.silent:
+                assert {item.verdict for item in found} == {"judged nothing", "left out"}
+                continue
             assert sum(item.false_alarms.value for item in found if item.false_alarms.defined) == counts.fp.sum()
             assert sum(item.absorbed for item in found) == counts.absorbed.sum()
             for item, lead in zip(found, counts.lead.tolist(), strict=True):
@@ -148,6 +153,23 @@ def test_the_table_of_detectors_has_all_of_them(results: CaseResults) -> None:
     assert isinstance(row["mean_lead_strict"], Score) and row["mean_lead_strict"].value == (38 + 1) / 2
     assert rows["Isolation Forest (whole run)"]["kind"] == "whole run"
     assert not any(isinstance(cell, Score) and cell.has_interval for row in table.rows for cell in row.values())
+
+
+def test_a_detector_that_judged_nothing_is_not_shown_as_quiet(tmp_path: Path) -> None:
+    results = by_hand(tmp_path, runs=[FAILED, CONTROL])
+    results.evaluator.scores["loss_spike"] = np.full_like(results.evaluator.scores["loss_spike"], np.nan)
+    assert results.silent == ["loss_spike"]
+    for index, protocol in ((0, "strict"), (1, "paper")):
+        found = results.finding(index, "loss_spike", protocol)  # type: ignore[arg-type]
+        assert (found.verdict, found.false_alarms.reason) == ("judged nothing", SILENT)
+    table, title = detectors_table(results), DETECTORS["loss_spike"].title
+    row = next(row for row in table.rows if row["detector"] == title)
+    cells = {key: cell for key, cell in row.items() if key not in ("detector", "kind", "threshold", *UNCOUNTED)}
+    assert {"false_alarms_strict", "upper_bound_strict", "warned_paper"} <= {*cells}
+    for key, cell in cells.items():
+        assert isinstance(cell, Score) and cell.reason == SILENT, key
+    entry = summary(results, COMMAND)["detectors"]["loss_spike"]
+    assert entry["gave_scores"] is False and entry["strict"]["false_alarms"] is None
 
 
 def test_detectors_that_could_hear_nothing_are_left_out_and_named(results: CaseResults) -> None:

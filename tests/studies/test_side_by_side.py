@@ -16,7 +16,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
-from rmetric.reporting.table import Column, Table, to_screen
+from rmetric.reporting.table import Column, Table, to_latex, to_screen
 from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
 from studies.paper.figures import ablation, curves, draw_figures, failing_run, lead_times, result
 from studies.paper.tables import build_tables
@@ -78,6 +78,11 @@ def target(beside: dict[str, dict[str, Evaluator]]) -> Evaluator:
 @pytest.fixture(scope="module")
 def tables(studies: dict[str, Evaluator], beside: dict[str, dict[str, Evaluator]]) -> dict[str, Table]:
     return {table.name: table for table in build_tables(studies, beside=beside)}
+
+
+def test_latex_can_write_all_that_tables_of_both_studies_say(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        assert "U+" not in to_latex(table), table.name
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import importlib
 import math
+import re
+import shlex
 from itertools import compress
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import generate_paper_tables
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import group_key
 from rmetric.evaluation.scores import Score
@@ -70,6 +74,47 @@ def test_latex_is_escaped_and_balanced():
     unescaped = text.replace(r"\{", "").replace(r"\}", "")
     assert unescaped.count("{") == unescaped.count("}")
     assert latex_text("{") == r"\{"
+
+
+def test_a_long_table_breaks_over_pages_and_a_short_one_is_scaled_to_one():
+    short, long = to_latex(toy(*range(39))), to_latex(toy(*range(40)))
+    assert r"\begin{longtable}" in long and r"\resizebox" not in long and long.count(r"\endhead") == 1
+    assert r"\begin{tabular}" in short and r"\linewidth" in short and r"\textheight" in short
+    assert all(f"& {index} " in long for index in range(40))
+    shares = [float(share) for share in re.findall(r"\\dimexpr ([\d.]+)\\linewidth", long)]
+    assert len(shares) == 2 and sum(shares) <= 1.0
+
+
+def test_the_columns_of_a_long_table_share_the_line_however_wide_they_are():
+    columns = [Column(f"c{index}", "Title of a column") for index in range(20)]
+    rows = [{column.key: "many words " * 30 for column in columns}] * 40
+    text = to_latex(Table("wide", "Wide", "Caption.", columns, rows))
+    shares = [float(share) for share in re.findall(r"\\dimexpr ([\d.]+)\\linewidth", text)]
+    assert len(shares) == 20 and sum(shares) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_latex_cannot_write_stands_by_its_number():
+    assert latex_text("1 − √2 ≤ ∞ ä") == r"1 $-$ $\sqrt{}$2 $\le$ $\infty$ ä"
+    assert latex_text("☃ Ħ") == "U+2603 U+0126"
+    assert latex_text("--log-every 100–200 `x`") == (
+        r"-{}-log-every 100\textendash{}200 \textasciigrave{}x\textasciigrave{}"
+    )
+
+
+def test_latex_can_write_every_text_that_a_table_may_have():
+    """Also those of tables and rows that these small studies do not have: they are texts of the code."""
+    for description in CATALOGUE:
+        titles = [column.title for column in description.columns]
+        for text in (description.title, description.caption, *titles):
+            assert "U+" not in latex_text(text), description.name
+    for path in (ROOT / "studies").rglob("*.py"):
+        if path.is_relative_to(ROOT / "studies" / "loops"):
+            continue  # the programs that others wrote
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+                assert "U+" not in latex_text(node.value), f"{path}, line {node.lineno}"
 
 
 def test_a_wide_table_is_broken_into_panels_that_repeat_the_first_column():
@@ -138,6 +183,36 @@ def test_the_ledger_reads_our_values_from_the_code_and_the_logs(evaluator):
     values = ("ours", "ours_paper", "ours_strict")
     for claim in claims.values():
         assert any(getattr(claim, value) is not None for value in values), claim.claim
+
+
+def test_the_command_of_a_claim_prints_its_value(evaluator, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    written, read = {}, {}
+    for claim in ledger(evaluator):
+        values = [value for value in (claim.ours, claim.ours_paper, claim.ours_strict) if value is not None]
+        values = [value.value if isinstance(value, Score) else value for value in values]
+        if claim.claim == "baselines":
+            continue  # of all detectors, and not of the four of this test
+        if claim.command.startswith("python -c"):
+            if claim.command not in read and "summary.json" not in claim.command:
+                program = shlex.split(claim.command)[2]
+                exec(program, {})
+                read[claim.command] = capsys.readouterr().out
+            for value in values if claim.command in read else ():
+                assert f"{value:g}" in re.findall(r"[\d.]+\d|\d", read[claim.command].replace(".0\n", "")), claim.claim
+        elif claim.command.startswith("python generate_paper_tables.py"):
+            if claim.command not in written:
+                out = f"out{len(written)}"
+                status = generate_paper_tables.main([*shlex.split(claim.command)[2:], "--out", out, "--jobs", "1"])
+                assert status == 0
+                texts = [file.read_text(encoding="utf-8") for file in (tmp_path / out).glob("*.csv")]
+                written[claim.command] = {
+                    cell for text in texts for row in csv.reader(text.splitlines()) for cell in row
+                }
+            for value in values:
+                known = isinstance(value, str) or not math.isnan(value)
+                assert not known or str(value) in written[claim.command], claim.claim
+    assert len(read) >= 8 and len(written) >= 3
 
 
 def test_the_headline_names_the_mark_to_beat(tables):

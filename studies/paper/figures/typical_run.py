@@ -99,9 +99,10 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
     fitting = [item for item in fitting if _signals(item[0]) == most]
     median = float(np.median([incubation for _, _, incubation in fitting]))
     run, truth, _ = min(fitting, key=lambda item: (abs(item[2] - median), item[0].name))
+    steps = f"{median:,.0f} step{'' if round(median) == 1 else 's'}"
     why = (
         f"Of the {len(fitting)} runs that failed by their loss, it is the one whose time from onset to failure is "
-        f"nearest to their median ({median:,.0f} steps)."
+        f"nearest to their median ({steps})."
     )
     return run, truth, why
 
