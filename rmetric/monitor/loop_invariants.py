@@ -1,7 +1,8 @@
 """What holds in every step of a training loop, until it does not: gradients cleared, new batches, one schedule.
 
 Between two updates nobody but the optimizer has to do with the weights, a backward pass begins with no gradient, a
-batch is not the one before, the schedule goes on as it has gone. To see that needs no statistics, whatever is trained.
+batch is not the one before, nor one of few, the schedule goes on as it has gone. To see that needs no statistics,
+whatever is trained.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from rmetric.monitor.settings import FACTOR, Change
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
+from rmetric.state import restore
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
@@ -25,6 +28,9 @@ FACTS = {
     "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
+FEW_BATCHES = Change("the batch", "a new one", "one of few that come again and again")
+BATCHES = 16
+"""Latest batches, of which few that are served again and again are."""
 UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""
 STEADY = 0.02
@@ -38,6 +44,9 @@ class Invariant(ABC):
 
     by_chance = False
     """Whether it may be broken by itself: where it has been so once, twice in a row is no news."""
+
+    breaks = BROKEN
+    """Measurements in a row in which it must be broken to be news."""
 
     def __init__(self) -> None:
         self.held = self.broken = 0
@@ -67,9 +76,9 @@ class Invariant(ABC):
             self.broken = 0
             return None
         self.broken += 1
-        if self.broken < BROKEN:
+        if self.broken < self.breaks:
             return None
-        news = self.change() if self.broken == BROKEN and self.held >= HELD and not self.known else None
+        news = self.change() if self.broken == self.breaks and self.held >= HELD and not self.known else None
         self.known = True
         self.begin_anew()
         return news
@@ -89,6 +98,33 @@ class Fact(Invariant):
 
     def change(self) -> Change:
         return FACTS[self._name]
+
+
+class FewBatches(Invariant):
+    """A batch is none of the last 16; of one that comes for ever a fact tells, and sooner.
+
+    Of six that are drawn at random one is left out for so long in one draw of twenty. Eight old batches in a row are
+    news: where batches are drawn from a list, or dealt in a new order each epoch, a few come again soon by chance. For
+    the shortest list whose first epoch has none, 33 batches, the first to come again are eight in one run of 10,000.
+    """
+
+    by_chance = True
+    breaks = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: deque[float] = deque(maxlen=BATCHES)
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        key = measured.get("batch_key", math.nan)
+        if math.isnan(key) or (self._latest and key == self._latest[-1]):
+            return None
+        known = key in self._latest
+        self._latest.append(key)
+        return known
+
+    def change(self) -> Change:
+        return FEW_BATCHES
 
 
 class InputScale(Invariant):
@@ -230,11 +266,11 @@ class RateLeap(Invariant):
 class LoopInvariants:
     """Tells which invariants hold no more.
 
-    That one is broken twice in a row is news if it held in the 32 measurements before. Once is no news: a checkpoint
-    that is loaded, weights that are averaged, pruned or drawn anew are acts of the loop. Nor is what a loop does from
-    its beginning on, or has done before: weights that are clipped after each update, gradients that add up, one batch
-    of all data. What comes by chance (few and small examples come again, inputs with heavy tails leap) need have been
-    seen once to be no news.
+    That one is broken twice in a row (few batches: eight times) is news if it held in the 32 measurements before. Once
+    is no news: a checkpoint that is loaded, weights that are averaged, pruned or drawn anew are acts of the loop. Nor
+    is what a loop does from its beginning on, or has done before: weights that are clipped after each update, gradients
+    that add up, one batch of all data. What comes by chance (few and small examples come again, inputs with heavy tails
+    leap) need have been seen once to be no news.
 
     **Source:** invariants of training loops as what tells a silent error: TrainCheck, Jiang et al., OSDI 2025, arXiv
     2506.14813. Theirs are inferred from the traces of other runs; these are written down, and a run's own past says
@@ -242,13 +278,25 @@ class LoopInvariants:
     """
 
     def __init__(self) -> None:
-        self._invariants: list[Invariant] = [
+        self._invariants: list[Invariant] = [  # in the order of saved states: a new one comes last
             *(Fact(name) for name in FACTS),
             InputScale(),
             Clipping(),
             ScheduleSpeed(),
             RateLeap(),
+            FewBatches(),
         ]
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :func:`~rmetric.state.state_of` made of another; an older version had fewer invariants."""
+        for invariant, saved in zip(self._invariants, state["_invariants"], strict=False):
+            restore(invariant, saved)
+
+    def stand_for_more_steps(self) -> None:
+        """Take in that records come more seldom: of an epoch in order each of them sees other batches, maybe few."""
+        for invariant in self._invariants:
+            if invariant.by_chance:
+                invariant.begin_anew()
 
     def update(self, measured: Mapping[str, float], *, planned: bool = False) -> list[Change]:
         """What a step brings that is news.

@@ -26,6 +26,9 @@ WEIGHTS, INPUTS = 64, 1024
 """Entries of each: of weights and statistics, and of a batch's."""
 EXAMPLES, FEW = 1024, 4
 """Examples of a batch that are compared with each other, by 64 entries of each; so few are none to compare."""
+WEIGHT_BITS, KEYS = 19, 16_777_213
+"""Bits of the weights by which a batch's entries, of 32 bits, are added up: the sum does not overflow 64. Its rest by
+the largest prime of 24 bits is a whole number in single precision."""
 TARGETS, LOGITS = 16, 2**15
 """Targets of a batch that tell of its classes, at least; logits of which gradients are looked at, about."""
 RESTS = 48
@@ -38,7 +41,7 @@ Measured = dict[str, Tensor | None]
 class BatchProbe:
     """Looks at the batch of the first forward pass of a step that trains.
 
-    Is it the one before, are its examples copies of each other, how large are the inputs?
+    Is it the one before, by which number is it known again, are its examples copies, how large are the inputs?
 
     Parameters
     ----------
@@ -53,15 +56,16 @@ class BatchProbe:
         self.closed = False
         """True if nothing is looked at any more."""
         self._before: Tensor | None = None
-        self._mixed = torch.empty(0)
+        self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
         self._handle = model.register_forward_pre_hook(_ModelHook(self._look), with_kwargs=True)
 
     def measure(self) -> Measured:
-        """``batch_repeated``, ``examples_repeated`` and ``input_scale``, on the device.
+        """``batch_repeated``, ``batch_key``, ``examples_repeated`` and ``input_scale``, on the device.
 
-        Truth values, the second where half of the examples or more are copies of others, and the inputs' root mean
-        square. ``None`` or missing: not known, as where the model is given no tensors. The next step begins.
+        Two truth values, the second where half of the examples or more are copies of others; a whole number that is the
+        same for the same batch; and the inputs' root mean square. ``None`` or missing: not known, as where the model is
+        given no tensors. The next step begins.
         """
         measured, self._measured = self._measured, {}
         return measured
@@ -79,12 +83,21 @@ class BatchProbe:
         now = torch.cat([sample.float() for sample in samples if sample.device == home])
         inputs = next((sample for sample in samples if sample.is_floating_point()), None)
         scale = None if inputs is None else torch.linalg.vector_norm(inputs.float()) / math.sqrt(len(inputs))
+        key = self._key(now)
         self._measured = {
-            "batch_repeated": _same(now, self._before),
+            "batch_repeated": _same(key, self._before),
+            "batch_key": key % KEYS,
             "examples_repeated": self._copies(tensors),
             "input_scale": scale,
         }
-        self._before = now
+        self._before = key
+
+    def _key(self, sample: Tensor) -> Tensor:
+        """Sum of the entries' bits, weighted: what differs in an entry has another, whatever its size."""
+        if self._weights.device != sample.device or not len(self._weights):
+            cosines = torch.arange(1, TENSORS * INPUTS + 1, device=sample.device).cos()
+            self._weights = (cosines * 2**WEIGHT_BITS).long()
+        return (sample.view(torch.int32) * self._weights[: len(sample)]).sum()
 
     def _copies(self, tensors: Sequence[Tensor]) -> Tensor | None:
         """Whether at least half of the examples are copies; of the first tensor that holds several numbers of each."""

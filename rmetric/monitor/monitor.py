@@ -342,7 +342,7 @@ class TrainingMonitor:
         """Let all that a record stands for follow the interval between records."""
         steps, records = self._interval.steps, self._records_per_sigma_sq
         self._measurer.stand_for(steps, records * steps)
-        self._pipeline.estimators.stand_for(steps, records)
+        self._pipeline.stand_for(steps, records)
 
     def _rest(self) -> bool:
         """Pass by a step between two records."""

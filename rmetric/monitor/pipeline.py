@@ -69,6 +69,11 @@ class StepPipeline:
         """First step since which the loss has not been finite; ``None``: it is."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
+    def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
+        """Let a record stand for so many steps from now on, and a measurement of σ² for so many records."""
+        self.estimators.stand_for(record_every, sigma_sq_every)
+        self._invariants.stand_for_more_steps()
+
     def process(self, pending: PendingStep, *, gradients_cleared: bool = False) -> Observation:
         """Estimate, score, log and warn; waits until the numbers of the step are on the host.
 
@@ -153,7 +158,7 @@ class StepPipeline:
             )
         self.non_finite_since = restore(self._history, state["history"])[-1]
         if "loop_invariants" in state:  # states of older versions have none
-            restore(self._invariants, state["loop_invariants"])
+            self._invariants.load_state(state["loop_invariants"])
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])
 

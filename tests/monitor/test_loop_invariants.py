@@ -18,10 +18,23 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.loop_invariants import BROKEN, CLIPPING, FACTS, HELD, INPUTS, RATE, SCHEDULE, LoopInvariants
+from rmetric.monitor.loop_invariants import (
+    BATCHES,
+    BROKEN,
+    CLIPPING,
+    FACTS,
+    FEW_BATCHES,
+    HELD,
+    INPUTS,
+    RATE,
+    SCHEDULE,
+    FewBatches,
+    LoopInvariants,
+)
 from rmetric.monitor.loop_probes import BatchProbe, TargetProbe
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.settings import Change
+from rmetric.state import state_of
 
 ONSET = 40
 STEPS = 48
@@ -112,12 +125,35 @@ class OldCopies(Loop):
         return loss
 
 
-class SameBatch(Loop):
+class Numbered(Loop):
+    """Its batches have numbers."""
+
+    def number(self) -> int:
+        return self.step
+
     def batch(self) -> Tensor:
-        step, self.step = self.step, min(self.step, ONSET)
+        step, self.step = self.step, self.number()
         batch = super().batch()
         self.step = step
         return batch
+
+
+class SameBatch(Numbered):
+    def number(self) -> int:
+        return min(self.step, ONSET)
+
+
+class FewInTurn(Numbered):
+    """From the onset on the same six batches are served."""
+
+    def number(self) -> int:
+        return ONSET + (self.step - ONSET) % 6 if self.broken else self.step
+
+
+class FewAtRandom(FewInTurn):
+    def number(self) -> int:
+        drawn = int(torch.randint(6, (), generator=torch.Generator().manual_seed(self.step)))
+        return ONSET + drawn if self.step >= ONSET + 6 else self.step
 
 
 class NotNormalised(Loop):
@@ -253,6 +289,15 @@ def test_a_line_that_is_lost_is_told_of_once_within_three_steps(broken: type[Loo
     assert loop.alerts[0].step < step or (loop.alerts[0].step, loop.alerts[0].cause) == (step, "setting_changed")
 
 
+@pytest.mark.parametrize("few", [FewInTurn, FewAtRandom], ids=lambda kind: kind.__name__)
+def test_few_batches_are_told_of_once_when_eight_old_ones_have_come_in_a_row(few: type[Loop], tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    few(log=log).run(2 * STEPS)
+    [(step, what)] = told(log)
+    assert what == FEW_BATCHES.setting
+    assert ONSET + 6 + FewBatches.breaks - 1 <= step <= ONSET + 20
+
+
 class InTurn(Loop):
     """Four micro-batches a step."""
 
@@ -301,14 +346,46 @@ class AllData(Loop):
         return torch.linspace(-1.0, 1.0, 256).view(32, 8)
 
 
-class PassesInTurn(Loop):
+class PassesInTurn(Numbered):
     """Each batch is used three times, as in the epochs of a policy."""
 
-    def batch(self) -> Tensor:
-        step, self.step = self.step, self.step // 3
-        batch = super().batch()
-        self.step = step
-        return batch
+    def number(self) -> int:
+        return self.step // 3
+
+
+class PassesOverEight(Numbered):
+    """Eight batches are passed over four times, then come new ones, as in the epochs of a policy."""
+
+    def number(self) -> int:
+        return 8 * (self.step // 32) + self.step % 8
+
+
+class EpochsOf8(Numbered):
+    """Batches in the same order in each epoch."""
+
+    batches = 8
+
+    def number(self) -> int:
+        return self.step % self.batches
+
+
+class EpochsOf40(EpochsOf8):
+    batches = 40
+
+
+class Shuffled(Numbered):
+    """The same 40 batches, in another order in each epoch."""
+
+    def number(self) -> int:
+        epoch, place = divmod(self.step, 40)
+        return int(torch.randperm(40, generator=torch.Generator().manual_seed(epoch))[place])
+
+
+class ComesBack(Numbered):
+    """Seven batches are served once more, as after a step back."""
+
+    def number(self) -> int:
+        return self.step - 7 if self.broken else self.step
 
 
 class SharpnessAware(Loop):
@@ -429,7 +506,8 @@ class FewExamples(Loop):
 @pytest.mark.parametrize(
     "usual",
     [
-        Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn,
+        Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn, PassesOverEight,
+        EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
         OneClassNowAndThen,
@@ -509,6 +587,30 @@ def test_a_resumed_run_knows_what_held(tmp_path: Path) -> None:
     assert ONSET < step <= ONSET + 3
 
 
+def test_a_state_of_a_version_with_fewer_invariants_is_taken_up() -> None:
+    first, resumed = LoopInvariants(), LoopInvariants()
+    for _ in range(HELD):
+        first.update({"weights_changed": 0.0})
+    state = state_of(first)
+    del state["_invariants"][-1]
+    resumed.load_state(state)
+    assert [resumed.update({"weights_changed": 1.0}) for _ in range(BROKEN)] == [[], [FACTS["weights_changed"]]]
+    assert few_told(resumed) == [FEW_BATCHES]
+
+
+def few_told(invariants: LoopInvariants) -> list[Change]:
+    """What is told where six of a hundred batches come again and again."""
+    keys = [*range(HELD), *[key % 6 for key in range(2 * BATCHES)]]
+    return [change for key in keys for change in invariants.update({"batch_key": float(key)})]
+
+
+def test_an_epoch_of_which_every_tenth_batch_is_looked_at_from_some_step_on_has_not_become_shorter() -> None:
+    invariants = LoopInvariants()
+    assert not any(invariants.update({"batch_key": float(step % 40)}) for step in range(80))
+    invariants.stand_for_more_steps()
+    assert not any(invariants.update({"batch_key": float(step % 40)}) for step in range(80, 1000, 10))
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
 def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_end() -> None:
     loop = Loop()
@@ -564,6 +666,29 @@ def test_tensors_are_found_wherever_they_are_in_the_arguments() -> None:
     assert [float(scale) for scale, _ in scales if scale is not None] == [3.0, 3.0, 3.0]
     assert scales[0][1] is None
     assert [bool(repeated) for _, repeated in scales[1:]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: x.clone().index_put_((torch.tensor(7), torch.tensor(5)), x[7, 5].nextafter(torch.tensor(9.0))),
+        lambda x: x.flip(0),
+        lambda x: -x,
+        lambda x: x[:-1],
+    ],
+)
+def test_another_batch_has_another_key_and_the_same_one_the_same(other: Callable[[Tensor], Tensor]) -> None:
+    model = nn.Identity()
+    probe = BatchProbe(model)
+    first = torch.randn(16, 8)
+    keys = []
+    for batch in (first, other(first), first.clone()):
+        model(batch)
+        key = probe.measure()["batch_key"]
+        assert key is not None
+        keys.append(float(key))
+    assert keys[0] == keys[2] != keys[1]
+    assert all(key == float(torch.tensor(key, dtype=torch.float32)) for key in keys)
 
 
 def test_a_probe_that_fails_ends_itself_and_not_the_training(

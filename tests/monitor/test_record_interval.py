@@ -97,6 +97,20 @@ def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_p
     assert later == [step for step in range(801, 1001) if step % every == 0]
 
 
+def test_an_epoch_in_order_of_which_fewer_batches_are_looked_at_has_not_become_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmetric.monitor.record_interval.interval", lambda *_: 5)
+    model, optimizer = small_training()
+    log = tmp_path / "run.jsonl"
+    monitor = TrainingMonitor(model, optimizer, log=log, announce=False, hardware=False, record_every="auto")
+    for step in range(1, 301):
+        train(monitor, model, optimizer, range(step % 80, step % 80 + 1))
+    monitor.close()
+    assert len(lines_of(log, "RECORD_INTERVAL")) == 1
+    assert lines_of(log, "SETTING_CHANGED") == []
+
+
 @pytest.mark.parametrize("option", [{"sync": True}, {"policy": SkipUpdate()}, {"mechanism": "auto"}])
 def test_what_looks_at_every_step_has_a_record_of_every_step(option: dict[str, Any]) -> None:
     (name,) = option

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.hooks import check_option_names, replaced
+from rmetric.monitor.arguments import unwrapped
+from rmetric.monitor.loop_probes import UpdateHook
 from rmetric.monitor.worker_lost import WorkerLost
 
 KEEP_GRADIENTS = ("DEEPSPEED", "MEGATRON_LM")
@@ -36,8 +38,8 @@ def monitored(
             monitor.validation(evaluate(model))
 
     The monitor looks after the last micro-batch of a step, before anything is clipped; the loss of the step is the mean
-    over its micro-batches, each of which makes one backward pass. Only the main process writes. With ``sync=True`` a
-    vetoed step finds no gradients.
+    over its micro-batches, each of which makes one backward pass; where a closure is evaluated several times (LBFGS),
+    of its first evaluation. Only the main process writes. With ``sync=True`` a vetoed step finds no gradients.
 
     Parameters
     ----------
@@ -74,8 +76,10 @@ def watched(
         raise UserError(f"{accelerator.distributed_type.value} keeps gradients to itself, so no monitor can see them")
     scaler = getattr(optimizer, "scaler", None)
     with TrainingMonitor(model, optimizer, **{"scaler": scaler, **options}) as monitor:
-        watch = _Watch(accelerator, model, monitor, combine)
+        watch, inner = _Watch(accelerator, model, monitor, combine), unwrapped(optimizer)
         with (
+            inner.register_step_pre_hook(UpdateHook(watch.begin_update)),
+            inner.register_step_post_hook(UpdateHook(watch.end_update)),
             replaced(accelerator, "backward", watch.backward),
             replaced(accelerator, "unscale_gradients", watch.unscale_gradients),
         ):
@@ -95,7 +99,16 @@ class _Watch:
         self._accelerator, self._model, self._monitor, self._combine = accelerator, model, monitor, combine
         self._backward, self._unscale = accelerator.backward, accelerator.unscale_gradients
         self._losses: list[Tensor] = []
-        self._unscaled = False
+        self._unscaled = self._updating = self._answered = False
+        self._proceed = True
+
+    def begin_update(self, *_: Any) -> None:
+        """Expect a closure: each of its evaluations makes a backward pass."""
+        self._updating, self._answered = True, False
+
+    def end_update(self, *_: Any) -> None:
+        """Expect the next step."""
+        self._updating = self._answered = False
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Replace ``accelerator.backward``."""
@@ -113,7 +126,10 @@ class _Watch:
     def _look(self) -> None:
         self.unscale_gradients()
         losses, self._losses = self._losses, []
-        if not self._monitor.step(self._combine(torch.stack(losses))):
+        if not self._answered:
+            self._proceed = self._monitor.step(self._combine(torch.stack(losses)))
+            self._answered = self._updating
+        if not self._proceed:
             self._model.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
 
     def unscale_gradients(self, optimizer: Any = None) -> None:

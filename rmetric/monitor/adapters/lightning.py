@@ -51,6 +51,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
         self._losses: list[Tensor] = []
+        self._asked_at, self._proceed = -1, True
         self._kept: KeptCheckpoints | None = None
         self._offered: set[str] = set()
         self._reports = FrameworkLog()
@@ -59,6 +60,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self._asked_at = -1
         self._kept = KeptCheckpoints(
             self._options.get("policy"), lambda file: _load_checkpoint(trainer, file), writes=trainer.is_global_zero
         )
@@ -81,14 +83,23 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._losses.append(loss.detach() / scale)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Measure the step: Lightning has unscaled the gradients and clips them after this."""
+        """Measure the step: Lightning has unscaled the gradients and clips them after this.
+
+        An optimizer that evaluates its closure several times (LBFGS) comes here as often: the first time is the step's.
+        """
         if self.monitor is None or not self._losses or optimizer is not trainer.optimizers[0]:
             return  # no losses: ``training_step`` has skipped the step
-        self._offer_checkpoints(trainer)
         losses, self._losses = self._losses, []
-        loss = torch.stack(losses).mean() * trainer.accumulate_grad_batches  # Lightning has divided each by it
-        if not self.monitor.step(loss):
+        if self._asked_at != trainer.global_step:
+            self._asked_at, self._proceed = trainer.global_step, self._measure(trainer, self.monitor, losses)
+        if not self._proceed:
             pl_module.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
+
+    def _measure(self, trainer: Any, monitor: TrainingMonitor, losses: list[Tensor]) -> bool:
+        self._offer_checkpoints(trainer)
+        return monitor.step(
+            torch.stack(losses).mean() * trainer.accumulate_grad_batches
+        )  # Lightning divides each by it
 
     def _offer_checkpoints(self, trainer: Any) -> None:
         """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""

@@ -77,6 +77,34 @@ def test_a_loop_is_watched_without_a_further_line(tmp_path: Path) -> None:
     assert not {"backward", "unscale_gradients"} & vars(accelerator).keys()
 
 
+def test_a_closure_that_is_evaluated_several_times_is_one_step(tmp_path: Path) -> None:
+    model = small_model()
+    accelerator = Accelerator(cpu=True)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=3)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    log, firsts = tmp_path / "run.jsonl", []
+
+    with monitored(accelerator, model, optimizer, log=log, hardware=False, announce=False):
+        for batch in micro_batches(count=STEPS):
+            losses: list[float] = []
+
+            def closure(batch: dict[str, Tensor] = batch, losses: list[float] = losses) -> Tensor:
+                optimizer.zero_grad()
+                loss: Tensor = model(**batch).loss
+                accelerator.backward(loss)
+                losses.append(loss.item())
+                return loss
+
+            optimizer.step(closure)
+            assert len(losses) > 1
+            firsts.append(losses[0])
+    seen = read_run(log).observations
+    assert seen.step.tolist() == list(range(1, STEPS + 1))
+    np.testing.assert_allclose(seen["training_loss"], firsts, rtol=1e-5)
+    assert min(seen["update_rms"][1:]) > 0.0
+    assert not optimizer.optimizer._optimizer_step_pre_hooks and not optimizer.optimizer._optimizer_step_post_hooks
+
+
 def test_the_loss_of_a_step_that_is_cut_short_is_still_a_mean(tmp_path: Path) -> None:
     """The last step of an epoch may have fewer micro-batches; its loss must not look like a drop."""
     batches = micro_batches(4)

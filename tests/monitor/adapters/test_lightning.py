@@ -181,6 +181,42 @@ def test_a_veto_skips_the_update(sync: bool, tmp_path: Path) -> None:
     assert callback.monitor.alerts["numerics"] == 3
 
 
+def test_a_closure_that_is_evaluated_several_times_is_one_step(package: Any, tmp_path: Path) -> None:
+    log, module = tmp_path / "run.jsonl", module_of(package)
+    module.configure_optimizers = lambda: torch.optim.LBFGS(module.parameters(), lr=0.01, max_iter=3)
+    evaluations: list[int] = []
+    module.before_step = evaluations.append
+    callback = RMetricLightning(log=log, hardware=False, announce=False)
+    fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1, gradient_clip_val=None), module)
+    assert len(evaluations) > 2 * STEPS
+    seen = read_run(log).observations
+    assert seen.step.tolist() == list(range(1, STEPS + 1))
+    assert min(seen["update_rms"][1:]) > 0.0
+    assert lines_of(log.read_bytes())[-1]["step"] == STEPS
+
+
+def test_a_veto_holds_for_each_evaluation_of_a_closure(tmp_path: Path) -> None:
+    package = importlib.import_module("lightning.pytorch")
+
+    class EvaluatesTwice(torch.optim.SGD):
+        """Takes the gradients of the second evaluation."""
+
+        def step(self, closure: Any = None) -> Any:
+            closure()
+            return super().step(closure)
+
+    module = module_of(package)
+    module.configure_optimizers = lambda: EvaluatesTwice(module.parameters(), lr=0.01)
+    module.model.model.norm.weight.register_hook(
+        lambda gradient: gradient * math.nan if module.global_step == 2 else gradient
+    )
+    callback = RMetricLightning(hardware=False, sync=True)
+    options = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 5, "val_check_interval": 1.0}
+    fit(trainer_of(package, tmp_path, callback, **options), module)
+    assert all(bool(weight.isfinite().all()) for weight in module.parameters())
+    assert callback.monitor.alerts["numerics"] == 3
+
+
 def test_every_logger_gets_the_numbers_and_an_alert_at_once(package: Any, tmp_path: Path) -> None:
     loggers = [package.loggers.CSVLogger(tmp_path, name="csv"), package.loggers.TensorBoardLogger(tmp_path, name="tb")]
     module = module_of(package)
