@@ -97,9 +97,8 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
 
     def _measure(self, trainer: Any, monitor: TrainingMonitor, losses: list[Tensor]) -> bool:
         self._offer_checkpoints(trainer)
-        return monitor.step(
-            torch.stack(losses).mean() * trainer.accumulate_grad_batches
-        )  # Lightning divides each by it
+        whole = torch.stack(losses).mean() * trainer.accumulate_grad_batches  # Lightning divides each by it
+        return monitor.step(whole)
 
     def _offer_checkpoints(self, trainer: Any) -> None:
         """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""
