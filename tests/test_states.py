@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 
 import rmetric
-from rmetric.records import Observations
+from rmetric.diagnosis import diagnose
+from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
 from rmetric.states import BUDGET, RECOGNISERS, Calibration, History, State, calibrations, evidence_of, states_of
@@ -31,6 +32,19 @@ def observed(**columns: Any) -> Observations:
 
 def names(observations: Observations) -> list[str]:
     return [state.name for state in states_of(observations)]
+
+
+@pytest.mark.parametrize(("step", "counts"), [(RECORDS - 1, False), (RECORDS, True)])
+def test_an_evaluation_after_the_last_step_counts_and_one_that_a_record_holds_counts_once(
+    step: int, counts: bool
+) -> None:
+    every = RECORDS // 5
+    held_out = np.full(RECORDS, np.nan)
+    held_out[::every] = [2.0, 1.0, 1.1, 1.2, 1.3]
+    events = [{"event": "VALIDATION", "step": step, "validation_loss": 1.4}]
+    run = Run("run", {}, observed(training_loss=FALLING, validation_loss=held_out), events)
+    assert ("OVERFITS" in diagnose(run).not_judged) == (not counts)
+    assert ("OVERFITS" in [state.name for state in states_of(run)]) == counts
 
 
 # --- live trainings ---------------------------------------------------------------------------------------------------

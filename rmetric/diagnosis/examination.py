@@ -11,7 +11,7 @@ from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
-from rmetric.records import Observations
+from rmetric.records import VALIDATION, Observations, with_last_evaluation
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.verdict import CALL_ORDER, REMARKS
@@ -46,6 +46,8 @@ class Examination:
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
+        self._evaluation: list[Mapping[str, Any]] = []
+        """The latest line about an evaluation."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -67,6 +69,8 @@ class Examination:
         for line in logged:
             if line.get("event") == CALL_ORDER and str(line.get("wrong")) in REMARKS:
                 self._remarks[str(line["wrong"])] = None
+            if line.get("event") == VALIDATION:
+                self._evaluation = [line]
             if line.get("event") != SETTING_CHANGED or len(self._changes) == MOST_CHANGES:
                 continue
             step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
@@ -87,7 +91,7 @@ class Examination:
         notes
             What is to be said about the log.
         """
-        history, records = self._history.observations, self._seeker.records
+        history, records = with_last_evaluation(self._history.observations, self._evaluation), self._seeker.records
         for event in self._seeker.events:
             event.exploded = exploded(event, history)
             event.lasts_to = self._last_step if lasts(event, history) else None
