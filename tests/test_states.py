@@ -193,8 +193,24 @@ def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rise
 def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rate_now: float, found: bool) -> None:
     after = np.arange(RECORDS) >= 300
     rates = np.where(after, rate_now, np.where(np.arange(RECORDS) < 200, 1.0, 0.1))
-    training = FALLING + np.where(after, 1.0, 0.0)
+    training = FALLING + np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.0)
     assert ("WORSE_LEVEL" in names(observed(training_loss=training, learning_rate=rates))) == found
+
+
+def test_a_restart_explains_no_more_than_the_loss_had_been_at_that_rate() -> None:
+    rates = np.where(np.arange(RECORDS) % 100 < 50, 1.0, 0.1)
+    training = FALLING + np.where(np.arange(RECORDS) >= 300, 2.0, 0.0)
+    assert names(observed(training_loss=training, learning_rate=rates)) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize("highest", [1e20, 1e6, 10.0])
+def test_a_loss_that_still_falls_from_far_above_hides_no_worse_level(highest: float) -> None:
+    training, held_out = FALLING.copy(), np.full(RECORDS, np.nan)
+    training[150:] = 3.0 + np.geomspace(1e20, 0.01, RECORDS - 150) ** np.linspace(1.0, 0.3, RECORDS - 150)
+    training = np.minimum(training, highest)
+    held_out[49::50] = training[49::50]
+    assert names(observed(training_loss=training)) == ["WORSE_LEVEL"]
+    assert names(observed(training_loss=training, validation_loss=held_out)) == ["WORSE_LEVEL"]
 
 
 def test_a_level_that_was_left_on_purpose_is_no_worse_one() -> None:
@@ -212,7 +228,7 @@ def test_what_excuses_a_higher_level_is_kept_of_a_long_run(told: str) -> None:
     rates = np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.1)
     planned = np.where(np.arange(RECORDS) == 300, 1.0, math.nan)
     columns = {"learning_rate": rates, "planned_changes": planned}
-    run = observed(training_loss=FALLING + np.where(after, 1.0, 0.0), **{told: columns[told]})
+    run = observed(training_loss=FALLING + np.where(rates == 1.0, 1.0, 0.0), **{told: columns[told]})
     for most in (4096, 150):
         history = History(most)
         history.extend(run)
