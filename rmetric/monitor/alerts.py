@@ -143,7 +143,7 @@ def alert_message(
 
 
 def _machine(observation: Observation, cause: str) -> Finding:
-    """What the machine did. λ counts slow steps as well: it is told where something else was, or it is what stood out."""
+    """What the machine did; λ, which counts slow steps too, where it stood out or something else was reported."""
     reported = observation["hardware_events"] > 0.0
     values = {
         "step time {} s": observation["step_time_s"],
