@@ -50,7 +50,7 @@ def worse_level(observations: Observations) -> Evidence | None:
     levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
     best_at, settled_at = int(levels.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
     best, settled = float(levels[best_at]), float(blocks.values[settled_at])
-    scale = max(_noise_about(blocks.values, best, settled), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
+    scale = max(_noise_about(blocks.values, best_at, settled), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
     middle = 0.5 * (best + settled)
     nearer = np.flatnonzero(blocks.values <= middle)
@@ -71,9 +71,10 @@ def worse_level(observations: Observations) -> Evidence | None:
     )
 
 
-def _noise_about(values: Floats, best: float, settled: float) -> float:
-    """Noise of the blocks about the two levels: what falls from far above says nothing of it."""
-    near = values[values <= best + FAR * abs(settled - best)]
+def _noise_about(values: Floats, best_at: int, settled: float) -> float:
+    """Noise of the blocks; what falls from far above both levels, and above all that was before, says nothing of it."""
+    far = values[best_at] + FAR * abs(settled - values[best_at])
+    near = values[values <= max(far, float(values[: best_at + 1].max()))]
     return noise(near if len(near) > SMOOTHED else values)
 
 
