@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -68,11 +68,9 @@ ADVICE: Mapping[str, Advice] = {
         "weights that the optimizer changes.",
     ),
     "SETTING_CHANGED": Advice(
-        ("a model that was left in evaluation mode, or layers that were frozen or unfrozen", "a run that was resumed "
-         "with other settings", "a setting in the wrong place or of another optimizer", "a line of the loop that was "
-         "lost, moved or called twice: clearing or clipping gradients, taking the next batch, shuffling, normalising "
-         "inputs, the schedule's step, copies of weights", "masks, averages or noise laid on the weights after an "
-         "update"),
+        ("a run that was resumed with other settings", "a model that was left in evaluation mode", "a line of the loop "
+         "that was lost, moved or called twice: clearing or clipping gradients, taking the next batch, the schedule's "
+         "step"),
         "Compare the settings of the optimizer, model.training and the lines of the loop with those that the run began "
         "with; if the change is meant, nothing has to be done.",
     ),
@@ -110,6 +108,77 @@ ADVICE: Mapping[str, Advice] = {
     ),
 }  # fmt: skip
 """Kind of finding → its advice."""
+
+_OF_THE_OPTIMIZER = Advice(
+    ("a run that was resumed with other settings", "a setting in the wrong place or of another optimizer",
+     "an optimizer that was made anew with other settings"),
+    "Compare the settings of the optimizer with those that the run began with",
+)  # fmt: skip
+ON_SETTINGS: Mapping[str, Advice] = {
+    "modules in evaluation mode": Advice(
+        ("a model that was left in evaluation mode after an evaluation", "layers that were frozen or unfrozen by their "
+         "mode"),
+        "Look at model.training, and call model.train() after each evaluation",
+    ),
+    "learning_rate": Advice(
+        ("a run that was resumed with another learning rate", "a schedule that was made anew, or counts other steps"),
+        "Compare the learning rate with the schedule that was planned",
+    ),
+    "steps of the learning-rate schedule in a step": Advice(
+        ("scheduler.step() that is called twice in a step, or once a process",),
+        "Call the schedule's step once a step",
+    ),
+    "the norm that gradients are clipped to": Advice(
+        ("a clipping that was lost, added, or given another norm", "gradients that are clipped before they are "
+         "unscaled, or by the norm of other gradients"),
+        "Look at the line that clips gradients, and at what comes before it",
+    ),
+    "the root mean square of the inputs": Advice(
+        ("inputs that are no longer normalised, or normalised twice", "another source of the data, or other units"),
+        "Compare inputs of this step with those before",
+    ),
+    "the weight that a pass begins with": Advice(
+        ("weights that are rounded, cast, masked, averaged or overwritten after the update", "a pass that uses old "
+         "copies of the weights"),
+        "Look for what else than the optimizer changes the weights",
+    ),
+    "the gradient that a backward pass begins with": Advice(
+        ("gradients that are no longer cleared after an update",),
+        "Look at the line that clears gradients",
+    ),
+    "the batch": Advice(
+        ("a loader that gives the same batch again and again", "a next batch that is no longer taken"),
+        "Compare the batches of these steps",
+    ),
+    "the content of a batch": Advice(
+        ("workers of a loader that share one seed", "inputs that were replaced by one value, or views that are one"),
+        "Look at the examples of a batch",
+    ),
+    "the content of a batch's targets": Advice(
+        ("examples that come sorted: they are no longer shuffled", "targets that were replaced by one class"),
+        "Look at the targets of a batch, and at the shuffling",
+    ),
+    "the state of batch norm's running statistics": Advice(
+        ("a momentum of batch norm that was set to 0", "statistics that are copied back after each step"),
+        "Compare the running statistics of two steps: evaluation relies on them",
+    ),
+}  # fmt: skip
+"""What a monitor says has changed → its advice, the end of the sentence left out; any other is the optimizer's."""
+
+
+def advice_on_settings(settings: Sequence[str]) -> Advice:
+    """What a change of these settings may come from; of all of them if it is not known which have changed.
+
+    >>> advice_on_settings(["weight_decay"]).causes[0]
+    'a run that was resumed with other settings'
+    """
+    chosen = dict.fromkeys(ON_SETTINGS.get(setting, _OF_THE_OPTIMIZER) for setting in settings)
+    if not chosen:
+        return ADVICE["SETTING_CHANGED"]
+    causes = dict.fromkeys(cause for advice in chosen for cause in advice.causes)
+    actions = ". ".join(advice.action for advice in chosen)
+    return Advice(tuple(causes), f"{actions}; if the change is meant, nothing has to be done.")
+
 
 KINDS_OF_MEASUREMENTS: Mapping[str, str] = {
     "training_loss": "LOSS_RISE",

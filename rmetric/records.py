@@ -136,6 +136,17 @@ def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], ND
     return np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)
 
 
+def with_last_evaluation(observations: Observations, events: Iterable[Event]) -> Observations:
+    """Observations, and after them an evaluation that none of them holds: one after the last step has no record.
+
+    A record holds the evaluations of the steps before it; the last of those at its own step or later is news.
+    """
+    steps, losses = reported_evaluations(events)
+    if not len(steps) or not len(observations) or steps[-1] < observations.step[-1]:
+        return observations
+    return observations + Observations(steps[-1:], {"validation_loss": losses[-1:]}, np.array([True]))
+
+
 def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.float64]:
     """The latest known value at each position: gaps (NaN) are filled with the value before them."""
     if not np.isnan(values).any():

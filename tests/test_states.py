@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 
 import rmetric
-from rmetric.records import Observations
+from rmetric.diagnosis import diagnose
+from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
 from rmetric.states import BUDGET, RECOGNISERS, Calibration, History, State, calibrations, evidence_of, states_of
@@ -31,6 +32,19 @@ def observed(**columns: Any) -> Observations:
 
 def names(observations: Observations) -> list[str]:
     return [state.name for state in states_of(observations)]
+
+
+@pytest.mark.parametrize(("step", "counts"), [(RECORDS - 1, False), (RECORDS, True)])
+def test_an_evaluation_after_the_last_step_counts_and_one_that_a_record_holds_counts_once(
+    step: int, counts: bool
+) -> None:
+    every = RECORDS // 5
+    held_out = np.full(RECORDS, np.nan)
+    held_out[::every] = [2.0, 1.0, 1.1, 1.2, 1.3]
+    events = [{"event": "VALIDATION", "step": step, "validation_loss": 1.4}]
+    run = Run("run", {}, observed(training_loss=FALLING, validation_loss=held_out), events)
+    assert ("OVERFITS" in diagnose(run).not_judged) == (not counts)
+    assert ("OVERFITS" in [state.name for state in states_of(run)]) == counts
 
 
 # --- live trainings ---------------------------------------------------------------------------------------------------
@@ -179,8 +193,24 @@ def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rise
 def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rate_now: float, found: bool) -> None:
     after = np.arange(RECORDS) >= 300
     rates = np.where(after, rate_now, np.where(np.arange(RECORDS) < 200, 1.0, 0.1))
-    training = FALLING + np.where(after, 1.0, 0.0)
+    training = FALLING + np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.0)
     assert ("WORSE_LEVEL" in names(observed(training_loss=training, learning_rate=rates))) == found
+
+
+def test_a_restart_explains_no_more_than_the_loss_had_been_at_that_rate() -> None:
+    rates = np.where(np.arange(RECORDS) % 100 < 50, 1.0, 0.1)
+    training = FALLING + np.where(np.arange(RECORDS) >= 300, 2.0, 0.0)
+    assert names(observed(training_loss=training, learning_rate=rates)) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize("highest", [1e20, 1e6, 10.0])
+def test_a_loss_that_still_falls_from_far_above_hides_no_worse_level(highest: float) -> None:
+    training, held_out = FALLING.copy(), np.full(RECORDS, np.nan)
+    training[150:] = 3.0 + np.geomspace(1e20, 0.01, RECORDS - 150) ** np.linspace(1.0, 0.3, RECORDS - 150)
+    training = np.minimum(training, highest)
+    held_out[49::50] = training[49::50]
+    assert names(observed(training_loss=training)) == ["WORSE_LEVEL"]
+    assert names(observed(training_loss=training, validation_loss=held_out)) == ["WORSE_LEVEL"]
 
 
 def test_a_level_that_was_left_on_purpose_is_no_worse_one() -> None:
@@ -198,7 +228,7 @@ def test_what_excuses_a_higher_level_is_kept_of_a_long_run(told: str) -> None:
     rates = np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.1)
     planned = np.where(np.arange(RECORDS) == 300, 1.0, math.nan)
     columns = {"learning_rate": rates, "planned_changes": planned}
-    run = observed(training_loss=FALLING + np.where(after, 1.0, 0.0), **{told: columns[told]})
+    run = observed(training_loss=FALLING + np.where(rates == 1.0, 1.0, 0.0), **{told: columns[told]})
     for most in (4096, 150):
         history = History(most)
         history.extend(run)

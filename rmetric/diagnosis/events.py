@@ -30,6 +30,8 @@ RARITY = "r_metric_robust"
 """Detector whose score is the rarity of what it saw, in decades."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
+BACK = 3
+"""Quiet records at least, after which an event may be over before the next alert would be another one."""
 
 
 @dataclass(kw_only=True)
@@ -62,6 +64,12 @@ class Event:
     """Worker that reported most of the hardware events; ``None``: not known."""
     detail: str = ""
     """What the log itself says of it; empty: nothing."""
+    settings: tuple[str, ...] = ()
+    """Names of the settings that changed in it, as the log has them."""
+    kept: bool = False
+    """Whether the log says of one of them that it has changed, and not that it was taken back."""
+    over: bool = False
+    """Whether it has passed, as far as its own measurement tells."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
     exploded: bool = False
@@ -80,10 +88,6 @@ class Event:
         self.until, self.last_record = later.until, later.last_record
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
-
-    def is_over(self, records: int) -> bool:
-        """True if it has passed: enough quiet records came after it for the next alert to be another event."""
-        return self.lasts_to is None and records - 1 - self.last_record >= REARM_STEPS
 
 
 def _gravity(kind: str) -> int:
@@ -143,6 +147,21 @@ class EventSeeker:
                     values.append(value)
         self.records += 1
         return begun
+
+    def is_over(self, event: Event) -> bool:
+        """True if an event has passed: the next alert would be another one, or all is as before.
+
+        As before is a measurement that lies nearer to where it was than to where the event began, in the median of the
+        quiet records since: of three at least, and of as many as there were with an alert.
+        """
+        quiet = self.records - 1 - event.last_record
+        if quiet >= REARM_STEPS:
+            return True
+        since = list(self._recent[event.measurement])[-quiet:]
+        if quiet < max(BACK, event.alerts) or not since:
+            return False
+        now = median(since)
+        return abs(now - event.before) < abs(now - event.value)
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")

@@ -11,9 +11,10 @@ from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
-from rmetric.records import Observations
+from rmetric.records import VALIDATION, Observations, with_last_evaluation
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
+from rmetric.states.series import finite
 from rmetric.verdict import CALL_ORDER, REMARKS
 
 SETTING_CHANGED = "SETTING_CHANGED"
@@ -39,13 +40,17 @@ class Examination:
         self._seeker = EventSeeker()
         self._history = History()
         self._measured: set[str] = set()
-        self._changes: dict[tuple[int, str], None] = {}
-        """Step, and what changed in it: once each, in the order in which the log told of them."""
+        self._changes: dict[tuple[int, str], str] = {}
+        """Step, and what changed in it → the setting: once each, in the order in which the log told of them."""
+        self._settings_before: dict[str, Any] = {}
+        """Setting that has changed → what it was before; left out as soon as it is so again."""
         self._remarks: dict[str, None] = {}
         """What the run's monitor has told of the training loop, once each."""
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
+        self._evaluation: list[dict[str, Any]] = []
+        """The latest line about an evaluation."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -67,11 +72,20 @@ class Examination:
         for line in logged:
             if line.get("event") == CALL_ORDER and str(line.get("wrong")) in REMARKS:
                 self._remarks[str(line["wrong"])] = None
-            if line.get("event") != SETTING_CHANGED or len(self._changes) == MOST_CHANGES:
-                continue
-            step, *change = (line.get(name) for name in ("step", "setting", "before", "now"))
-            if isinstance(step, int) and all(map(_is_fit, change)):
-                self._changes[step, setting_in_words(*change)] = None  # a log that is read again says it again
+            if line.get("event") == VALIDATION:
+                self._evaluation = [dict(line)]
+            if line.get("event") == SETTING_CHANGED:
+                self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
+
+    def _note_change(self, step: Any, setting: Any, before: Any, now: Any) -> None:
+        if type(step) is not int or not _are_fit(setting, before, now) or len(self._changes) == MOST_CHANGES:
+            return
+        change = step, setting_in_words(setting, before, now)
+        if change in self._changes:  # a log that is read again says it again
+            return
+        self._changes[change] = name = str(setting)
+        if self._settings_before.setdefault(name, before) == now:
+            del self._settings_before[name]
 
     def diagnosis(
         self, run: str, *, source: str = "", format: str = "memory", left_out: int = 0, notes: Sequence[str] = ()
@@ -87,12 +101,12 @@ class Examination:
         notes
             What is to be said about the log.
         """
-        history, records = self._history.observations, self._seeker.records
+        history, records = with_last_evaluation(self._history.observations, self._evaluation), self._seeker.records
         for event in self._seeker.events:
+            self._say_what_changed(event, history)
+            event.over = self._seeker.is_over(event)
             event.exploded = exploded(event, history)
             event.lasts_to = self._last_step if lasts(event, history) else None
-            if event.kind == SETTING_CHANGED:
-                event.detail = ", ".join(told for step, told in self._changes if step == event.at)
         return Diagnosis(
             run=run,
             source=source,
@@ -105,6 +119,22 @@ class Examination:
             left_out=left_out,
             notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_announcements()),
         )
+
+    def _say_what_changed(self, event: Event, history: Observations) -> None:
+        """Let an event know of the settings that changed in it, whatever else it is about."""
+        last = event.at if event.kind == SETTING_CHANGED else event.until
+        event.detail = ", ".join(told for step, told in self._changes if event.step <= step <= last)
+        within = [name for (step, _), name in self._changes.items() if event.step <= step <= event.until]
+        event.settings = tuple(dict.fromkeys(within))
+        event.kept = any(self._is_kept(name, history) for name in event.settings)
+
+    def _is_kept(self, setting: str, history: Observations) -> bool:
+        """Whether a setting that has changed is not known to be what it was; records have the learning rate."""
+        before = self._settings_before.get(setting)
+        if setting == "learning_rate" and isinstance(before, int | float):
+            rates = finite(history, setting).values
+            return not len(rates) or float(rates[-1]) > before
+        return before is not None
 
     def _told_of_announcements(self) -> list[str]:
         if not self._announced:
@@ -124,6 +154,9 @@ class Examination:
         return (self._last_step - self._first_step) / (self._seeker.records - 1)
 
 
-def _is_fit(value: Any) -> bool:
-    """Whether a value of a log is a number, or a short text without control characters."""
-    return isinstance(value, int | float) or (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST)
+def _are_fit(*values: Any) -> bool:
+    """Whether values of a log are numbers, or short texts without control characters."""
+    return all(
+        isinstance(value, int | float) or (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST)
+        for value in values
+    )

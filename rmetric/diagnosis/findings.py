@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rmetric.advice import ADVICE
+from rmetric.advice import ADVICE, Advice, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
 from rmetric.diagnosis.sentences import sentence_of, what
@@ -40,7 +40,7 @@ def findings_of(
     explained = {name for state in states for name in EXPLAINS.get(state.name, ())}
     lasting = [state for state in states if state.name not in explained]
     owner = {id(event): _owner(event, lasting, REARM_STEPS * steps_a_record) for event in events}
-    found = [_of_state(state, [event for event in events if owner[id(event)] is state], records) for state in lasting]
+    found = [_of_state(state, [event for event in events if owner[id(event)] is state]) for state in lasting]
     free = [event for event in events if owner[id(event)] is None]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
@@ -55,14 +55,14 @@ def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State |
     return None
 
 
-def _of_state(state: State, events: Sequence[Event], records: int) -> Finding:
+def _of_state(state: State, events: Sequence[Event]) -> Finding:
     """A state with the events that belong to it; what it began with says most about its causes."""
     origin = events[0] if events and events[0].step <= state.since else None
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
-        causes = list(dict.fromkeys([*ADVICE[origin.kind].causes[:2], *causes]))
+        causes = list(dict.fromkeys([*_advice([origin]).causes[:2], *causes]))
     own: Severity = "error" if state.name in BROKEN else "warning"
-    severities = [own, *(_severity(event, records) for event in events)]
+    severities = [own, *(_severity(event) for event in events)]
     return Finding(
         name=state.name,
         severity=max(severities, key=SEVERITIES.index),
@@ -78,10 +78,11 @@ def _of_state(state: State, events: Sequence[Event], records: int) -> Finding:
 
 def _of_events(events: Sequence[Event], records: int) -> Finding:
     first, last = events[0], events[-1]
+    advice = _advice(events)
     surprise = max((event.surprise for event in events if not math.isnan(event.surprise)), default=math.nan)
     return Finding(
         name=first.kind,
-        severity=max((_severity(event, records) for event in events), key=SEVERITIES.index),
+        severity=max((_severity(event) for event in events), key=SEVERITIES.index),
         step=first.step,
         until=last.last_step,
         sentence=sentence_of(events),
@@ -90,13 +91,20 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
             "alerts": float(sum(event.alerts for event in events)), "surprise": surprise,
         },
         sure=math.nan if first.kind in OFTEN_MEANT else _sure(surprise, records),
-        causes=ADVICE[first.kind].causes,
-        advice=ADVICE[first.kind].action,
+        causes=advice.causes,
+        advice=advice.action,
     )  # fmt: skip
 
 
-def _severity(event: Event, records: int) -> Severity:
-    over = event.is_over(records)
+def _advice(events: Sequence[Event]) -> Advice:
+    """Advice on events of one kind; on the settings that changed, where that is the kind."""
+    if events[0].kind != "SETTING_CHANGED":
+        return ADVICE[events[0].kind]
+    return advice_on_settings([setting for event in events for setting in event.settings])
+
+
+def _severity(event: Event) -> Severity:
+    over = event.over and event.lasts_to is None
     if event.kind in BROKEN or event.exploded:
         return "warning" if over else "error"
     return "note" if over else "warning"

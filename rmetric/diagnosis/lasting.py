@@ -17,8 +17,11 @@ EXPLODED = 1000.0
 def lasts(event: Event, history: Observations) -> bool:
     """Whether it is so still, with or without alerts, as far as the records of a run tell.
 
-    Whether it has exploded is known by now. Of losses that are above 0 throughout, the state WORSE_LEVEL tells it.
+    Whether it has exploded, and what the log says of settings in it, is known by now. Of losses that are above 0
+    throughout, the state WORSE_LEVEL tells it.
     """
+    if event.kept:
+        return True
     if event.kind == "NOT_FINITE" and event.measurement == "validation_loss":
         known = history["validation_loss"]
         return bool(np.isinf(known[~np.isnan(known)][-1:]).any())

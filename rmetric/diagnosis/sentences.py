@@ -29,7 +29,10 @@ def sentence_of(events: Sequence[Event]) -> str:
 
 def what(event: Event) -> str:
     """What stood out in an event, in numbers."""
-    return _what(event) + (", and it is so at the end" if event.lasts_to is not None else "")
+    meanwhile = f"; meanwhile {event.detail}" if event.detail and event.kind != "SETTING_CHANGED" else ""
+    if event.kept:
+        return f"{_what(event)}{meanwhile}, and the log does not say that it was taken back"
+    return _what(event) + meanwhile + (", and it is so at the end" if event.lasts_to is not None else "")
 
 
 def _what(event: Event) -> str:

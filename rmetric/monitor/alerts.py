@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rmetric.advice import ADVICE, setting_in_words
+from rmetric.advice import ADVICE, Advice, advice_on_settings, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
@@ -21,6 +21,7 @@ Cause = Literal[
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
 """Measurements of the machine rather than of the model."""
+_COMPARE = "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."
 _LIKELY_NAN = (
     "Likely causes, the most frequent first: a learning rate that is too high{rate}, an overflow in half precision, "
     "a bad batch (look at the one of this step); only then the device's memory"
@@ -80,7 +81,7 @@ def finding_of(
 ) -> Finding:
     """The gravest thing that a record shows, of those that the detector looks at."""
     if detector.cause in MACHINE_MEASUREMENTS:
-        return _machine(observation)
+        return _machine(observation, detector.cause)
     loss, norm = observation["training_loss"], observation["grad_norm"]
     if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
         return _not_finite(observation, outliers)
@@ -107,20 +108,18 @@ def finding_of(
             "Check the output projections for a corrupted weight and go back to the last checkpoint.",
         )
     if detector.cause == "settings_changed":
-        return Finding(
-            "setting_changed", [setting_in_words(*change) for change in changes], _advice_of("SETTING_CHANGED")
-        )
+        advice = advice_on_settings([change.setting for change in changes])
+        return Finding("setting_changed", [setting_in_words(*change) for change in changes], _in_full(advice))
     if detector.cause == "grad_agreement":
         return Finding(
             "gradient_repeats",
             [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
-            _advice_of("GRADIENT_REPEATS"),
+            _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
     return _off_course(observation, outliers)
 
 
-def _advice_of(kind: str) -> str:
-    advice = ADVICE[kind]
+def _in_full(advice: Advice) -> str:
     return f"Likely causes, the most frequent first: {', '.join(advice.causes)}. {advice.action}"
 
 
@@ -143,18 +142,26 @@ def alert_message(
     return f"Step {observation.step}: {reason} ({found_by}). {finding.advice}"
 
 
-def _machine(observation: Observation) -> Finding:
+def _machine(observation: Observation, cause: str) -> Finding:
+    """What the machine did; λ, which counts slow steps too, where it stood out or something else was reported."""
+    reported = observation["hardware_events"] > 0.0
     values = {
         "step time {} s": observation["step_time_s"],
-        "hardware events in it {}": observation["hardware_events"],
+        "hardware events in it {}": observation["hardware_events"] if reported else math.nan,
         "most of them of worker {}": observation["event_worker"],
-        "λ {} an hour": observation["lambda"],
+        "λ {} an hour, slow steps counted": observation["lambda"] if reported or cause == "lambda" else math.nan,
     }
     return Finding(
         "machine",
-        [", ".join(text.format(in_words(value)) for text, value in values.items() if not math.isnan(value))],
+        _told(values),
         "Look at the machine's errors and at who else uses it; keep the last checkpoint from now.",
     )
+
+
+def _told(values: Mapping[str, float]) -> list[str]:
+    """One part of a message: what was measured, in words."""
+    told = ", ".join(text.format(in_words(value)) for text, value in values.items() if not math.isnan(value))
+    return [told] if told else []
 
 
 def _not_finite(observation: Observation, outliers: GradientOutliers) -> Finding:
@@ -189,19 +196,24 @@ def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:
 
 
 def _off_course(observation: Observation, outliers: GradientOutliers) -> Finding:
+    still = observation["update_rms"] == 0.0
     values = {
         "loss {}": observation["training_loss"],
         "gradient norm {}": observation["grad_norm"],
         "update RMS {}": observation["update_rms"],
+        "learning rate {}": observation["learning_rate"] if still else math.nan,
     }
-    seen = [", ".join(text.format(in_words(value)) for text, value in values.items() if not math.isnan(value))]
+    seen = _told(values)
     if outliers.largest and outliers.growth > 2.0:
         seen.append(f"the gradient of {outliers.largest} is {outliers.growth:.3g} times its recent mean")
-    return Finding(
-        "off_course",
-        [part for part in seen if part],
-        "Compare learning rate and batch of this step with those before; keep the last checkpoint from now.",
-    )
+    return Finding("off_course", seen, _on_no_update(observation) if still else _COMPARE)
+
+
+def _on_no_update(observation: Observation) -> str:
+    """What to do about weights that are not moved."""
+    if observation["learning_rate"] == 0.0:
+        return f"The learning rate is 0: nothing is learned from here on. {ADVICE['ZERO_UPDATE'].action}"
+    return _in_full(ADVICE["ZERO_UPDATE"])
 
 
 def in_words(value: float) -> str:

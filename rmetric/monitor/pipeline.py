@@ -121,7 +121,7 @@ class StepPipeline:
             sources=self.estimators.sources,
             noise_scale=self.estimators.noise_scale,
             alerts=self.detectors.first_alerts,
-            changes=changes,
+            changes=[*changes, *pending.restored_settings],
             details=[*judgement.events, *(inside.events if inside else ())],
         )
         self._call_user(detections)

@@ -41,7 +41,8 @@ class KeptSettings:
     parameters), and how many modules are in evaluation mode while they train. A change is abrupt if the setting was the
     same in eight measurements, and is now another by a factor of three (a switch, a word or a number of modules:
     another at all). What moves gradually is a schedule; a value that the run has had for as long before is none of its
-    news, so that what alternates is told of once. Groups of parameters that come later are settings of their own.
+    news, so that what alternates is told of once, and so is that it is back. Groups of parameters that come later are
+    settings of their own.
 
     Parameters
     ----------
@@ -62,10 +63,13 @@ class KeptSettings:
         self._latest: list[Any] = []
         self._measurements = 0
         self._kept: dict[str, _Kept] = {}
+        self.taken_back: list[Change] = []
+        """Settings that are, since the latest measurement, again what they were before a change that was told of."""
 
     def measure(self) -> list[Change]:
         """Abrupt changes since the call before, one a setting: a change of several groups is that of the first."""
         self._measurements += 1
+        self.taken_back = []
         if self._version != self._parameters.version:
             self._version, self._modules = self._parameters.version, list(self._model.modules())
         evaluating = sum([not module.training for module in self._modules])
@@ -76,32 +80,40 @@ class KeptSettings:
         # Another number of modules is news, how far or not.
         named: list[Settings] = [[(MODES, str(evaluating))], *map(_named, self._optimizer.param_groups)]
         changes: dict[str, Change] = {}
+        back: dict[str, Change] = {}
         for number, group in enumerate(named):
             for name, value in group:
                 kept = self._kept.setdefault(f"{number}/{name}", _Kept(value, self._measurements))
                 before = kept.value
-                if before != value and kept.change(value, self._measurements):
+                if before == value:
+                    continue
+                if kept.change(value, self._measurements):
                     changes.setdefault(name, Change(name, before, value))
+                elif kept.is_back():
+                    back.setdefault(name, Change(name, before, value))
+        self.taken_back = [*back.values()]
         return [*changes.values()]
 
     def state_dict(self) -> dict[str, Any]:
         """What is known of each setting, so that a resumed run is told of those that it was started with otherwise."""
         return {
             "measurements": self._measurements,
-            "kept": {name: (kept.value, kept.since, list(kept.known)) for name, kept in self._kept.items()},
+            "kept": {name: (kept.value, kept.since, list(kept.known), kept.told) for name, kept in self._kept.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self._measurements, self._latest = state["measurements"], []
-        self._kept = {name: _Kept(value, since, known) for name, (value, since, known) in state["kept"].items()}
+        self._kept = {name: _Kept(*kept) for name, kept in state["kept"].items()}
 
 
 class _Kept:
     """The value of a setting, since which measurement it is so, and the values that the run has had for long."""
 
-    def __init__(self, value: Value, since: int, known: list[Value] | None = None) -> None:
+    def __init__(self, value: Value, since: int, known: list[Value] | None = None, told: Value | None = None) -> None:
         self.value, self.since = value, since
+        self.told = told
+        """The value before a change that was told of, as long as it is not this again; ``None``: none was."""
         self.known: list[Value] = list(known or ())
 
     def change(self, value: Value, now: int) -> bool:
@@ -110,7 +122,17 @@ class _Kept:
         self.value, self.since = value, now
         if long and before not in self.known:
             self.known = [*self.known[1 - KNOWN :], before]
-        return long and value not in self.known and _is_abrupt(before, value)
+        news = long and value not in self.known and _is_abrupt(before, value)
+        if news and self.told is None:
+            self.told = before
+        return news
+
+    def is_back(self) -> bool:
+        """Whether the value is that of before a change that was told of; it is asked for once."""
+        back = self.told is not None and self.value == self.told
+        if back:
+            self.told = None
+        return back
 
 
 def _values(group: Mapping[str, Any]) -> list[Any]:

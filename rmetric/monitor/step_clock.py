@@ -26,14 +26,14 @@ class StepClock:
         self._times_s: list[float] = []
 
     def tick(self) -> None:
-        """End a step."""
+        """End a step. One in which the clock was set back has no time."""
         before_s, self._before_s = self._before_s, self._now()
-        self._times_s.append(self._before_s - before_s)
+        if self._before_s >= before_s:
+            self._times_s.append(self._before_s - before_s)
 
     def read(self) -> float:
         """Mean time of the steps since the last call, seconds; NaN where none of them is known."""
-        known = [time_s for time_s in self._times_s if time_s == time_s]
-        self._times_s = []
+        known, self._times_s = self._times_s, []
         return sum(known) / len(known) if known else math.nan
 
     def leave_out(self) -> None:

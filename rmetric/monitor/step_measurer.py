@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ class PendingStep:
     """Mean of the workers' losses; ``None``: not exchanged."""
     changed_settings: list[Change] | None = None
     """Settings that have changed abruptly; ``None``: nobody looked."""
+    restored_settings: Sequence[Change] = ()
+    """Settings that are what they were again."""
     planned_changes: int = 0
     """Changes of the training that were announced since the step before."""
     required_gradients: float = math.inf
@@ -177,6 +179,7 @@ class StepMeasurer:
             self._worker_times(),
             self._mean_loss(computation.loss),
             self.settings.measure(),
+            self.settings.taken_back,
             planned_changes,
             self.parameters.required_gradients,
             groups != self._groups,

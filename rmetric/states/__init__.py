@@ -10,7 +10,7 @@ where at most one healthy run in a hundred shows as much.
 
 from __future__ import annotations
 
-from rmetric.records import Observations, Run
+from rmetric.records import Observations, Run, with_last_evaluation
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
@@ -41,7 +41,7 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
     budget
         Report states that at most this share of healthy runs shows.
     """
-    observations = run.observations if isinstance(run, Run) else run
+    observations = with_last_evaluation(run.observations, run.events) if isinstance(run, Run) else run
     judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations).items()}
     states = [
         State(

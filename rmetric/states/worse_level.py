@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Series, evaluations, finite, noise, since_planned
+from rmetric.states.series import Floats, Series, evaluations, finite, noise, since_planned
 
 LEAST_RECORDS = 50
 MOST_BLOCKS, LEAST_VALUES = 60, 5
@@ -20,6 +22,8 @@ LEAST_DISTANCE = 3.0
 """Units of noise."""
 SETTLED = 0.1
 """Share of the run that a level takes at least, at its end."""
+FAR = 10.0
+"""Multiple of the distance between the two levels above which a block says nothing of the noise about them."""
 FLOOR = 0.01
 """Share of the fall from the run's first block to its best level below which a difference is none."""
 
@@ -33,9 +37,9 @@ def worse_level(observations: Observations) -> Evidence | None:
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences), or the learning rate is known to be higher than at the
-    best level, and to have been as high before it (a restart of the schedule). What was before a change that somebody
-    has announced is no level to be kept. Losses that are not above 0 throughout say nothing of how good a model is
-    (policy gradients, log-densities), and are not judged.
+    best level, and to have been as high before it, where the loss was as high as now (a restart of the schedule). What
+    was before a change that somebody has announced is no level to be kept. Losses that are not above 0 throughout say
+    nothing of how good a model is (policy gradients, log-densities), and are not judged.
     """
     observations = since_planned(observations)
     loss = finite(observations, "training_loss")
@@ -46,7 +50,7 @@ def worse_level(observations: Observations) -> Evidence | None:
     levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
     best_at, settled_at = int(levels.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
     best, settled = float(levels[best_at]), float(blocks.values[settled_at])
-    scale = max(noise(blocks.values), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
+    scale = max(_noise_about(blocks.values, best_at, settled), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
     middle = 0.5 * (best + settled)
     nearer = np.flatnonzero(blocks.values <= middle)
@@ -56,7 +60,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     none = (
         distance < LEAST_DISTANCE
         or still_as_good(evaluations(observations), since)
-        or restarted(finite(observations, "learning_rate"), *blocks.steps[[best_at, settled_at]].tolist())
+        or settled
+        <= expected(blocks, best_at, settled_at, finite(observations, "learning_rate")) + LEAST_DISTANCE * scale
     )
     return Evidence(
         score=0.0 if none else distance,
@@ -66,17 +71,37 @@ def worse_level(observations: Observations) -> Evidence | None:
     )
 
 
+def _noise_about(values: Floats, best_at: int, settled: float) -> float:
+    """Noise of the blocks; what falls from far above both levels, and above all that was before, says nothing of it."""
+    far = values[best_at] + FAR * abs(settled - values[best_at])
+    near = values[values <= max(far, float(values[: best_at + 1].max()))]
+    return noise(near if len(near) > SMOOTHED else values)
+
+
 def still_as_good(held_out: Series, since: int) -> bool:
-    """True if the validation losses are known to be no worse now than they were before a step."""
+    """True if the validation losses are known to be no worse now than they were before a step.
+
+    Noise counts up to the best of them: what is larger is no noise of losses that were so small.
+    """
     before = held_out.values[held_out.steps < since]
     if not len(before) or len(before) == len(held_out):
         return False
     now = float(np.median(held_out.values[len(before) :][-SMOOTHED:]))
-    return now <= float(before.min()) + max(noise(held_out.values), 0.0)
+    best = float(before.min())
+    return now <= best + min(max(noise(held_out.values), 0.0), abs(best))
 
 
-def restarted(rates: Series, best_step: int, settled_step: int) -> bool:
-    """True if the learning rate is known to be higher again than at the best level, and no higher than before it."""
-    before = rates.values[rates.steps < best_step]
+def expected(blocks: Series, best_at: int, settled_at: int, rates: Series) -> float:
+    """The level to which a restart of the schedule brings a loss back: that of when the rate was last as high.
+
+    −∞ unless the learning rate is known to be higher again than at the best level, and no higher than before it.
+    """
+    best_step, settled_step = blocks.steps[[best_at, settled_at]].tolist()
     rates_then, rates_now = (rates.values[rates.steps >= step] for step in (best_step, settled_step))
-    return bool(len(before) and len(rates_now)) and rates_then[0] < rates_now[0] <= before.max()
+    if not len(rates_now) or rates_now[0] <= rates_then[0]:
+        return -math.inf
+    as_high = rates.steps[(rates.steps < best_step) & (rates.values >= rates_now[0])]
+    if not len(as_high):
+        return -math.inf
+    then = int(np.searchsorted(blocks.steps, as_high[-1], side="right"))
+    return float(np.median(blocks.values[max(0, then - SMOOTHED) : max(then, 1)]))

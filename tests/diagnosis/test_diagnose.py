@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,31 @@ def test_a_spike_that_passes_is_a_note() -> None:
     assert 200 <= finding.step <= 203
     assert finding.numbers["value"] == pytest.approx(loss[finding.step])
     assert finding.numbers["before"] == pytest.approx(np.median(loss[150:200]), abs=0.02)
+
+
+@pytest.mark.parametrize(("after", "severity"), [(2, "error"), (3, "warning")])
+def test_one_record_that_is_over_has_passed_however_near_the_end(after: int, severity: str) -> None:
+    loss = losses()
+    loss[399 - after] = np.inf
+    (finding,) = diagnose(run_of(loss, norms())).findings
+    assert (finding.name, finding.until, finding.severity) == ("NOT_FINITE", 399 - after, severity)
+
+
+@pytest.mark.parametrize(("after", "severity"), [(6, "warning"), (12, "note")])
+def test_what_had_several_alerts_has_passed_after_as_many_quiet_records(after: int, severity: str) -> None:
+    norm = norms()
+    norm[392 - after : 400 - after] *= 30.0
+    (finding,) = diagnose(run_of(losses(), norm)).findings
+    quiet = 399 - finding.until
+    assert (finding.name, finding.severity) == ("GRADIENT_RISE", severity)
+    assert (quiet >= finding.numbers["alerts"]) == (severity == "note") and 3 <= quiet < 50
+
+
+def test_what_the_detector_has_got_used_to_is_not_over() -> None:
+    norm = norms()
+    norm[365:] *= 30.0
+    (finding,) = diagnose(run_of(losses(), norm)).findings
+    assert (finding.name, finding.severity) == ("GRADIENT_RISE", "warning")
 
 
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
@@ -234,7 +260,7 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     changed = np.zeros(300)
     changed[200] = 1.0
     run = Observations(np.arange(300), {"training_loss": losses()[:300], "settings_changed": changed})
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"event": "SETTING_CHANGED", "step": 200, "setting": "weight_decay", "before": 0.01, "now": 10.0},
         {"event": "SETTING_CHANGED", "step": 200, "setting": "eps\x1b[31m", "before": 0.1, "now": 1.0},
         {"event": "SETTING_CHANGED", "step": [200], "setting": "eps", "before": 0.1, "now": 1.0},
@@ -242,11 +268,30 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     ]
     (finding,) = diagnose(Run("run", {}, run, lines)).findings
     assert (finding.name, finding.step) == ("SETTING_CHANGED", 200)
-    assert finding.sentence == "a setting changed abruptly at step 200: weight_decay was 0.01 and is 10"
+    told = "a setting changed abruptly at step 200: weight_decay was 0.01 and is 10"
+    assert finding.sentence == f"{told}, and the log does not say that it was taken back"
+    assert finding.severity == "warning" and finding.until == 299
+    back = {"event": "SETTING_CHANGED", "step": 220, "setting": "weight_decay", "before": 10.0, "now": 0.01}
+    (finding,) = diagnose(Run("run", {}, run, [*lines, back])).findings
+    assert (finding.sentence, finding.severity, finding.until) == (told, "note", 200)
     assert "if the change is meant, nothing has to be done" in finding.advice
     assert math.isnan(finding.sure)  # healthy runs do that as well
     (bare,) = diagnose(run).findings
     assert bare.sentence == "a setting changed abruptly at step 200"
+
+
+@pytest.mark.parametrize(("rate_at_the_end", "severity"), [(0.03, "warning"), (0.001, "note")])
+def test_a_setting_that_changed_is_named_in_another_event_and_records_say_whether_a_rate_is_back(
+    rate_at_the_end: float, severity: str
+) -> None:
+    norm, rates = norms(), np.full(400, 0.001)
+    norm[200:210] *= 30.0
+    rates[200:] = np.linspace(0.03, rate_at_the_end, 200)
+    columns = {"training_loss": losses(), "grad_norm": norm, "learning_rate": rates}
+    line = {"event": "SETTING_CHANGED", "step": 206, "setting": "learning_rate", "before": 0.001, "now": 0.03}
+    found = diagnose(Run("run", {}, Observations(np.arange(400), columns), [line])).findings
+    assert [(finding.name, finding.severity) for finding in found] == [("GRADIENT_RISE", severity)]
+    assert "; meanwhile learning_rate was 0.001 and is 0.03" in found[0].sentence
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from rmetric.advice import ON_SETTINGS
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, finding_of
 from rmetric.monitor.detector_set import DetectorSet
+from rmetric.monitor.loop_invariants import CLIPPING, INPUTS, InputScale, LoopInvariants
+from rmetric.monitor.settings import MODES, Change
 from rmetric.monitor.transfer import StepNumbers
 
 
@@ -74,7 +77,7 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
     assert isinstance(detector, StreamingDetector)
     for step in range(1, 90):
         observation = Observation(
-            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.1, "hardware_events": 0.0}
+            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.1, "hardware_events": 0.0}, lambda_=7200.0
         )
         score = detector.update(observation)
         if score > detector.threshold:
@@ -83,6 +86,57 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
     message = message_of(detector, observation, score, GradientOutliers(), 256)
     assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
     assert "learning rate" not in message
+    assert "hardware events" not in message and "λ" not in message  # slow steps alone make no rate of failures
+
+
+def test_a_machine_that_reports_events_is_told_of_with_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = numerics()
+    monkeypatch.setattr(type(detector), "cause", "hardware_events")
+    seen = Observation(7, **HEALTHY, step_time_s=0.02, hardware_events=2.0, event_worker=3.0, lambda_=720.0)
+    message = message_of(detector, seen, 1.0, GradientOutliers(), 256)
+    assert "hardware events in it 2, most of them of worker 3, λ 720 an hour, slow steps counted" in message
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        ({"learning_rate": 0.0}, "update RMS 0, learning rate 0 (found by broken numbers). The learning rate is 0"),
+        ({"learning_rate": 0.1}, "an optimizer without the model's parameters"),
+        ({}, "an optimizer without the model's parameters"),
+    ],
+)
+def test_weights_that_stand_still_are_not_a_matter_of_the_batch(rate: dict[str, float], told: str) -> None:
+    still = Observation(7, **{**HEALTHY, "update_rms": 0.0, **rate})
+    message = message_of(numerics(), still, 1.0, GradientOutliers(), 256)
+    assert told in message and "batch of this step" not in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "cause", "of_others"),
+    [
+        ("momentum", "resumed with other settings", "evaluation mode"),
+        (MODES, "left in evaluation mode", "other settings"),
+        (CLIPPING, "clipped before they are unscaled", "evaluation mode"),
+        ("the state of batch norm's running statistics", "a momentum of batch norm", "clip"),
+        ("the content of a batch's targets", "no longer shuffled", "evaluation mode"),
+    ],
+)
+def test_causes_of_a_change_are_those_of_what_has_changed(
+    monkeypatch: pytest.MonkeyPatch, setting: str, cause: str, of_others: str
+) -> None:
+    detector = numerics()
+    monkeypatch.setattr(type(detector), "cause", "settings_changed")
+    finding = finding_of(detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [Change(setting, "a", "b")])
+    assert finding.seen == [f"{setting} was a and is b"]
+    assert cause in finding.advice and of_others not in finding.advice
+    assert finding.advice.endswith("if the change is meant, nothing has to be done.")
+
+
+def test_all_that_a_monitor_says_has_changed_has_an_advice_of_its_own() -> None:
+    broken = LoopInvariants()._invariants
+    assert {MODES, *(invariant.change().setting for invariant in broken if not isinstance(invariant, InputScale))} | {
+        INPUTS
+    } == {*ON_SETTINGS}
 
 
 def test_a_machine_that_stays_slow_hides_no_other_cause() -> None:

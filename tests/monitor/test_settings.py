@@ -85,6 +85,28 @@ def test_what_alternates_is_told_of_once() -> None:
     assert told == [Change("weight_decay", 0.0, 0.1)]
 
 
+def test_that_a_setting_is_back_is_told_once_and_is_no_news_of_its_own() -> None:
+    _, optimizer, watched = made()
+    back = []
+    for step in range(20 * KEPT):
+        put(optimizer, weight_decay=0.1 if step // (2 * KEPT) % 2 else 0.0)
+        watched.measure()
+        back += watched.taken_back
+    assert back == [Change("weight_decay", 0.1, 0.0)]
+
+
+def test_a_resumed_run_knows_what_is_to_be_taken_back() -> None:
+    _, optimizer, watched = made()
+    keep(watched)
+    put(optimizer, weight_decay=10.0)
+    watched.measure()
+    _, optimizer, resumed = made(weight_decay=10.0)
+    resumed.load_state_dict(json.loads(json.dumps(watched.state_dict())))
+    keep(resumed, 2)
+    put(optimizer, weight_decay=0.01)
+    assert resumed.measure() == [] and resumed.taken_back == [Change("weight_decay", 10.0, 0.01)]
+
+
 def test_all_groups_together_are_one_change_and_one_group_alone_is_one_too() -> None:
     _, optimizer, watched = made(groups=2)
     keep(watched)
@@ -172,3 +194,23 @@ def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_pa
     (finding,) = diagnose(log).findings
     assert (finding.name, finding.step) == ("SETTING_CHANGED", 40)
     assert finding.severity == "warning" and f"at step 40: {MODES} was 0 and is 5" in finding.sentence
+
+
+def test_a_mode_that_is_set_right_again_stands_in_the_log_and_the_finding_has_passed(tmp_path: Path) -> None:
+    model, optimizer, _ = made()
+    alerts: list[Alert] = []
+    log = tmp_path / "run.jsonl"
+    with TrainingMonitor(model, optimizer, log=log, on_alert=alerts.append, hardware=None, announce=False) as monitor:
+        for step in range(1, 60):
+            model.train(step not in (40, 41, 42))
+            optimizer.zero_grad()
+            loss = small_loss(model, step)
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+    assert [alert.step for alert in alerts] == [40]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    changed = [(line["step"], line["before"], line["now"]) for line in lines if line["event"] == "SETTING_CHANGED"]
+    assert changed == [(40, "0", "5"), (43, "5", "0")]
+    (finding,) = diagnose(log).findings
+    assert (finding.name, finding.severity) == ("SETTING_CHANGED", "note")
