@@ -104,6 +104,7 @@ zoo: $(VENV)/.live
 	$(RUN) -m studies.zoo.record --out logs_ZOO_3 --zoo zoo_3 --disturbed 0 --resume
 	$(RUN) -m studies.zoo.record --out logs_ZOO_4 --zoo zoo_4 --disturbed 0 --resume
 	$(RUN) -m studies.zoo.record --out logs_BUGS --bugs --resume
+	$(RUN) -m studies.zoo.record --out logs_BUGS_2 --bugs bugs_2 --resume
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO --out data/zoo.parquet
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO_2 --out data/zoo_2.parquet
 	$(RUN) -m studies.real_runs.publish --from logs_ZOO_3 --out data/zoo_3.parquet
