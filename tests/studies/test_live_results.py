@@ -55,7 +55,7 @@ def test_nothing_was_made_yet(tmp_path: Path, evaluator: Evaluator) -> None:
             assert (
                 isinstance(found[name].ours, Score) and "run python run_case_study.py first" in found[name].ours.reason
             )
-            assert "python run_case_study.py" in found[name].command
+            assert "case_study" in found[name].command  # makes what the others read
         assert "benchmarks/monitor.py" in found[OVERHEAD].ours.reason  # type: ignore[union-attr]
 
 
