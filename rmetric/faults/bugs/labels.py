@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from rmetric.live.run import LiveRun
 
 
+def _classes(training: LiveRun, bug: Bug) -> int:
+    """Classes (or tokens) of the labels; raises :class:`UserError` for fewer than two."""
+    classes = int(labels_of(training.held_out_batch("validation"), bug).max()) + 1
+    if classes < 2:
+        raise UserError(f"{bug.name} needs labels of at least two classes")
+    return classes
+
+
 @register_fault("LABEL_MAP_SHIFT")
 @dataclass(frozen=True, kw_only=True)
 class LabelMapShift(PartialBug):
@@ -35,9 +43,7 @@ class LabelMapShift(PartialBug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        classes = int(labels_of(training.held_out_batch("validation"), self).max()) + 1
-        if classes < 2:
-            raise UserError(f"{self.name} needs labels of at least two classes")
+        classes = _classes(training, self)
 
         def shift(values: Tensor, rows: list[int]) -> Tensor:
             shifted = values.clone()
@@ -111,9 +117,7 @@ class LabelsWrapped(PartialBug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        classes = int(labels_of(training.held_out_batch("validation"), self).max()) + 1
-        if classes < 2:
-            raise UserError(f"{self.name} needs labels of at least two classes")
+        classes = _classes(training, self)
         fitting = min(number_of(self.share, classes), classes - 1)
 
         def wrapped(batch: Any) -> Any:

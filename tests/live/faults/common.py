@@ -1,4 +1,4 @@
-"""What the tests of the injected faults share beside the fixtures: an observer that remembers, exact comparison."""
+"""What the tests of the injected faults share beside the fixtures: an observer, exact comparison, the batches seen."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun, NoObserver
 
 
@@ -48,3 +49,22 @@ def trained(run: LiveRun, steps: int) -> LiveRun:
     for _ in range(steps):
         run.train_step()
     return run
+
+
+def batches_of(run: Any, steps: int) -> list[Any]:
+    """Batches of some steps as training gets them."""
+    seen: list[Any] = []
+
+    def look(batch: Any) -> Any:
+        seen.append(batch)
+        return batch
+
+    with run.at("batch", look):
+        trained(run, steps)
+    return seen
+
+
+def batches_with(run: Any, fault: str, steps: int = 1, **parameters: Any) -> list[Any]:
+    """The same with a fault in each of them."""
+    with make_fault(fault, **parameters).inject(run):
+        return batches_of(run, steps)

@@ -11,36 +11,18 @@ import torch
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from tests.live.faults.common import same_bits, trained
+from tests.live.faults.common import batches_of, batches_with, same_bits, trained
 
 MAKE = Callable[..., Any]
 
 
-def _batches(run: Any, steps: int) -> list[Any]:
-    """Batches of some steps as training gets them."""
-    seen: list[Any] = []
-
-    def look(batch: Any) -> Any:
-        seen.append(batch)
-        return batch
-
-    with run.at("batch", look):
-        trained(run, steps)
-    return seen
-
-
-def _with(run: Any, fault: str, steps: int = 1, **parameters: Any) -> list[Any]:
-    with make_fault(fault, **parameters).inject(run):
-        return _batches(run, steps)
-
-
 def _without(run: Any, steps: int = 1) -> list[Any]:
-    return _batches(run, steps)
+    return batches_of(run, steps)
 
 
 def test_an_example_is_nan_and_so_is_the_loss(make_run: MAKE) -> None:
     run = trained(make_run("classifier"), 2)
-    (batch,) = _with(run, "NAN_BATCH")
+    (batch,) = batches_with(run, "NAN_BATCH")
     assert batch.inputs.isnan().any(dim=1).tolist() == [True] + 7 * [False]
     assert run.non_finite_step == 3
     assert run.model[1].running_mean.isnan().any()
@@ -54,7 +36,7 @@ def test_where_inputs_are_tokens_the_loss_is_nan(make_run: MAKE) -> None:
 
 
 def test_the_same_batch_comes_again(make_run: MAKE) -> None:
-    first, *others = _with(make_run("classifier"), "SAME_BATCH_FOR_EVER", steps=4)
+    first, *others = batches_with(make_run("classifier"), "SAME_BATCH_FOR_EVER", steps=4)
     assert all(batch is first for batch in others)
 
 
@@ -62,7 +44,7 @@ def test_the_same_batch_comes_again(make_run: MAKE) -> None:
 def test_workers_with_one_seed_return_the_same_examples(make_run: MAKE, workers: int, distinct: int) -> None:
     (right,), (batch,) = (
         _without(make_run("classifier")),
-        _with(make_run("classifier"), "WORKERS_SHARE_SEED", workers=workers),
+        batches_with(make_run("classifier"), "WORKERS_SHARE_SEED", workers=workers),
     )
     assert batch.inputs.shape == right.inputs.shape
     for row in range(8):
@@ -71,19 +53,19 @@ def test_workers_with_one_seed_return_the_same_examples(make_run: MAKE, workers:
 
 
 def test_rows_that_cannot_be_shared_out_equally_are_repeated_too(make_run: MAKE) -> None:
-    (batch,) = _with(make_run("tiny-llama", rows=6), "WORKERS_SHARE_SEED", workers=4)
+    (batch,) = batches_with(make_run("tiny-llama", rows=6), "WORKERS_SHARE_SEED", workers=4)
     assert batch.input_ids.shape == (6, 16)
     assert len(batch.input_ids.unique(dim=0)) == 1
 
 
 def test_inputs_are_at_the_wrong_scale_and_labels_right(make_run: MAKE) -> None:
-    (right,), (batch,) = _without(make_run("classifier")), _with(make_run("classifier"), "WRONG_NORMALISATION")
+    (right,), (batch,) = _without(make_run("classifier")), batches_with(make_run("classifier"), "WRONG_NORMALISATION")
     torch.testing.assert_close(batch.inputs, 255.0 * right.inputs)
     assert torch.equal(batch.labels, right.labels)
 
 
 def test_without_shuffling_a_class_comes_after_the_other(make_run: MAKE) -> None:
-    batches = _with(make_run("classifier"), "SHUFFLING_OFF", steps=7, steps_a_class=2)
+    batches = batches_with(make_run("classifier"), "SHUFFLING_OFF", steps=7, steps_a_class=2)
     assert [batch.labels.unique().tolist() for batch in batches] == [[0], [0], [1], [1], [2], [2], [0]]
     examples = torch.cat([batch.inputs for batch in batches])
     assert len(examples.unique(dim=0)) == len(examples) == 7 * 8  # none of them comes twice
@@ -99,7 +81,7 @@ def test_a_class_that_is_not_to_be_had_is_the_next_one(make_run: MAKE) -> None:
         return batch
 
     run.batch = lambda draw=run.batch: without_class_1(draw())  # type: ignore[method-assign]
-    assert [batch.labels.unique().tolist() for batch in _with(run, "SHUFFLING_OFF", 3, steps_a_class=1)] == [
+    assert [batch.labels.unique().tolist() for batch in batches_with(run, "SHUFFLING_OFF", 3, steps_a_class=1)] == [
         [0],
         [2],
         [2],
@@ -110,7 +92,7 @@ def test_labels_are_those_of_the_next_class(make_run: MAKE) -> None:
     for share, moved in ((0.5, 4), (1.0, 8)):
         (right,), (batch,) = (
             _without(make_run("classifier")),
-            _with(make_run("classifier"), "LABEL_MAP_SHIFT", share=share),
+            batches_with(make_run("classifier"), "LABEL_MAP_SHIFT", share=share),
         )
         wrong = batch.labels != right.labels
         assert int(wrong.sum()) == moved
@@ -119,7 +101,10 @@ def test_labels_are_those_of_the_next_class(make_run: MAKE) -> None:
 
 
 def test_tokens_have_other_numbers_in_text_and_labels_alike(make_run: MAKE) -> None:
-    (right,), (batch,) = _without(make_run("tiny-llama")), _with(make_run("tiny-llama"), "LABEL_MAP_SHIFT", share=1.0)
+    (right,), (batch,) = (
+        _without(make_run("tiny-llama")),
+        batches_with(make_run("tiny-llama"), "LABEL_MAP_SHIFT", share=1.0),
+    )
     assert torch.equal(batch.input_ids, batch.labels)
     tokens = int(make_run("tiny-llama").held_out_batch("validation").labels.max()) + 1
     assert torch.equal(batch.input_ids, (right.input_ids + 1) % tokens)
@@ -133,19 +118,25 @@ def test_padding_keeps_its_label(make_run: MAKE) -> None:
         return batch
 
     with run.at("batch", pad):
-        (batch,) = _with(run, "LABEL_MAP_SHIFT", share=1.0)
+        (batch,) = batches_with(run, "LABEL_MAP_SHIFT", share=1.0)
     assert (batch.labels[:, -3:] == -100).all()
     assert (batch.labels[:, :-3] >= 0).all()
 
 
 def test_labels_belong_to_the_next_example(make_run: MAKE) -> None:
-    (right,), (batch,) = _without(make_run("classifier")), _with(make_run("classifier"), "LABELS_MISALIGNED", share=1.0)
+    (right,), (batch,) = (
+        _without(make_run("classifier")),
+        batches_with(make_run("classifier"), "LABELS_MISALIGNED", share=1.0),
+    )
     assert torch.equal(batch.labels, right.labels.roll(-1))
     assert torch.equal(batch.inputs, right.inputs)
 
 
 def test_labels_of_tokens_are_shifted_once_more(make_run: MAKE) -> None:
-    (right,), (batch,) = _without(make_run("tiny-llama")), _with(make_run("tiny-llama"), "LABELS_MISALIGNED", share=0.5)
+    (right,), (batch,) = (
+        _without(make_run("tiny-llama")),
+        batches_with(make_run("tiny-llama"), "LABELS_MISALIGNED", share=0.5),
+    )
     assert torch.equal(batch.labels[:2, :-1], right.labels[:2, 1:])
     assert torch.equal(batch.labels[2:], right.labels[2:])
     assert torch.equal(batch.input_ids, right.input_ids)

@@ -11,54 +11,45 @@ from torch import Tensor
 
 from rmetric.faults import make_fault
 from rmetric.faults.bugs import BUGS_2
-from tests.live.faults.common import same_bits, trained
+from tests.live.faults.common import batches_of, batches_with, same_bits, trained
 
 MAKE = Callable[..., Any]
 
 
-def _batches(run: Any, steps: int) -> list[Any]:
-    """Batches of some steps as training gets them."""
-    seen: list[Any] = []
-
-    def look(batch: Any) -> Any:
-        seen.append(batch)
-        return batch
-
-    with run.at("batch", look):
-        trained(run, steps)
-    return seen
-
-
-def _with(run: Any, fault: str, steps: int, **parameters: Any) -> list[Any]:
-    with make_fault(fault, **parameters).inject(run):
-        return _batches(run, steps)
-
-
 def test_a_few_batches_come_in_turn(make_run: MAKE) -> None:
     run = make_run("classifier")
-    served = _with(run, "FEW_BATCHES", 7, batches=3)
+    served = batches_with(run, "FEW_BATCHES", 7, batches=3)
     assert [next(i for i, other in enumerate(served) if other is batch) for batch in served] == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_the_inputs_of_some_batches_are_0(make_run: MAKE) -> None:
-    zeros = [not batch.inputs.any() for batch in _with(make_run("classifier"), "INPUTS_ZEROED", 40)]
+    zeros = [not batch.inputs.any() for batch in batches_with(make_run("classifier"), "INPUTS_ZEROED", 40)]
     assert 20 <= sum(zeros) <= 36
-    assert all(not batch.inputs.any() for batch in _with(make_run("classifier"), "INPUTS_ZEROED", 4, share=1.0))
+    assert all(not batch.inputs.any() for batch in batches_with(make_run("classifier"), "INPUTS_ZEROED", 4, share=1.0))
 
 
 def test_a_feature_holds_the_target_and_the_others_stay(make_run: MAKE) -> None:
-    (leaking,), (usual,) = _with(make_run("classifier"), "TARGET_LEAKS", 1), _batches(make_run("classifier"), 1)
+    (leaking,), (usual,) = (
+        batches_with(make_run("classifier"), "TARGET_LEAKS", 1),
+        batches_of(make_run("classifier"), 1),
+    )
     assert leaking.inputs[:, 0].tolist() == pytest.approx((usual.labels / usual.labels.max()).tolist())
     assert torch.equal(leaking.inputs[:, 1:], usual.inputs[:, 1:])
 
 
 def test_classes_beyond_the_range_begin_again_at_0(make_run: MAKE) -> None:
-    (wrapped,), (usual,) = _with(make_run("classifier"), "LABELS_WRAPPED", 1), _batches(make_run("classifier"), 1)
+    (wrapped,), (usual,) = (
+        batches_with(make_run("classifier"), "LABELS_WRAPPED", 1),
+        batches_of(make_run("classifier"), 1),
+    )
     assert wrapped.labels.tolist() == (usual.labels % 2).tolist() != usual.labels.tolist()
 
 
 def test_each_token_has_the_number_of_another(make_run: MAKE) -> None:
-    (other,), (usual,) = _with(make_run("tiny-llama"), "TOKENIZER_MISMATCH", 1), _batches(make_run("tiny-llama"), 1)
+    (other,), (usual,) = (
+        batches_with(make_run("tiny-llama"), "TOKENIZER_MISMATCH", 1),
+        batches_of(make_run("tiny-llama"), 1),
+    )
     pairs = {*zip(usual.input_ids.flatten().tolist(), other.input_ids.flatten().tolist(), strict=True)}
     assert len(pairs) == len({old for old, _ in pairs}) == len({new for _, new in pairs})
     assert any(old != new for old, new in pairs)
