@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from rmetric.advice import ADVICE, Advice, advice_on_settings, setting_in_words
 from rmetric.detectors import StreamingDetector
@@ -18,7 +18,6 @@ Cause = Literal[
     "not_finite", "no_gradient", "uniform_answer", "machine", "setting_changed", "gradient_repeats", "off_course"
 ]
 """What an alert is about. Detectors that see the same are one alert for people."""
-CAUSES: tuple[Cause, ...] = get_args(Cause)
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
 """Measurements of the machine rather than of the model."""
 _COMPARE = "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."

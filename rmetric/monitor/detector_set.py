@@ -13,7 +13,7 @@ from rmetric.episodes import EpisodesByCause
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
-from rmetric.monitor.alerts import CAUSES, Alert, Cause, Finding, GradientOutliers, alert_message, finding_of
+from rmetric.monitor.alerts import Alert, Cause, Finding, GradientOutliers, alert_message, finding_of
 from rmetric.monitor.settings import Change
 from rmetric.monitor.transfer import StepNumbers
 
@@ -115,17 +115,16 @@ class _Told:
 
     def __init__(self) -> None:
         self._episodes = EpisodesByCause()
-        self._teller = dict.fromkeys(map(str, CAUSES), "")
+        self._teller: dict[str, str] = {}
 
     def update(self, step: int, exceeded: Mapping[str, Finding]) -> None:
         """Take in the next record: detectors above their threshold, and what each has found."""
-        begun = self._episodes.begin(step, {finding.cause for finding in exceeded.values()})
-        self._teller |= dict.fromkeys(begun, "")
+        for cause in self._episodes.begin(step, {finding.cause for finding in exceeded.values()}):
+            self._teller.pop(cause, None)
 
     def teller(self, name: str, cause: Cause) -> str:
         """The detector whose alert tells people of a cause: ``name``, if none has since its episode began."""
-        self._teller[cause] = self._teller[cause] or name
-        return self._teller[cause]
+        return self._teller.setdefault(cause, name)
 
 
 def _streaming(detector: str | StreamingDetector) -> StreamingDetector:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.faults.bugs import SETS_OF_BUGS
 from studies.runner import run_study
 
 
@@ -23,7 +24,7 @@ def parser() -> Parser:
     p.add_argument("--out", type=Path, default=Path("logs_ZOO"), metavar="FOLDER", help="folder for the logs")
     what = p.add_mutually_exclusive_group()
     what.add_argument(
-        "--bugs", nargs="?", const="bugs", choices=["bugs", "bugs_2"],
+        "--bugs", nargs="?", const="bugs", choices=[*SETS_OF_BUGS],
         help="a set of bugs in place of benign disturbances (without a name: bugs)",
     )  # fmt: skip
     what.add_argument("--zoo", metavar="NAME", help="published set whose kinds are recorded (default: zoo)")

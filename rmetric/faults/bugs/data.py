@@ -67,14 +67,7 @@ class SameBatchForEver(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        kept: list[Any] = []
-
-        def again(batch: Any) -> Any:
-            kept.append(batch)
-            del kept[1:]
-            return kept[0]
-
-        with training.at("batch", again):
+        with _in_turn(training, batches=1):
             yield
 
 
@@ -211,16 +204,23 @@ class FewBatches(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        kept: list[Any] = []
-        turns = count()
-
-        def served(batch: Any) -> Any:
-            if len(kept) < self.batches:
-                kept.append(batch)
-            return kept[next(turns) % self.batches]
-
-        with training.at("batch", served):
+        with _in_turn(training, self.batches):
             yield
+
+
+@contextmanager
+def _in_turn(training: LiveRun, batches: int) -> Iterator[None]:
+    """Serve the next batches, so many of them, again and again."""
+    kept: list[Any] = []
+    turns = count()
+
+    def served(batch: Any) -> Any:
+        if len(kept) < batches:
+            kept.append(batch)
+        return kept[next(turns) % batches]
+
+    with training.at("batch", served):
+        yield
 
 
 @register_fault("INPUTS_ZEROED")

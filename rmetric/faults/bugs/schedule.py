@@ -14,8 +14,8 @@ from rmetric.faults.bugs.base import Bug
 if TYPE_CHECKING:
     from rmetric.live.run import LiveRun
 
-LOOK_AHEAD_STEPS = 4096
-"""Steps within which a schedule must change, or it makes no difference how fast it is followed."""
+LOOK_AHEAD_STEPS = tuple(2**power for power in range(13))
+"""Steps after which a schedule is looked at: where none of them tells, it makes no difference how it is followed."""
 
 
 @register_fault("LEARNING_RATE_ZERO")
@@ -80,8 +80,7 @@ class ScheduleSteppedTwice(Bug):
 def _is_constant(training: LiveRun) -> bool:
     """Whether the learning rate stays as it is, looked at after 1, 2, 4, … steps."""
     now = training.rate_at(training.step + 1)
-    later = [2**power for power in range(LOOK_AHEAD_STEPS.bit_length())]
-    return all(training.rate_at(training.step + 1 + steps) == now for steps in later)
+    return all(training.rate_at(training.step + 1 + steps) == now for steps in LOOK_AHEAD_STEPS)
 
 
 @register_fault("SCHEDULE_RESTARTED")
@@ -94,8 +93,7 @@ class ScheduleRestarted(Bug):
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         begun = training.step
-        ahead = [2**power for power in range(LOOK_AHEAD_STEPS.bit_length())]
-        if all(training.rate_at(steps) == training.rate_at(begun + steps) for steps in ahead):
+        if all(training.rate_at(steps) == training.rate_at(begun + steps) for steps in LOOK_AHEAD_STEPS):
             raise UserError(f"{self.name} changes nothing: the schedule of this run goes on as it has begun")
         training.schedule_ahead_steps -= begun
         try:

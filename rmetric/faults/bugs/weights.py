@@ -245,9 +245,7 @@ class AverageNotTakenOut(Bug):
 @register_fault("EMBEDDING_CORRUPTED")
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingCorrupted(PartialBug):
-    """Some rows of the embeddings are noise, far larger than the others: a shard of them was lost. An event, not a
-    state.
-    """
+    """Some rows of the embeddings are large noise, since a shard of them was lost. An event, not a state."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
     severities = {"low": {"share": 0.02}, "medium": {"share": 0.125}, "high": {"share": 0.5}}  # noqa: RUF012

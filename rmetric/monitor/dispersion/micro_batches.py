@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.tensors import gathered, norms_of
 
 LOGGER = logging.getLogger("rmetric")
@@ -17,8 +18,6 @@ HELD_BYTES = 64 * 2**20
 """Bytes of gradients that are kept alive at most until their norms are taken."""
 NO_PASS = -1
 """Number that no backward pass has."""
-Mark = tuple[int, int]
-"""Identity and version of a gradient."""
 
 
 class MicroBatchDispersion:
@@ -119,7 +118,7 @@ class MicroBatchDispersion:
         self._fresh: set[int] = set()
         self._fresh_norms: list[Tensor] = []
         self._pass = NO_PASS
-        self._first: tuple[nn.Parameter, Mark] | None = None
+        self._first: tuple[nn.Parameter, GradientStamp] | None = None
         self._seen: set[int] = set()
         self._norms: list[Tensor] = []
         self._parts: list[Tensor] = []
@@ -134,7 +133,7 @@ class MicroBatchDispersion:
                 current = task_id()
                 if current != self._pass:
                     self._pass = current
-                    self._first = parameter, _mark(parameter)
+                    self._first = parameter, GradientStamp([parameter], values=False)
                     queue(self._pass_ended)
                 self._fresh.add(index)
                 self._held.append(gradient.detach())  # the tensor itself, kept, would force autograd to copy it
@@ -154,7 +153,7 @@ class MicroBatchDispersion:
     def _pass_ended(self) -> None:
         """End a backward pass; autograd calls this more than once if others ran inside it."""
         try:
-            if self._first is not None and self._first[1] == _mark(self._first[0]):  # to ask for gradients adds none
+            if not self._added():
                 self._held, self._held_bytes, self._fresh, self._fresh_norms = [], 0, set(), []
                 return
             self._take_norms()
@@ -166,6 +165,13 @@ class MicroBatchDispersion:
         except Exception as error:  # noqa: BLE001 - see _give_up
             self._give_up(error)
 
+    def _added(self) -> bool:
+        """Whether the pass has added to the gradient of its first parameter: to ask for gradients adds to none."""
+        if self._first is None:
+            return True
+        parameter, before = self._first
+        return not GradientStamp([parameter], values=False).same(before)
+
     def _complete_part(self) -> None:
         """Complete a micro-batch."""
         if self._norms:
@@ -176,8 +182,3 @@ class MicroBatchDispersion:
         """Go on without these norms; no error of this class may leave a backward pass."""
         LOGGER.warning("gradients of micro-batches are no longer measured: %s: %s", type(error).__name__, error)
         self.close()
-
-
-def _mark(parameter: nn.Parameter) -> Mark:
-    gradient = parameter.grad
-    return (0, 0) if gradient is None else (id(gradient), gradient._version)

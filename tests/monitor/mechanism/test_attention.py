@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -123,15 +124,20 @@ def test_attention_that_was_not_called_is_left_out_of_the_sample() -> None:
     assert seen.details["layers"] == [f"text_model.encoder.layers.{index}.self_attn" for index in range(2)]
 
 
-@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
-def test_capped_logits_are_those_of_the_softmax(mask: Tensor | None) -> None:
-    model = model_of("gemma2", "eager")
+def sampled(model: nn.Module, mask: Tensor | None) -> tuple[MonitorResult, Sequence[Tensor]]:
+    """What the monitor sees of a forward pass, and the model's own attention in it."""
     monitor = AttentionRows(model)
     monitor.arm()
     output = model(tokens(), attention_mask=mask, output_attentions=True)
-    seen = measured(monitor)
+    return measured(monitor), output.attentions
+
+
+@pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
+def test_capped_logits_are_those_of_the_softmax(mask: Tensor | None) -> None:
+    model = model_of("gemma2", "eager")
+    seen, own = sampled(model, mask)
     uncapped = by_hand(model, mask)["logit_max"]
-    assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, output.attentions)]), rel=1e-4)
+    assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, own)]), rel=1e-4)
     assert seen.details["logit_max"] == pytest.approx(CAP * np.tanh(np.array(uncapped) / CAP), rel=1e-4)
     assert np.max(uncapped) > CAP
 
@@ -139,11 +145,8 @@ def test_capped_logits_are_those_of_the_softmax(mask: Tensor | None) -> None:
 @pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
 def test_a_sink_counts_as_a_key(mask: Tensor | None) -> None:
     model = model_of("gpt-oss", "eager")
-    monitor = AttentionRows(model)
-    monitor.arm()
-    output = model(tokens(), attention_mask=mask, output_attentions=True)
-    seen = measured(monitor)
-    whole = [torch.cat([rows, 1.0 - rows.sum(dim=-1, keepdim=True)], dim=-1) for rows in output.attentions]
+    seen, own = sampled(model, mask)
+    whole = [torch.cat([rows, 1.0 - rows.sum(dim=-1, keepdim=True)], dim=-1) for rows in own]
     assert seen.details["entropy"] == pytest.approx(np.array([*map(entropies, whole)]), rel=1e-4)
     assert seen.details["logit_max"] == pytest.approx(np.array(by_hand(model, mask)["logit_max"]), rel=1e-4)
 
