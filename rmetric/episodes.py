@@ -4,7 +4,7 @@ An alert begins an episode if it is the first of its run, or if the records betw
 quiet, cover at least 50 steps: step of the record before it − step of the alert before ≥ 50. :func:`rearmed` is this
 rule; it is asked record by record (:meth:`Rearm.begins`), cause by cause (:class:`EpisodesByCause`), portion by portion
 (:meth:`Rearm.extend`), run by run (:func:`episodes`), and for all thresholds at once (:func:`quiet_records`,
-:func:`highest_before`).
+:func:`begins`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rmetric.compiled import compiled
 
 REARM_STEPS = 50
 LONG_AGO = -(2**62)
@@ -102,20 +104,42 @@ def quiet_records(step: NDArray[np.integer]) -> NDArray[np.int64]:
     return count
 
 
-def highest_before(scores: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Largest of the ``lengths[i]`` scores right before ``scores[i]``; ``-inf`` for a length of 0. Shape (n,).
+def begins(scores: NDArray[np.float64], quiet: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Records at which an episode begins at some threshold, and for each the largest of the ``quiet`` scores before it.
 
-    With the lengths of :func:`quiet_records` an episode begins at record i for every threshold t with
-    ``highest_before[i] <= t < scores[i]``. Two overlapping blocks of a power of two cover any window, so log₂ of the
-    longest passes are enough.
+    With the numbers of :func:`quiet_records`, of one run or of several behind one another, an episode begins at record
+    i for every threshold t with ``largest[i] <= t < scores[i]``; the largest of no score is ``-inf``.
+
+    Parameters
+    ----------
+    scores
+        Shape (n,); a score of NaN begins nothing and ends no quiet.
+    quiet
+        Shape (n,).
+
+    Returns
+    -------
+    tuple
+        Indices of those records, increasing, and the largest score before each: two arrays of shape (begins,).
     """
-    result = np.full(len(scores), -np.inf)
-    block, size = scores, 1
-    while True:
-        rows = np.flatnonzero((lengths >= size) & (lengths < 2 * size))
-        result[rows] = np.maximum(block[rows - 1], block[rows - lengths[rows] + size - 1])
-        if not (lengths >= 2 * size).any():
-            return result
-        wider = block.copy()
-        wider[size:] = np.maximum(block[size:], block[:-size])  # now of 2 · size scores that end here
-        block, size = wider, 2 * size
+    return compiled(_begins)(scores, quiet)  # type: ignore[no-any-return]
+
+
+def _begins(scores: NDArray[np.float64], quiet: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """One pass: ``held`` are the records whose scores may still be the largest of a window, falling, from ``first``."""
+    found, largest = np.empty(len(scores), np.int64), np.empty(len(scores))
+    held = np.empty(len(scores), np.int64)
+    count, first, end = 0, 0, 0
+    for record in range(len(scores)):
+        while first < end and held[first] < record - quiet[record]:
+            first += 1
+        before = scores[held[first]] if first < end else -np.inf
+        if scores[record] > before:
+            found[count], largest[count] = record, before
+            count += 1
+        if scores[record] == scores[record]:
+            while first < end and scores[held[end - 1]] <= scores[record]:
+                end -= 1
+            held[end] = record
+            end += 1
+    return found[:count].copy(), largest[:count].copy()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmetric.episodes import REARM_STEPS, EpisodesByCause, Rearm, episodes, highest_before, quiet_records
+from rmetric.episodes import REARM_STEPS, EpisodesByCause, Rearm, begins, episodes, quiet_records
 
-VALUES = st.sampled_from([-np.inf, 0.0, 1.0, 2.0, 3.0, np.inf])
+VALUES = st.sampled_from([-np.inf, 0.0, 1.0, 2.0, 3.0, np.inf, np.nan])
 GAPS = st.one_of(st.sampled_from([1, 10, 40, 49, 50, 51, 60]), st.integers(1, 60))
 
 
@@ -17,7 +17,7 @@ GAPS = st.one_of(st.sampled_from([1, 10, 40, 49, 50, 51, 60]), st.integers(1, 60
 def test_all_ways_of_asking_agree(records: list[tuple[int, float]], size: int, start: int) -> None:
     steps = start + np.cumsum([gap for gap, _ in records])
     scores = np.array([score for _, score in records])
-    low = highest_before(scores, quiet_records(steps))
+    at, largest = begins(scores, quiet_records(steps))
     for threshold in (-np.inf, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0):
         alerts = scores > threshold
         expected = _by_definition(steps.tolist(), alerts.tolist())
@@ -29,7 +29,7 @@ def test_all_ways_of_asking_agree(records: list[tuple[int, float]], size: int, s
             first + several.extend(steps[first : first + size], alerts[first : first + size]) for first in portions
         ]
         assert np.concatenate(found).tolist() == expected
-        assert np.flatnonzero((low <= threshold) & (threshold < scores)).tolist() == expected
+        assert at[(largest <= threshold) & (threshold < scores[at])].tolist() == expected
 
 
 @given(st.lists(st.tuples(GAPS, st.sets(st.sampled_from(["machine", "off_course"]))), min_size=1, max_size=60))

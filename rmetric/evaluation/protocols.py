@@ -35,7 +35,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.episodes import highest_before, quiet_records
+from rmetric.episodes import begins, quiet_records
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.records import Run
 
@@ -220,11 +220,11 @@ class Timeline:
         """Begins of episodes."""
         found = []
         for block, first, rows in self.blocks():
-            values = scores[rows]
-            high = np.where(np.isnan(values), -np.inf, values)
-            low = highest_before(high, self._quiet_records[rows].astype(np.int64))
-            keep = (high > low) & (block.zone != IGNORED)
-            found.append((block.run[keep] + first, block.step[keep], block.zone[keep], low[keep], high[keep]))
+            values = np.asarray(scores[rows], np.float64)
+            at, low = begins(values, self._quiet_records[rows])
+            keep = block.zone[at] != IGNORED
+            at, low = at[keep], low[keep]
+            found.append((block.run[at] + first, block.step[at], block.zone[at], low, values[at]))
         fields = [*zip(*found, strict=True)]
         del found
         return Starts(*(np.concatenate(fields.pop(0)) for _ in range(len(fields))))  # one after the other is let go of
