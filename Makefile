@@ -54,15 +54,12 @@ define STUDY
 $(2)/manifest.json: $(VENV)/.core FORCE
 	$(RUN) run_modern_experiments.py --out $(2) --resume $(4)
 
-$(3)/tables/headline.md: $(2)/manifest.json $(5) generate_paper_tables.py $(CODE)
+$(3)/.done: $(2)/manifest.json $(5) $(CODE)
 	mkdir -p $(3)/tables
-	$(RUN) generate_paper_tables.py --logs $(2) $(5) --out $(3)/tables > $(3)/tables/screen.txt
-
-$(3)/figures/.done: $(2)/manifest.json $(3)/tables/headline.md generate_all_figures.py $(CODE)
-	$(RUN) generate_all_figures.py --logs $(2) $(5) --out $(3)/figures
+	$(RUN) -m studies.paper.reproduce --logs $(2) $(5) --out $(3) > $(3)/tables/screen.txt
 	touch $$@
 
-$(1): $(3)/figures/.done
+$(1): $(3)/.done
 	@cat $(3)/tables/headline.md
 	@echo
 	@echo 'logs:    $(2)/'

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,38 +42,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in args.detectors:
         DETECTORS[name]
     command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
+    from studies.paper.results import evaluated, write_figures  # after the arguments: --help is instant
+
     with engine(args.engine, args.jobs, args.address):
-        make_figures(args, output_folder(args.out), command)
-
-
-def make_figures(args: Namespace, out: Path, command: str) -> None:
-    """Load, score (or take the tables' scores), draw, write with captions that name the command."""
-    from rmetric.evaluation.studies import load_studies
-    from rmetric.reporting.style import write, write_captions
-    from studies.catalogue import Inputs
-    from studies.live_results import LiveResults  # after the arguments: --help is instant
-    from studies.paper.figures import draw_figures
-    from studies.several import evaluators
-
-    studies = load_studies(args.logs, args.jobs)
-    for study in studies.values():
-        for warning in study.warnings():
-            print(f"warning: {warning}", file=sys.stderr)
-    tables_cache = out.parent / "tables" / "cache"
-    cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
-    options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
-    evaluated = evaluators(studies, args.detectors, cache=cache, **options)
-    named = evaluated if len(evaluated) > 1 else {"": next(iter(evaluated.values()))}
-    drawings = draw_figures(Inputs(named, live=LiveResults.read(out.parent)), args.figures, args.run or "")
-    for drawing in drawings:
-        write(drawing, out)
-    write_captions(drawings, command, out)
-    for study in studies.values():
-        if study.note:
-            print(study.note)
-    logs = sum(len(study.runs) for study in studies.values())
-    figures = f"{len(drawings)} figure{'s' * (len(drawings) != 1)}"
-    print(f"{figures} from {logs:,} logs written to {out}/ as .png and .pdf, and captions.md")
+        out = output_folder(args.out)
+        tables_cache = out.parent / "tables" / "cache"
+        cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
+        write_figures(evaluated(args, out.parent, cache), out, command, args.figures, args.run or "")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Scores are kept in results/tables/cache/, so that a second call takes seconds. L
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,50 +50,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     for name in args.detectors:
         DETECTORS[name]
+    from studies.paper.results import evaluated, write_tables  # after the arguments: --help is instant
+    from studies.paper.tables import sets_beside
+
     with engine(args.engine, args.jobs, args.address):
-        make_tables(args, output_folder(args.out))
-
-
-def make_tables(args: argparse.Namespace, out: Path) -> None:
-    """Load, score (or take the scores that are kept), count, write and print."""
-    from rmetric.evaluation.studies import load_extra_sets, load_studies
-    from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen, write
-    from studies.live_results import LiveResults
-    from studies.paper.tables import CATALOGUE, build_tables, sets_beside
-    from studies.several import evaluators
-
-    studies = load_studies(args.logs, args.jobs)
-    sources = dict(zip(studies, args.logs, strict=True))
-    beside = {part: load_extra_sets(part, sources, args.jobs) for part in sets_beside(args.tables)}
-    every = [*studies.values(), *(study for found in beside.values() for study in found.values())]
-    for study in every:
-        for warning in study.warnings():
-            print(f"warning: {warning}", file=sys.stderr)
-    cache = args.cache or out / "cache"
-    options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
-    tables = build_tables(
-        evaluators(studies, args.detectors, cache=cache, **options),
-        args.protocol,
-        LiveResults.read(out.parent),
-        {part: evaluators(found, args.detectors, cache=cache / part, **options) for part, found in beside.items()},
-        args.tables,
-    )
-    made = {table.name for table in tables}
-    missing = [number for number in args.tables if made.isdisjoint(each.name for each in CATALOGUE.chosen([number]))]
-    if missing:
-        said = f"table {', '.join(missing)} needs what these logs lack; add data/real_runs.parquet to --logs"
-        if not tables:
-            raise UserError(said)
-        print(f"warning: {said}", file=sys.stderr)
-    for table in tables:
-        write(table, out)
-        print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
-    (out / "all_tables.tex").write_text(latex_document(tables), encoding="utf-8")
-    for study in studies.values():
-        if study.note:
-            print(study.note)
-    logs = sum(len(study.runs) for study in every)
-    print(f"{len(tables)} tables from {logs:,} logs written to {out}/ as .md, .csv and .tex")
+        out = output_folder(args.out)
+        inputs = evaluated(args, out.parent, args.cache or out / "cache", sets_beside(args.tables))
+        write_tables(inputs, out, args.protocol, args.tables)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -333,17 +332,21 @@ class Evaluator:
         key = (np.packbits(runs_R).tobytes(), protocol)
         if key not in self._fits:
             part, signals_3N = self.traces(runs_R & self.halves.fit)
-            self._fits[key] = fit_weights(part, signals_3N, np.ones(len(part), bool), protocol)
+            self._fits[key] = fit_weights(part, signals_3N, np.ones(len(part), bool), protocol, jobs=self.jobs)
         return self._fits[key]
 
     def traces(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.float64]]:
         """Timeline and signals, shape (3, records), of those of these runs that are :attr:`traced`."""
         chosen = runs_R & self.traced
         part, _ = self.timeline.only(chosen)
-        pairs = [slice(low, high) for low, high in pairwise(self.timeline.bounds.tolist())]
-        rows = [pairs[index] for index in np.flatnonzero(chosen).tolist()]
-        columns = [[np.empty(0), *(signal[each] for each in rows)] for signal in self.signals_3N]
-        return part, np.nan_to_num(np.stack([np.concatenate(column) for column in columns]), nan=0.0)
+        signals_3N = np.empty((len(self.signals_3N), len(part.step)))
+        end = 0
+        for block, first, rows in self.timeline.blocks():
+            kept = chosen[block.run + first]
+            start, end = end, end + int(kept.sum())
+            for row, signal in zip(signals_3N, self.signals_3N, strict=True):
+                row[start:end] = np.nan_to_num(signal[rows][kept], nan=0.0)
+        return part, signals_3N
 
     def refitted_threshold(self, weights: Weights, protocol: Protocol) -> float:
         """Threshold of highest F1 on the traced fit half for given weights; NaN if no run of it failed."""

@@ -149,10 +149,20 @@ class Timeline:
         """Number of the run that a record belongs to, shape (records,)."""
         return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.bounds))
 
+    def run_of(self, records: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The same of some records, given by their numbers in any order."""
+        return (np.searchsorted(self.bounds, records, side="right") - 1).astype(np.int32)
+
     def blocks(self) -> Iterator[tuple[Timeline, int, slice]]:
-        """Timelines of consecutive runs, about :data:`BLOCK_RECORDS` each; the number of its first run; its records."""
+        """Timelines of consecutive runs, about :data:`BLOCK_RECORDS` each; the number of its first run; its records.
+
+        One that is no longer is its own block, and what it knows of itself is computed once.
+        """
+        if len(self.step) <= BLOCK_RECORDS:
+            yield self, 0, slice(0, len(self.step))
+            return
         first = 0
-        while first < len(self) or not first:
+        while first < len(self):
             end = int(np.searchsorted(self.bounds, self.bounds[first] + BLOCK_RECORDS, side="right")) - 1
             end = min(max(end, first + 1), len(self))
             rows = slice(int(self.bounds[first]), int(self.bounds[end]))
@@ -198,7 +208,7 @@ class Timeline:
     def warnable(self) -> NDArray[np.bool_]:
         """True for failed runs with a record in [onset, failure): nobody could warn the others. Shape (runs,)."""
         at = np.flatnonzero(self.zone == WARNING)
-        return np.isin(np.arange(len(self)), np.searchsorted(self.bounds, at, side="right") - 1)
+        return np.isin(np.arange(len(self)), self.run_of(at))
 
     def counted(self, protocol: Protocol) -> NDArray[np.bool_]:
         """True for the runs that enter the scores, shape (runs,).
@@ -224,7 +234,7 @@ class Timeline:
             at, low = begins(values, self._quiet_records[rows])
             keep = block.zone[at] != IGNORED
             at, low = at[keep], low[keep]
-            found.append((block.run[at] + first, block.step[at], block.zone[at], low, values[at]))
+            found.append((block.run_of(at) + first, block.step[at], block.zone[at], low, values[at]))
         fields = [*zip(*found, strict=True)]
         del found
         return Starts(*(np.concatenate(fields.pop(0)) for _ in range(len(fields))))  # one after the other is let go of
@@ -234,12 +244,13 @@ class Timeline:
         highest = np.full(len(self), -np.inf)
         for block, first, rows in self.blocks():
             values = scores[rows]
-            high = np.where(np.isnan(values) | block._after_failure(), -np.inf, values)
+            high = np.where(np.isnan(values) | block._after_failure, -np.inf, values)
             filled = np.diff(block.bounds) > 0
             if filled.any():
                 highest[first : first + len(block)][filled] = np.maximum.reduceat(high, block.bounds[:-1][filled])
         return highest
 
+    @cached_property
     def _after_failure(self) -> NDArray[np.bool_]:
         return self.step > np.repeat(self.failure_step, np.diff(self.bounds))
 
@@ -249,9 +260,10 @@ class Timeline:
             return self.count_strict(self.starts(scores), threshold)
         found = []
         for block, first, rows in self.blocks():
-            alerts = np.flatnonzero((scores[rows] > threshold) & ~block._after_failure())
-            begins = alerts[_first_of_each(block.run[alerts])]
-            found.append((block.run[begins] + first, block.step[begins]))
+            alerts = np.flatnonzero((scores[rows] > threshold) & ~block._after_failure)
+            run = block.run_of(alerts)
+            at_first = _first_of_each(run)
+            found.append((run[at_first] + first, block.step[alerts[at_first]]))
         first_step, alerted = self._first(*map(np.concatenate, zip(*found, strict=True)))
         counted = self.counted("paper")
         warned = counted & self.failed & alerted

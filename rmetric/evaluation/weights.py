@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from rmetric.evaluation.curves import paper_curve_of, strict_curve
+from rmetric.evaluation.curves import Curve, paper_curve_of, strict_curve
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import BootstrapWeights, HitCounts, f1, weighted_sums
 from rmetric.evaluation.thresholds import threshold_for_f1
 from rmetric.signals import Weights
 
+T = TypeVar("T")
 WEIGHT_SUM = sum(Weights())
 GRID_PARTS = 20
 BOOTSTRAP_THRESHOLDS = 200
@@ -49,6 +55,8 @@ def fit_weights(
     runs_R: NDArray[np.bool_],
     protocol: Protocol = "strict",
     grid: list[Weights] | None = None,
+    *,
+    jobs: int | None = None,
 ) -> Fitted | None:
     """Weights and threshold of highest F1 under a protocol, by exhaustive search over a grid; every threshold is tried.
 
@@ -62,6 +70,8 @@ def fit_weights(
         The fit half.
     grid
         Weights to try; :func:`weight_grid` if left out.
+    jobs
+        Threads; as many as there are cores if left out.
 
     Returns
     -------
@@ -72,20 +82,32 @@ def fit_weights(
     signals = signals_3N[:, rows]
     if not (part.failed & part.counted(protocol)).any():
         return None
-    paper = np.array(Weights())
-    best: tuple[float, float, Fitted] | None = None
-    for weights in weight_grid() if grid is None else grid:
+
+    def curve_with(weights: Weights) -> Curve:
         scores = weights.weigh(*signals)
         if protocol == "strict":
-            curve = strict_curve(part, part.starts(scores))
-        else:
-            curve = paper_curve_of(part, part.highest(scores))
-        highest = float(curve.f1.max())
-        merit = (highest, -float(np.abs(np.array(weights) - paper).sum()))
-        if best is None or merit > best[:2]:
-            best = (*merit, Fitted(weights, threshold_for_f1(curve), highest))
-    assert best is not None
-    return best[2]
+            return strict_curve(part, part.starts(scores))
+        return paper_curve_of(part, part.highest(scores))
+
+    tried = _nearest_first(weight_grid() if grid is None else grid)
+    highest = [*_each(lambda weights: float(curve_with(weights).f1.max()), tried, jobs)]
+    best = tried[int(np.argmax(highest))]
+    return Fitted(best, threshold_for_f1(curve_with(best)), max(highest))
+
+
+def _nearest_first(grid: Iterable[Weights]) -> list[Weights]:
+    """In the order of their distance to the paper's: at a tie the first stays."""
+    paper = np.array(Weights())
+    return sorted(grid, key=lambda weights: float(np.abs(np.array(weights) - paper).sum()))
+
+
+def _each(work: Callable[[Weights], T], grid: Iterable[Weights], jobs: int | None) -> Iterable[T]:
+    """``work`` with all weights, in their order. Threads do: it is sorting, searching and compiled code throughout.
+
+    The threads of a matrix product would but wait for each other beside them.
+    """
+    with threadpool_limits(1), ThreadPoolExecutor(jobs or os.cpu_count()) as threads:
+        yield from threads.map(work, grid)
 
 
 def bootstrap_weights(
@@ -95,6 +117,8 @@ def bootstrap_weights(
     weights_BR: BootstrapWeights,
     grid: list[Weights] | None = None,
     thresholds: int = BOOTSTRAP_THRESHOLDS,
+    *,
+    jobs: int | None = None,
 ) -> NDArray[np.float64]:
     """Weights of highest F1 under the strict protocol in each bootstrap resample of the runs they are fitted to.
 
@@ -115,17 +139,20 @@ def bootstrap_weights(
         Shape (draws, 3), NaN for a resample without a failed run.
     """
     part, rows = timeline.only(runs_R)
-    signals, paper = signals_3N[:, rows], np.array(Weights())
+    signals = signals_3N[:, rows]
     counted = part.counted("strict")
     failed_B = weighted_sums(weights_BR, (part.failed & counted).astype(np.float64))
     best_B, found_B3 = np.full(len(weights_BR), -1.0), np.full((len(weights_BR), 3), np.nan)
-    # Nearest to the paper's first: at a tie they stay.
-    for weights in sorted(
-        weight_grid() if grid is None else grid, key=lambda item: np.abs(np.array(item) - paper).sum()
-    ):
+
+    def f1_with(weights: Weights) -> NDArray[np.float64]:
         tp_RT, fp_RT = _hits_by_run(part, part.starts(weights.weigh(*signals)), counted, thresholds)
         tp_BT, fp_BT = weighted_sums(weights_BR, tp_RT), weighted_sums(weights_BR, fp_RT)
-        f1_B = f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1)  # NaN for a resample without a failed run
+        return np.asarray(f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1))
+
+    tried = _nearest_first(weight_grid() if grid is None else grid)
+    for weights, f1_B in zip(
+        tried, _each(f1_with, tried, jobs), strict=True
+    ):  # NaN for a resample without a failed run
         better = f1_B > best_B
         best_B[better], found_B3[better] = f1_B[better], weights
     return found_B3

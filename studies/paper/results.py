@@ -1,0 +1,99 @@
+"""Tables and figures of some logs: what both are made of is loaded, scored and counted once."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rmetric.errors import UserError
+from rmetric.evaluation.studies import Study, load_extra_sets, load_studies
+from rmetric.reporting.style import write as write_drawing
+from rmetric.reporting.style import write_captions
+from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen
+from rmetric.reporting.table import write as write_table
+from studies.catalogue import Inputs
+from studies.live_results import LiveResults
+from studies.paper.figures import draw_figures
+from studies.paper.tables import CATALOGUE, build_tables
+from studies.several import evaluators
+
+
+def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str] = ()) -> Inputs:
+    """Load the studies of the command line, and these sets beside them, and score what is not in the cache.
+
+    Parameters
+    ----------
+    args
+        Options of :meth:`rmetric.cli.Parser.add_evaluation`.
+    results
+        Folder with the results of live runs, if there are any.
+    cache
+        Folder of the scores.
+    beside
+        Names of sets (:data:`rmetric.dataset.layout.EXTRA_SETS`).
+    """
+    studies = load_studies(args.logs, args.jobs)
+    sources = dict(zip(studies, args.logs, strict=True))
+    sets = {part: load_extra_sets(part, sources, args.jobs) for part in beside}
+    for study in _all_of(studies, sets):
+        for warning in study.warnings():
+            print(f"warning: {warning}", file=sys.stderr)
+    options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
+    return Inputs(
+        evaluators(studies, args.detectors, cache=cache, **options),
+        {part: evaluators(found, args.detectors, cache=cache / part, **options) for part, found in sets.items()},
+        LiveResults.read(results),
+    )
+
+
+def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Sequence[str] = ()) -> None:
+    """Write the tables that can be made, and print them.
+
+    Raises
+    ------
+    UserError
+        If none of those that are asked for can be made of these logs.
+    """
+    tables = build_tables(inputs.studies, protocol, inputs.live, inputs.sets, numbers)
+    made = {table.name for table in tables}
+    missing = [number for number in numbers if made.isdisjoint(each.name for each in CATALOGUE.chosen([number]))]
+    if missing:
+        said = f"table {', '.join(missing)} needs what these logs lack; add data/real_runs.parquet to --logs"
+        if not tables:
+            raise UserError(said)
+        print(f"warning: {said}", file=sys.stderr)
+    for table in tables:
+        write_table(table, out)
+        print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
+    (out / "all_tables.tex").write_text(latex_document(tables), encoding="utf-8")
+    _tell(inputs, f"{len(tables)} tables", f"{out}/ as .md, .csv and .tex")
+
+
+def write_figures(inputs: Inputs, out: Path, command: str, numbers: Sequence[str] = (), run: str = "") -> None:
+    """Draw the figures that can be drawn; their captions name the command that makes them."""
+    named = inputs.studies if len(inputs.studies) > 1 else {"": next(iter(inputs.studies.values()))}
+    drawings = draw_figures(replace(inputs, studies=named, sets={}), numbers, run)
+    for drawing in drawings:
+        write_drawing(drawing, out)
+    write_captions(drawings, command, out)
+    figures = f"{len(drawings)} figure{'s' * (len(drawings) != 1)}"
+    _tell(replace(inputs, sets={}), figures, f"{out}/ as .png and .pdf, and captions.md")
+
+
+def _tell(inputs: Inputs, made: str, where: str) -> None:
+    """Say what came of how many logs, and what is to be known of them."""
+    studies = {name: ev.study for name, ev in inputs.studies.items()}
+    sets = {part: {name: ev.study for name, ev in found.items()} for part, found in inputs.sets.items()}
+    for study in studies.values():
+        if study.note:
+            print(study.note)
+    logs = sum(len(study.runs) for study in _all_of(studies, sets))
+    print(f"{made} from {logs:,} logs written to {where}")
+
+
+def _all_of(studies: Mapping[str, Study], sets: Mapping[str, Mapping[str, Study]]) -> list[Study]:
+    return [*studies.values(), *(study for found in sets.values() for study in found.values())]
