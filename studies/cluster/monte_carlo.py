@@ -142,8 +142,9 @@ def _failures(
     total = max(float(rates.sum()), np.finfo(float).tiny)
     until = np.cumsum(rates)[:-1] / total
     fewest, most = job.vain_steps
+    mean_gap_h = min(job.mtbf_h, np.finfo(float).max / 1e3)
     while True:
-        gap = draws["gap"].standard_exponential(replicates) * min(job.mtbf_h, np.finfo(float).max / 1e3)
+        gap = draws["gap"].standard_exponential(replicates) * mean_gap_h
         uniform = {name: draws[name].random(replicates) for name in _STREAMS[1:]}
         kind = np.searchsorted(until, uniform["component"], side="right")
         corruption = kind == list(CLASSES).index(CORRUPTION)
