@@ -46,8 +46,9 @@ class BatchProbe:
     Parameters
     ----------
     model
-        Gets a hook, which copies of the model, and files of it, do not have. What is called through
-        ``torch.compile(model)`` is not looked at, unless that is what is given here.
+        Gets a hook, or those of its modules that can be called, where it cannot be called as a whole. Copies of it, and
+        files of it, have none. What is called through ``torch.compile(model)`` is not looked at, unless that is what
+        is given here.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -58,7 +59,8 @@ class BatchProbe:
         self._before: Tensor | None = None
         self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
-        self._handle = model.register_forward_pre_hook(_ModelHook(self._look), with_kwargs=True)
+        hook = _ModelHook(self._look)
+        self._handles = [part.register_forward_pre_hook(hook, with_kwargs=True) for part in _called(model)]
 
     def measure(self) -> Measured:
         """``batch_repeated``, ``batch_key``, ``examples_repeated`` and ``input_scale``, on the device.
@@ -112,9 +114,17 @@ class BatchProbe:
         return 2 * (keys[1:] == keys[:-1]).sum() >= len(keys)
 
     def close(self) -> None:
-        """Give back the hook. May be called twice."""
+        """Give back the hooks. May be called twice."""
         self.closed = True
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+
+
+def _called(model: nn.Module) -> list[nn.Module]:
+    """The model, or, if it is but a container, without a ``forward``, those of its modules that a loop can call."""
+    if getattr(model.forward, "__func__", None) is not nn.Module.forward:
+        return [model]
+    return [part for child in model.children() for part in _called(child)]
 
 
 class TargetProbe:

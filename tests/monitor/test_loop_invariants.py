@@ -668,6 +668,23 @@ def test_tensors_are_found_wherever_they_are_in_the_arguments() -> None:
     assert [bool(repeated) for _, repeated in scales[1:]] == [True, False]
 
 
+def test_of_a_container_the_first_module_that_is_called_tells_the_batch() -> None:
+    parts = nn.ModuleDict({"body": nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 3)]), "head": nn.Linear(3, 1)})
+    probe = BatchProbe(parts)
+    repeated = []
+    for batch in (torch.full((4, 2), 3.0), torch.full((4, 2), 3.0), torch.ones(4, 2)):
+        hidden = batch
+        for layer in parts["body"]:
+            hidden = layer(hidden)
+        parts["head"](hidden)
+        measured = probe.measure()
+        repeated.append(measured["batch_repeated"])
+        assert float(measured["input_scale"]) == pytest.approx(float(batch[0, 0]))
+    assert repeated[0] is None and [bool(value) for value in repeated[1:]] == [True, False]
+    probe.close()
+    assert not any(module._forward_pre_hooks for module in parts.modules())
+
+
 @pytest.mark.parametrize(
     "other",
     [
