@@ -46,7 +46,8 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     np.divide(np.rint(usual / down * up) * down, up, out=rounded)
     if not some_odd:
         return rounded
-    rounded[odd] = x[odd] + 0.0  # also turns -0.0 into 0.0
+    with np.errstate(invalid="ignore"):  # of a signalling NaN, as a flipped bit may leave it
+        rounded[odd] = x[odd] + 0.0  # also turns -0.0 into 0.0
     extreme = odd & np.isfinite(x) & (x != 0.0)
     if extreme.any():
         rounded[extreme] = [at_log_precision(value) for value in x[extreme].tolist()]

@@ -6,9 +6,10 @@ import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
-from rmetric.engines.local import ONE_THREAD
+from rmetric.engines.local import ONE_THREAD, start_ahead
 
 # Before torch and NumPy are imported, here and in what tests start: tiny models are fastest on one core, by ten times
 # where other tests run on the others.
@@ -32,6 +33,8 @@ def pytest_collection_finish() -> None:
     """Leave what is imported by now, a million objects, out of all garbage collections to come: 0.6 s each."""
     gc.collect()
     gc.freeze()
+    if "PYTEST_XDIST_WORKER" in os.environ and find_spec("torch") and find_spec("transformers"):
+        start_ahead("tests.preloaded")  # a run of many tests comes to need it
 
 
 HERE = Path(__file__).resolve().parent

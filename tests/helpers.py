@@ -12,7 +12,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis.extra import numpy as hnp
 from numpy.typing import ArrayLike, NDArray
 
 from rmetric.detectors import DETECTORS, Detector
@@ -49,15 +48,27 @@ def bits(values: ArrayLike) -> list[int | str]:
     ]
 
 
+def any_numbers(rng: np.random.Generator, length: int) -> NDArray[np.float64]:
+    """One number over and over, or ordinary ones, and strewn over them extremes and floats of any bits."""
+    numbers = rng.uniform(0.0, 10.0, length) if rng.random() < 0.5 else np.full(length, rng.choice(EXTREMES))
+    odd = rng.random(length) < rng.choice((0.0, 0.1, 0.5, 1.0))
+    of_any_bits = rng.integers(0, 2**64, length, dtype=np.uint64).view(np.float64)
+    numbers[odd] = np.where(rng.random(length) < 0.5, rng.choice(EXTREMES, length), of_any_bits)[odd]
+    return numbers
+
+
 @st.composite
 def any_observations(draw: st.DrawFn, names: Sequence[str], max_size: int = 40) -> Observations:
-    """A run of arbitrary numbers; a column may be missing altogether, and the evaluations may be given or derived."""
+    """A run of arbitrary numbers; a column may be missing altogether, and the evaluations may be given or derived.
+
+    Hypothesis draws, and shrinks, the length and a seed; to draw each number took longer than most that is tested.
+    """
     length = draw(st.integers(0, max_size))
-    strides = draw(st.lists(st.integers(1, 3), min_size=length, max_size=length))
-    measured = draw(st.lists(st.sampled_from(names), unique=True, min_size=len(names) - 1))
-    columns = {name: draw(hnp.arrays(np.float64, length, elements=any_float)) for name in measured}
-    evaluated = draw(st.one_of(st.none(), hnp.arrays(np.bool_, length)))
-    return Observations(np.cumsum(strides, dtype=np.int64), columns, evaluated)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    missing = rng.choice([*names, None])  # no column at times
+    columns = {name: any_numbers(rng, length) for name in rng.permutation(names).tolist() if name != missing}
+    evaluated = rng.random(length) < 0.5 if rng.random() < 0.5 else None
+    return Observations(np.cumsum(rng.integers(1, 4, length)), columns, evaluated)
 
 
 def part(observations: Observations, rows: slice) -> Observations:

@@ -62,6 +62,10 @@ def test_what_is_not_finite_passes_through_and_nothing_becomes_so(values: np.nda
     assert not (np.signbit(logged) & (logged == 0)).any()
 
 
+def test_a_signalling_nan_is_a_nan_without_a_warning() -> None:
+    assert bits(to_log_precision(np.array([0x7FF0000000000001], dtype=np.uint64).view(np.float64))) == ["nan"]
+
+
 @given(hnp.arrays(np.float64, st.integers(1, 30), elements=any_float))
 def test_a_number_is_rounded_alike_whatever_stands_beside_it(values: np.ndarray) -> None:
     assert bits(to_log_precision(values)) == bits([float(to_log_precision(value)) for value in values.tolist()])

@@ -133,8 +133,9 @@ def test_an_address_needs_a_cluster() -> None:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
-def test_a_scheduler_that_is_not_there_is_one_line() -> None:
+def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
+    monkeypatch.setattr("rmetric.engines.dask.CONNECT_TIMEOUT_S", 1)  # nothing will come
     with pytest.raises(UserError, match="no Dask scheduler answers"), engine("dask", 1, "tcp://127.0.0.1:9"):
         pass
 

@@ -8,8 +8,6 @@ import logging
 import math
 import os
 import socket
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,11 @@ from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks import PrometheusEndpoint
 from rmetric.monitor.sinks.announcer import Announcer
+from tests.forked import Ended, run_forked
 from tests.monitor.common import small_loss, small_training
 from tests.monitor.repair.common import Toy
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 
 NAN_GRADIENT = """
 import torch, rmetric
@@ -42,18 +43,6 @@ with rmetric.TrainingMonitor(model, optimizer, log="run.jsonl") as monitor:
             model.weight.grad[0, 0] = float("nan")
         monitor.step(loss)
 """
-
-
-@pytest.mark.slow
-def test_a_nan_gradient_shows_on_a_console_where_nothing_is_configured(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", NAN_GRADIENT], cwd=tmp_path, capture_output=True, text=True)
-    assert ended.returncode == 0 and ended.stdout == ""
-    alert, verdict = ended.stderr.splitlines()  # and no word about a GPU
-    assert alert.startswith("R-Metric: Step 3: the gradient of weight is not finite (1 tensor of 2)")
-    assert verdict == (
-        "R-Metric: not in order, look at its alerts: 1 alert in 5 records, the first at step 3 (numerics); "
-        "the log is run.jsonl"
-    )
 
 
 STOPS_ITSELF = """
@@ -75,47 +64,46 @@ STOPS = (
     ("return", True), ("raise SystemExit(3)", True), ("raise FloatingPointError", True),
 )  # fmt: skip
 """How it stops, and whether it does so in a function."""
-FORKED = """
-import gc, os, torch, rmetric
-torch.optim.SGD([torch.zeros(1)], 1.0), rmetric.TrainingMonitor  # imported on first use
-gc.freeze()  # else each interpreter looks at its end through all that was imported
-for folder in {folders}:
-    if not (child := os.fork()):
-        os.chdir(folder)
-        os.dup2(os.open("errors.txt", os.O_WRONLY | os.O_CREAT), 2)
-        break
-    os.waitpid(child, 0)
-else:
-    os._exit(0)
-exec(open("loop.py").read())
-"""
-"""Each loop ends an interpreter of its own, to the last; importing torch seven times would take most of the time."""
+NAN_IN_THE_GRADIENT = ("a NaN in the gradient", False)
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Path]:
-    """Folders of the loops that have stopped themselves, each with its log and what was told on the error stream."""
-    folders = {case: tmp_path_factory.mktemp("loop") for case in STOPS}
-    for (stop, in_function), folder in folders.items():
-        loop = STOPS_ITSELF.format(stop=stop)
-        code = f"def train():{textwrap.indent(loop, '    ')}\ntrain()\n" if in_function else loop
-        (folder / "loop.py").write_text(code)
-    program = FORKED.format(folders=[str(folder) for folder in folders.values()])
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    return folders
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Ended]:
+    """The loops that have stopped themselves, and the one that has a NaN gradient, each with its log."""
+    programs = {}
+    for case in STOPS:
+        loop = STOPS_ITSELF.format(stop=case[0])
+        programs[case] = f"def train():{textwrap.indent(loop, '    ')}\ntrain()\n" if case[1] else loop
+    programs[NAN_IN_THE_GRADIENT] = NAN_GRADIENT
+    folders = {case: tmp_path_factory.mktemp("loop") for case in programs}
+    done = run_forked({folders[case]: program for case, program in programs.items()})
+    return {case: done[folder] for case, folder in folders.items()}
 
 
+@needs_fork
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+def test_a_nan_gradient_shows_on_a_console_where_nothing_is_configured(ended: dict[tuple[str, bool], Ended]) -> None:
+    program = ended[NAN_IN_THE_GRADIENT]
+    assert program.code == 0 and program.printed == ""
+    alert, verdict = program.errors.splitlines()  # and no word about a GPU
+    assert alert.startswith("R-Metric: Step 3: the gradient of weight is not finite (1 tensor of 2)")
+    assert verdict == (
+        "R-Metric: not in order, look at its alerts: 1 alert in 5 records, the first at step 3 (numerics); "
+        "the log is run.jsonl"
+    )
+
+
+@needs_fork
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STOPS, ids=lambda case: f"{case[0]}{' in a function' * case[1]}")
 def test_a_loop_that_stops_itself_at_nan_and_closes_nothing_hears_of_it(
-    case: tuple[str, bool], stopped: dict[tuple[str, bool], Path]
+    case: tuple[str, bool], ended: dict[tuple[str, bool], Ended]
 ) -> None:
-    told = (stopped[case] / "errors.txt").read_text().splitlines()
+    told = ended[case].errors.splitlines()
     alert, verdict = (line for line in told if line.startswith("R-Metric: "))
     assert alert.startswith("R-Metric: Step 3: the loss is not finite")
     assert "not watched to its end, the last step is 3: 1 alert in 3 records" in verdict
-    run = read_run(stopped[case] / "run.jsonl")
+    run = read_run(ended[case].folder / "run.jsonl")
     assert run.observations["training_loss"][-1] == math.inf
     assert run.terminal is None
 

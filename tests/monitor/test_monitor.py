@@ -6,9 +6,8 @@ import io
 import json
 import logging
 import math
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.repair import SkipUpdate
+from tests.forked import run_forked
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of, measurer_of, small_loss, small_training
 
@@ -328,19 +328,7 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
     assert truth_of(log).kind == "incomplete"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("before", "end", "code", "steps"),
-    [
-        ("", "SIGKILL", -signal.SIGKILL, 4),
-        ("", "SIGTERM", -signal.SIGTERM, 4),
-        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))", "SIGTERM", 143, 5),  # as docs/monitor.md says
-    ],
-)
-def test_a_signal_loses_at_most_the_step_on_its_way(
-    before: str, end: str, code: int, steps: int, tmp_path: Path
-) -> None:
-    program = f"""
+SIGNALLED = """
 import os, signal, sys, torch, rmetric
 {before}
 model = torch.nn.Linear(4, 1)
@@ -354,9 +342,20 @@ for step in range(5):
     optimizer.zero_grad()
 os.kill(os.getpid(), signal.{end})
 """
-    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
-    assert ended.returncode == code
-    assert read(tmp_path / "run.jsonl").observations.step.tolist() == [*range(1, steps + 1)]
+EXITS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))"  # as docs/monitor.md says
+SIGNALS = {("", "SIGKILL"): -signal.SIGKILL, ("", "SIGTERM"): -signal.SIGTERM, (EXITS, "SIGTERM"): 143}
+"""What is done before the training and the signal, and the exit status."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+def test_a_signal_loses_at_most_the_step_on_its_way(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folders = {case: tmp_path_factory.mktemp("signal") for case in SIGNALS}
+    ended = run_forked({folder: SIGNALLED.format(before=case[0], end=case[1]) for case, folder in folders.items()})
+    for case, code in SIGNALS.items():
+        done, steps = ended[folders[case]], 5 if case[0] else 4
+        assert done.code == code, (case, done.errors)
+        assert read(done.folder / "run.jsonl").observations.step.tolist() == [*range(1, steps + 1)], case
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

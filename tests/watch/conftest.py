@@ -1,22 +1,24 @@
-"""The real command in a process of its own, and a server on this machine that can fail and hang."""
+"""The command in a process of its own, forked from one that has imported it, and a server that can fail and hang."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import hearing_ctrl_c
+import rmetric.commands.watch  # noqa: F401 - the process that others are forked from has imported it
+from rmetric.commands import main
+from rmetric.engines.processes import ready_for
 
 PATIENCE_S = 60.0
 """After this a test has failed; none takes nearly as long."""
@@ -36,19 +38,21 @@ class Watch:
     """``rmetric watch`` with what it prints."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        with hearing_ctrl_c():
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "rmetric", "watch", *arguments, "--interval", "0.05"],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment,
-            )  # fmt: skip
+        context = ready_for(_command)
+        output, printed = context.Pipe(duplex=False)
+        words = ["watch", *arguments, "--interval", "0.05"]
+        self._process = context.Process(target=_command, args=(words, os.environ | environment, printed))
+        self._process.start()
+        printed.close()
+        self._printed = os.fdopen(os.dup(output.fileno()), encoding="utf-8")
+        output.close()
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.wait_for("watching")
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._printed:
             self._lines.append(line)
 
     @property
@@ -56,24 +60,35 @@ class Watch:
         return "".join(self._lines)
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        eventually(lambda: self.output.count(text) >= times or self._process.poll() is not None, repr(text))
+        eventually(lambda: self.output.count(text) >= times or not self._process.is_alive(), repr(text))
         assert self.output.count(text) >= times, self.output
 
     def end(self, by: int = signal.SIGINT) -> int:
         """Ctrl-C or another signal, then everything that it printed is in :attr:`output`; the exit status."""
-        if self._process.poll() is None:
-            self._process.send_signal(by)
-        status = self._process.wait(PATIENCE_S)
+        if self._process.is_alive():
+            assert self._process.pid is not None
+            os.kill(self._process.pid, by)
+        self._process.join(PATIENCE_S)
         self._reader.join()
-        return status
+        assert self._process.exitcode is not None
+        return self._process.exitcode
 
     def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.join()
         self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._printed.close()
+
+
+def _command(words: list[str], environment: dict[str, str], printed: Connection) -> None:
+    """What ``python -m rmetric`` does, from a new process on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(printed.fileno(), stream.fileno())
+    printed.close()
+    sys.exit(main(words))
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import hearing_ctrl_c
 from tests.watch.conftest import Watch, append, losses
 
 Begin = Callable[..., Watch]
@@ -26,6 +29,20 @@ def test_findings_appear_while_the_log_grows(watch: Begin, tmp_path: Path) -> No
     assert "run: error: " in watched.output
     assert "Traceback" not in watched.output
     assert "105 records (steps 0 to 104)" in watched.output
+
+
+def test_the_command_in_an_interpreter_of_its_own_ends_by_ctrl_c(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text(losses(0, 100) + losses(100, 101, "NaN"))
+    command = [sys.executable, "-m", "rmetric", "watch", str(log), "--interval", "0.05"]
+    with hearing_ctrl_c():
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    assert any("not finite" in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "101 records (steps 0 to 100)" in told
 
 
 @pytest.mark.slow

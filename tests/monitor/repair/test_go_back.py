@@ -46,11 +46,18 @@ def trained(toy: Toy, steps: int = STEPS, **options: Any) -> TrainingMonitor:
     return monitor
 
 
+@pytest.fixture(scope="module")
+def twin() -> Spiked:
+    """Trained without a monitor and without a fault; the tests look, and change nothing."""
+    toy = Spiked(steps=0)
+    toy.train(STEPS)
+    return toy
+
+
 @pytest.mark.slow
-def test_a_run_that_diverges_ends_near_its_twin() -> None:
-    twin, alone, repaired = Spiked(steps=0), Spiked(), Spiked()
-    trained(twin)
-    trained(alone)
+def test_a_run_that_diverges_ends_near_its_twin(twin: Spiked) -> None:
+    alone, repaired = Spiked(), Spiked()
+    alone.train(STEPS)
     monitor = trained(repaired, policy=GoBack())
     assert not alone.held_out() < 10.0 * twin.held_out()
     assert repaired.held_out() < 1.05 * twin.held_out()
@@ -59,9 +66,8 @@ def test_a_run_that_diverges_ends_near_its_twin() -> None:
         assert repair.details["to_step"] + 25 <= ONSET < repair.step
 
 
-def test_a_healthy_run_is_left_as_it_is() -> None:
-    twin, watched = Spiked(steps=0), Spiked(steps=0)
-    trained(twin)
+def test_a_healthy_run_is_left_as_it_is(twin: Spiked) -> None:
+    watched = Spiked(steps=0)
     assert trained(watched, policy=GoBack()).repairs == []
     assert equal(watched.bits(), twin.bits())
 
@@ -82,7 +88,7 @@ def test_what_does_not_pass_stops_the_training_with_a_verdict_and_an_exit_status
 
 
 @pytest.mark.slow
-def test_functions_of_ones_own_take_the_training_loop_back_too() -> None:
+def test_functions_of_ones_own_take_the_training_loop_back_too(twin: Spiked) -> None:
     toy = Spiked()
     went_to: list[int] = []
 
@@ -100,8 +106,6 @@ def test_functions_of_ones_own_take_the_training_loop_back_too() -> None:
     with toy.watch(policy=policy) as monitor:
         while toy.step < STEPS:
             toy.train(1, monitor)
-    twin = Spiked(steps=0)
-    trained(twin)
     assert went_to == [100]
     pairs = zip(toy.model.parameters(), twin.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
@@ -144,11 +148,11 @@ class Scripted(FatalRule):
 
 
 def test_the_reason_names_the_step_of_the_loop_after_it_went_back_too() -> None:
-    toy, again = Spiked(steps=12), 400
+    toy, again = Spiked(steps=12), 300
     with toy.watch(policy=GoBack()) as monitor:
         toy.train(again - 1, monitor)
         toy.wrong = range(again, again + 12)
-        toy.train(100, monitor)
+        toy.train(60, monitor)
     later = [repair for repair in monitor.repairs if repair.step >= again]
     assert later and len(later) < len(monitor.repairs)
     first = re.search(r"since step (\d+)", later[0].details["because"])
@@ -170,7 +174,7 @@ def test_no_checkpoint_is_said_seldom_and_none_of_a_failing_training_is_taken() 
 def test_what_was_said_while_it_rested_is_forgotten_with_the_failure() -> None:
     toy = Spiked(steps=0)
     policy = GoBack(every=10, hindsight=5, rest=100, rule=Scripted(fails_at=(45, 52)))
-    monitor = trained(toy, 300, policy=policy)
+    monitor = trained(toy, 160, policy=policy)
     assert [repair.details["because"] for repair in monitor.repairs] == ["step 45 fails"]
 
 
@@ -204,13 +208,13 @@ class Retasked(Toy):
 
 
 def test_losses_before_an_announced_change_are_no_reference_for_those_after_it() -> None:
-    monitor = Retasked(200, 203, math.nan).run(400)
+    monitor = Retasked(200, 203, math.nan).run(300)
     assert monitor.alerts["numerics"] == 203
     assert not [repair for repair in monitor.repairs if repair.verdict == "went_back"]
 
 
 def test_who_goes_back_behind_an_announced_change_still_knows_of_it() -> None:
-    monitor = Retasked(200, 225, 300.0).run(500)
+    monitor = Retasked(200, 225, 300.0).run(300)
     (repair,) = [repair for repair in monitor.repairs if repair.verdict == "went_back"]
     assert 225 < repair.step < 250 and repair.details["to_step"] <= 200
 
@@ -218,7 +222,7 @@ def test_who_goes_back_behind_an_announced_change_still_knows_of_it() -> None:
 def test_giving_up_says_how_often_it_went_back_in_the_run() -> None:
     policy = GoBack(every=10, hindsight=5, rest=1, max_rollbacks=2, rule=Scripted(fails_at=(45, 90, 130)))
     with pytest.raises(TrainingStopped, match="after 2 attempts"):
-        trained(Spiked(steps=0), 300, policy=policy)
+        trained(Spiked(steps=0), 160, policy=policy)
 
 
 def test_mistakes_are_told_in_one_line() -> None:
