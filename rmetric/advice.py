@@ -158,6 +158,10 @@ ON_SETTINGS: Mapping[str, Advice] = {
         ("examples that come sorted: they are no longer shuffled", "targets that were replaced by one class"),
         "Look at the targets of a batch, and at the shuffling",
     ),
+    "the gradient of the loss": Advice(
+        ("targets that are all masked or ignored", "a loss or weights of examples that were multiplied by 0"),
+        "Look at the targets of a batch and at their mask: nothing is learned",
+    ),
     "the state of batch norm's running statistics": Advice(
         ("a momentum of batch norm that was set to 0", "statistics that are copied back after each step"),
         "Compare the running statistics of two steps: evaluation relies on them",

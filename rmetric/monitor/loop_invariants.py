@@ -1,8 +1,8 @@
 """What holds in every step of a training loop, until it does not: gradients cleared, new batches, one schedule.
 
 Between two updates nobody but the optimizer has to do with the weights, a backward pass begins with no gradient, a
-batch is not the one before, nor one of few, the schedule goes on as it has gone. To see that needs no statistics,
-whatever is trained.
+batch is not the one before, nor one of few, something is left to learn, the schedule goes on as it has gone. To see
+that needs no statistics, whatever is trained.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ FACTS = {
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
 FEW_BATCHES = Change("the batch", "a new one", "one of few that come again and again")
+NOTHING_TO_LEARN = Change("the gradient of the loss", "not 0", "exactly 0, as the loss is")
 BATCHES = 16
 """Latest batches, of which few that are served again and again are."""
 UNTOUCHED = 1e-3
@@ -263,14 +264,32 @@ class RateLeap(Invariant):
         self._before = math.nan
 
 
+class NothingToLearn(Invariant):
+    """Loss and gradient are not both exactly 0, as they are where every target is masked.
+
+    Four steps in a row are news. Where a loss with a hinge comes to its end by itself, it is 0 in single steps first,
+    which is by chance. A gradient of 0 beside a loss that is not is for the robust R-Metric to tell of.
+    """
+
+    by_chance = True
+    breaks = 4
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        loss, norm = (measured.get(name, math.nan) for name in ("training_loss", "grad_norm"))
+        return None if math.isnan(loss) or math.isnan(norm) else loss == norm == 0.0
+
+    def change(self) -> Change:
+        return NOTHING_TO_LEARN
+
+
 class LoopInvariants:
     """Tells which invariants hold no more.
 
-    That one is broken twice in a row (few batches: eight times) is news if it held in the 32 measurements before. Once
-    is no news: a checkpoint that is loaded, weights that are averaged, pruned or drawn anew are acts of the loop. Nor
-    is what a loop does from its beginning on, or has done before: weights that are clipped after each update, gradients
-    that add up, one batch of all data. What comes by chance (few and small examples come again, inputs with heavy tails
-    leap) need have been seen once to be no news.
+    That one is broken twice in a row (few batches: eight times, nothing to learn: four) is news if it held in the 32
+    measurements before. Once is no news: a checkpoint that is loaded, weights that are averaged, pruned or drawn anew
+    are acts of the loop. Nor is what a loop does from its beginning on, or has done before: weights that are clipped
+    after each update, gradients that add up, one batch of all data. What comes by chance (few and small examples come
+    again, inputs with heavy tails leap) need have been seen once to be no news.
 
     **Source:** invariants of training loops as what tells a silent error: TrainCheck, Jiang et al., OSDI 2025, arXiv
     2506.14813. Theirs are inferred from the traces of other runs; these are written down, and a run's own past says
@@ -285,6 +304,7 @@ class LoopInvariants:
             ScheduleSpeed(),
             RateLeap(),
             FewBatches(),
+            NothingToLearn(),
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -304,8 +324,8 @@ class LoopInvariants:
         Parameters
         ----------
         measured
-            Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``grad_norm``,
-            ``learning_rate`` and ``step``. What is missing or NaN was not looked at.
+            Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``training_loss``,
+            ``grad_norm``, ``learning_rate`` and ``step``. What is missing or NaN was not looked at.
         planned
             Whether a change was announced: what held before counts no more.
         """

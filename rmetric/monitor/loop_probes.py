@@ -83,7 +83,8 @@ class BatchProbe:
         samples = [_sample(tensor) for tensor in tensors]
         home = samples[0].device  # to fetch what is elsewhere could wait
         now = torch.cat([sample.float() for sample in samples if sample.device == home])
-        inputs = next((sample for sample in samples if sample.is_floating_point()), None)
+        # One number is none of the inputs: the Trainer of transformers hands over how many targets there are.
+        inputs = next((sample for sample in samples if sample.is_floating_point() and len(sample) > 1), None)
         scale = None if inputs is None else torch.linalg.vector_norm(inputs.float()) / math.sqrt(len(inputs))
         key = self._key(now)
         self._measured = {

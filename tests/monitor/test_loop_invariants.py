@@ -26,6 +26,7 @@ from rmetric.monitor.loop_invariants import (
     FEW_BATCHES,
     HELD,
     INPUTS,
+    NOTHING_TO_LEARN,
     RATE,
     SCHEDULE,
     FewBatches,
@@ -751,6 +752,53 @@ def test_inputs_with_heavy_tails_are_no_news() -> None:
     invariants = LoopInvariants()
     scales = [1.0] * HELD + [10.0] + [1.0] * HELD + [100.0, 200.0]
     assert not any(invariants.update({"input_scale": scale}) for scale in scales)
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "news"),
+    [
+        ([0.0] * 8, [0.0] * 8, [NOTHING_TO_LEARN]),  # every target is masked
+        ([0.0] * 3, [0.0] * 3, []),
+        ([0.0] * 8, [0.1] * 8, []),  # GRPO: the loss is 0, its gradient is not
+        ([2.0] * 8, [0.0] * 8, []),  # the robust R-Metric's
+        ([0.0, 0.1, *[0.0] * 8], [0.0, 0.1, *[0.0] * 8], []),  # a hinge loss that comes to its end
+    ],
+)
+def test_nothing_to_learn_any_more_is_told_of(losses: list[float], norms: list[float], news: list[Change]) -> None:
+    invariants = LoopInvariants()
+    pairs = [*[(1.0, 1.0)] * HELD, *zip(losses, norms, strict=True)]
+    found = [invariants.update({"training_loss": loss, "grad_norm": norm}) for loss, norm in pairs]
+    assert [change for changes in found for change in changes] == news
+
+
+class AllMasked(Loop):
+    """From the onset on every target is ignored, and the mean is taken over none of them."""
+
+    def passes(self) -> Tensor:
+        outputs = self.model(self.batch())
+        mask = torch.full((len(outputs),), float(not self.broken))
+        loss: Tensor = (outputs.square().mean(dim=-1) * mask).sum() / mask.sum().clamp(min=1.0)
+        loss.backward()
+        return loss
+
+
+def test_a_loop_that_masks_every_target_hears_of_it_at_the_fourth_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    AllMasked(log=log).run()
+    assert told(log) == [(ONSET + 3, NOTHING_TO_LEARN.setting)]
+
+
+def test_the_number_of_targets_that_the_trainer_hands_over_is_none_of_the_inputs() -> None:
+    class Takes(nn.Module):
+        def forward(self, **_: Any) -> None:
+            pass
+
+    model = Takes()
+    probe = BatchProbe(model)
+    model(num_items_in_batch=torch.tensor(512.0), input_ids=torch.arange(8).reshape(2, 4))
+    assert probe.measure()["input_scale"] is None
+    model(num_items_in_batch=torch.tensor(512.0), inputs=torch.full((2, 4), 3.0))
+    assert float(probe.measure()["input_scale"]) == 3.0
 
 
 def test_what_was_not_looked_at_neither_holds_nor_breaks() -> None:
