@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in args.detectors:
         DETECTORS[name]
     command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
+    out = output_folder(args.out)
     from studies.paper.results import evaluated, write_figures  # after the arguments: --help is instant
 
     with engine(args.engine, args.jobs, args.address):
-        out = output_folder(args.out)
         tables_cache = out.parent / "tables" / "cache"
         cache = args.cache or (tables_cache if tables_cache.is_dir() else out / "cache")
         write_figures(evaluated(args, out.parent, cache), out, command, args.figures, args.run or "")

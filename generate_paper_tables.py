@@ -50,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     for name in args.detectors:
         DETECTORS[name]
+    out = output_folder(args.out)
     from studies.paper.results import evaluated, write_tables  # after the arguments: --help is instant
     from studies.paper.tables import sets_beside
 
     with engine(args.engine, args.jobs, args.address):
-        out = output_folder(args.out)
         inputs = evaluated(args, out.parent, args.cache or out / "cache", sets_beside(args.tables))
         write_tables(inputs, out, args.protocol, args.tables)
 

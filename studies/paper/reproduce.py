@@ -33,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in args.detectors:
         DETECTORS[name]
     command = shlex.join([*PROGRAM, *(sys.argv[1:] if argv is None else argv)])
+    tables, figures = (output_folder(args.out / part) for part in ("tables", "figures"))
     from studies.paper.results import evaluated, write_figures, write_tables  # after the arguments: --help is instant
     from studies.paper.tables import sets_beside
 
     with engine(args.engine, args.jobs, args.address):
-        tables, figures = (output_folder(args.out / part) for part in ("tables", "figures"))
         inputs = evaluated(args, args.out, tables / "cache", sets_beside())
         write_tables(inputs, tables)
         write_figures(inputs, figures, command)

@@ -76,7 +76,7 @@ def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Seq
 def write_figures(inputs: Inputs, out: Path, command: str, numbers: Sequence[str] = (), run: str = "") -> None:
     """Draw the figures that can be drawn; their captions name the command that makes them."""
     named = inputs.studies if len(inputs.studies) > 1 else {"": next(iter(inputs.studies.values()))}
-    drawings = draw_figures(replace(inputs, studies=named, sets={}), numbers, run)
+    drawings = draw_figures(replace(inputs, studies=named), numbers, run)
     for drawing in drawings:
         write_drawing(drawing, out)
     write_captions(drawings, command, out)

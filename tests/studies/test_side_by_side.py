@@ -18,6 +18,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.table import Column, Table, to_latex, to_screen
 from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
+from studies.paper import reproduce
 from studies.paper.figures import ablation, curves, draw_figures, failing_run, lead_times, result
 from studies.paper.tables import build_tables
 from studies.paper.tables.headline import rows_of
@@ -461,3 +462,26 @@ def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monk
     assert main(["--logs", *map(str, sources), *out]) == 0
     assert "2 figures from 24 logs" in capsys.readouterr().out
     assert (tmp_path / "figure_3b_curves_paper.pdf").is_file()
+
+
+@pytest.mark.long
+def test_at_once_they_are_what_the_two_scripts_make(sources: list[Path], tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.syspath_prepend(str(ROOT))
+    options = ["--logs", *map(str, sources), "--jobs", "1", "--bootstrap", "30", "--detectors", "r_metric", "robust_z"]
+    assert reproduce.main([*options, "--out", str(tmp_path / "once")]) == 0
+    for script, part in (("generate_paper_tables", "tables"), ("generate_all_figures", "figures")):
+        assert importlib.import_module(script).main([*options, "--out", str(tmp_path / "twice" / part)]) == 0
+    once, twice = (
+        {
+            path.relative_to(root): path.read_bytes()
+            for path in root.rglob("*")
+            if path.suffix in (".csv", ".tex", ".png")
+        }
+        for root in (tmp_path / "once", tmp_path / "twice")
+    )
+    assert len(once) > 40 and once == twice
+
+
+def test_at_once_tells_of_a_mistake_in_one_line(capsys) -> None:  # type: ignore[no-untyped-def]
+    assert reproduce.main(["--detectors", "r_metrics"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
