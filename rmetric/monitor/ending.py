@@ -36,21 +36,24 @@ class AtExit:
     """
 
     def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave, self._process = WeakMethod(leave), os.getpid()
+        self._leave = WeakMethod(leave)
+        self._process: int | None = os.getpid()
         atexit.register(self._end)
 
     @property
-    def here(self) -> bool:
-        """False in a process that was forked from the one that made this."""
-        return os.getpid() == self._process
+    def due(self) -> bool:
+        """Whether it has yet to be called, by this process: not if that was forked from the one that made this."""
+        return self._process is not None and os.getpid() == self._process  # at the very end there is no ``os`` any more
 
     def _end(self) -> None:
-        leave = self._leave()
-        if leave is not None and self.here:
+        leave = self._leave() if self.due else None
+        self._process = None
+        if leave is not None:
             leave()
 
     def close(self) -> None:
         """Call nothing any more."""
+        self._process = None
         atexit.unregister(self._end)
 
 

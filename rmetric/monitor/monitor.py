@@ -440,7 +440,7 @@ class TrainingMonitor:
 
         No part of a monitor refers to it, so that this is at once; not one that was never made.
         """
-        if self._at_exit is not None and self._at_exit.here:
+        if self._at_exit is not None and self._at_exit.due:
             self.detach()
 
     def detach(self) -> None:

@@ -20,6 +20,7 @@ from rmetric import read_run
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.ending import AtExit
 from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks import PrometheusEndpoint
@@ -281,3 +282,22 @@ def test_counts_of_an_older_version_are_taken_up() -> None:
     del kept["wrong_calls"]
     announcer.load_state_dict(kept)
     assert announcer.state_dict() == {**kept, "wrong_calls": 0}
+
+
+class Leaves:
+    times = 0
+
+    def leave(self) -> None:
+        self.times += 1
+
+
+def test_who_has_left_at_the_end_of_the_program_asks_no_module_that_is_gone_by_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leaves = Leaves()
+    at_exit = AtExit(leaves.leave)
+    assert at_exit.due
+    at_exit._end()
+    monkeypatch.setattr("rmetric.monitor.ending.os", None)  # as the interpreter leaves it to the last finalisers
+    at_exit._end()
+    assert leaves.times == 1 and not at_exit.due
