@@ -10,12 +10,11 @@ Takes the scores of generate_paper_tables.py (results/tables/cache/) where there
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import Parser, output_folder, script
+from rmetric.cli import Parser, as_typed, output_folder, script
 from rmetric.detectors import DETECTORS
 from rmetric.engines import engine
 
@@ -39,9 +38,8 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    for name in args.detectors:
-        DETECTORS[name]
-    command = shlex.join(["python", "generate_all_figures.py", *(sys.argv[1:] if argv is None else argv)])
+    DETECTORS.check(args.detectors)
+    command = as_typed("python generate_all_figures.py", argv)
     out = output_folder(args.out)
     from studies.paper.results import evaluated, write_figures  # after the arguments: --help is instant
 

@@ -48,8 +48,7 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    for name in args.detectors:
-        DETECTORS[name]
+    DETECTORS.check(args.detectors)
     out = output_folder(args.out)
     from studies.paper.results import evaluated, write_tables  # after the arguments: --help is instant
     from studies.paper.tables import sets_beside

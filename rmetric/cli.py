@@ -6,6 +6,7 @@ import argparse
 import errno
 import functools
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -183,6 +184,11 @@ def positive_number(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
     return value
+
+
+def as_typed(program: str, argv: Sequence[str] | None) -> str:
+    """The command line of a script, ``argv`` as its ``main`` has it, so that it can be typed again."""
+    return shlex.join([*program.split(), *(sys.argv[1:] if argv is None else argv)])
 
 
 def output_folder(path: str | Path) -> Path:

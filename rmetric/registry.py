@@ -7,7 +7,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -71,6 +71,11 @@ class Registry(Generic[T]):
         hint = f"; did you mean {near[0]!r}?" if near else ""
         known = dict.fromkeys([*near, *folded.values()])
         raise UserError(f"unknown {self.kind} {name!r}{hint} (known: {', '.join(known)})")
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise :class:`UserError` for the first name that is not known: before anything else is done with them."""
+        for name in names:
+            self.named(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

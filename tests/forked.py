@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 FORKING = """
 import gc, json, os, torch, rmetric
 torch.optim.SGD([torch.zeros(1)], 1.0), rmetric.TrainingMonitor  # imported on first use

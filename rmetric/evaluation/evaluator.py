@@ -338,15 +338,10 @@ class Evaluator:
     def traces(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.float64]]:
         """Timeline and signals, shape (3, records), of those of these runs that are :attr:`traced`."""
         chosen = runs_R & self.traced
-        part, _ = self.timeline.only(chosen)
-        signals_3N = np.empty((len(self.signals_3N), len(part.step)))
-        end = 0
-        for block, first, rows in self.timeline.blocks():
-            kept = chosen[block.run + first]
-            start, end = end, end + int(kept.sum())
-            for row, signal in zip(signals_3N, self.signals_3N, strict=True):
-                row[start:end] = np.nan_to_num(signal[rows][kept], nan=0.0)
-        return part, signals_3N
+        part, kept_N = self.timeline.only(chosen)
+        blocks = [rows for _, _, rows in self.timeline.blocks()]
+        signals_3N = [np.concatenate([signal[rows][kept_N[rows]] for rows in blocks]) for signal in self.signals_3N]
+        return part, np.nan_to_num(np.stack(signals_3N), nan=0.0)
 
     def refitted_threshold(self, weights: Weights, protocol: Protocol) -> float:
         """Threshold of highest F1 on the traced fit half for given weights; NaN if no run of it failed."""

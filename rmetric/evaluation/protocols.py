@@ -174,7 +174,7 @@ class Timeline:
                 healthy_steps=self.healthy_steps[first:end],
             )
             yield block, first, rows
-            first = max(end, 1)
+            first = end
 
     def only(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.bool_]]:
         """The timeline of some of the runs, zones unchanged, and which records it consists of, shape (records,)."""

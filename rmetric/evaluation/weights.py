@@ -147,12 +147,10 @@ def bootstrap_weights(
     def f1_with(weights: Weights) -> NDArray[np.float64]:
         tp_RT, fp_RT = _hits_by_run(part, part.starts(weights.weigh(*signals)), counted, thresholds)
         tp_BT, fp_BT = weighted_sums(weights_BR, tp_RT), weighted_sums(weights_BR, fp_RT)
-        return np.asarray(f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1))
+        return np.asarray(f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1))  # NaN without a failed run
 
     tried = _nearest_first(weight_grid() if grid is None else grid)
-    for weights, f1_B in zip(
-        tried, _each(f1_with, tried, jobs), strict=True
-    ):  # NaN for a resample without a failed run
+    for weights, f1_B in zip(tried, _each(f1_with, tried, jobs), strict=True):
         better = f1_B > best_B
         best_B[better], found_B3[better] = f1_B[better], weights
     return found_B3

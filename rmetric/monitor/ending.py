@@ -47,7 +47,7 @@ class AtExit:
 
     def _end(self) -> None:
         leave = self._leave() if self.due else None
-        self._process = None
+        self.close()
         if leave is not None:
             leave()
 

@@ -34,8 +34,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, compare, write."""
     args = parser().parse_args(argv)
-    for name in args.detectors:
-        DETECTORS[name]
+    DETECTORS.check(args.detectors)
     out = output_folder(args.out)
 
     from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant

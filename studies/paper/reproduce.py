@@ -7,21 +7,20 @@ The same as ``generate_paper_tables.py`` and then ``generate_all_figures.py``; w
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import Parser, output_folder, script
+from rmetric.cli import Parser, as_typed, output_folder, script
 from rmetric.detectors import DETECTORS
 from rmetric.engines import engine
 
-PROGRAM = ("python", "-m", "studies.paper.reproduce")
+PROGRAM = "python -m studies.paper.reproduce"
 
 
 def parser() -> Parser:
     """Command line of this module."""
-    p = Parser("Make the paper's tables and figures from logs.", prog=shlex.join(PROGRAM))
+    p = Parser("Make the paper's tables and figures from logs.", prog=PROGRAM)
     p.add_argument("--out", type=Path, default=Path("results"), help="folder for tables/ and figures/")
     p.add_evaluation()
     return p
@@ -30,9 +29,8 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    for name in args.detectors:
-        DETECTORS[name]
-    command = shlex.join([*PROGRAM, *(sys.argv[1:] if argv is None else argv)])
+    DETECTORS.check(args.detectors)
+    command = as_typed(PROGRAM, argv)
     tables, figures = (output_folder(args.out / part) for part in ("tables", "figures"))
     from studies.paper.results import evaluated, write_figures, write_tables  # after the arguments: --help is instant
     from studies.paper.tables import sets_beside

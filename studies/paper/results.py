@@ -8,9 +8,11 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from rmetric.errors import UserError
-from rmetric.evaluation.studies import Study, load_extra_sets, load_studies
+from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.style import write as write_drawing
 from rmetric.reporting.style import write_captions
 from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen
@@ -20,6 +22,8 @@ from studies.live_results import LiveResults
 from studies.paper.figures import draw_figures
 from studies.paper.tables import CATALOGUE, build_tables
 from studies.several import evaluators
+
+T = TypeVar("T")
 
 
 def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str] = ()) -> Inputs:
@@ -39,7 +43,7 @@ def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str]
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))
     sets = {part: load_extra_sets(part, sources, args.jobs) for part in beside}
-    for study in _all_of(studies, sets):
+    for study in _every(studies, sets):
         for warning in study.warnings():
             print(f"warning: {warning}", file=sys.stderr)
     options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
@@ -70,7 +74,7 @@ def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Seq
         write_table(table, out)
         print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
     (out / "all_tables.tex").write_text(latex_document(tables), encoding="utf-8")
-    _tell(inputs, f"{len(tables)} tables", f"{out}/ as .md, .csv and .tex")
+    _tell(_every(inputs.studies, inputs.sets), f"{len(tables)} tables", f"{out}/ as .md, .csv and .tex")
 
 
 def write_figures(inputs: Inputs, out: Path, command: str, numbers: Sequence[str] = (), run: str = "") -> None:
@@ -81,19 +85,18 @@ def write_figures(inputs: Inputs, out: Path, command: str, numbers: Sequence[str
         write_drawing(drawing, out)
     write_captions(drawings, command, out)
     figures = f"{len(drawings)} figure{'s' * (len(drawings) != 1)}"
-    _tell(replace(inputs, sets={}), figures, f"{out}/ as .png and .pdf, and captions.md")
+    _tell([*inputs.studies.values()], figures, f"{out}/ as .png and .pdf, and captions.md")
 
 
-def _tell(inputs: Inputs, made: str, where: str) -> None:
+def _tell(evaluated: Sequence[Evaluator], made: str, where: str) -> None:
     """Say what came of how many logs, and what is to be known of them."""
-    studies = {name: ev.study for name, ev in inputs.studies.items()}
-    sets = {part: {name: ev.study for name, ev in found.items()} for part, found in inputs.sets.items()}
-    for study in studies.values():
+    studies = [ev.study for ev in evaluated]
+    for study in studies:
         if study.note:
             print(study.note)
-    logs = sum(len(study.runs) for study in _all_of(studies, sets))
-    print(f"{made} from {logs:,} logs written to {where}")
+    print(f"{made} from {sum(len(study.runs) for study in studies):,} logs written to {where}")
 
 
-def _all_of(studies: Mapping[str, Study], sets: Mapping[str, Mapping[str, Study]]) -> list[Study]:
-    return [*studies.values(), *(study for found in sets.values() for study in found.values())]
+def _every(studies: Mapping[str, T], sets: Mapping[str, Mapping[str, T]]) -> list[T]:
+    """What there is of each study and of each set beside one."""
+    return [*studies.values(), *(found for of_part in sets.values() for found in of_part.values())]

@@ -6,12 +6,11 @@ python -m studies.risk.evaluate --logs logs_REAL --out results/risk --model mine
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.cli import Parser, as_typed, output_folder, script, whole_number
 
 
 def parser() -> Parser:
@@ -54,8 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     drawings = [draw_reliability(judged, study.note), draw_confusion(judged, study.note)]
     for drawing in drawings:
         write_figure(drawing, out)
-    command = ["python", "-m", "studies.risk.evaluate", *(sys.argv[1:] if argv is None else argv)]
-    write_captions(drawings, shlex.join(command), out)
+    write_captions(drawings, as_typed("python -m studies.risk.evaluate", argv), out)
     print(f"4 tables and {len(drawings)} figures written to {out}/")
 
 

@@ -6,7 +6,6 @@ import gc
 import json
 import logging
 import math
-import os
 import socket
 import textwrap
 from pathlib import Path
@@ -25,11 +24,9 @@ from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks import PrometheusEndpoint
 from rmetric.monitor.sinks.announcer import Announcer
-from tests.forked import Ended, run_forked
+from tests.forked import Ended, needs_fork, run_forked
 from tests.monitor.common import small_loss, small_training
 from tests.monitor.repair.common import Toy
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 
 NAN_GRADIENT = """
 import torch, rmetric

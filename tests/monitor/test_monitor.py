@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import math
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.repair import SkipUpdate
-from tests.forked import run_forked
+from tests.forked import needs_fork, run_forked
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of, measurer_of, small_loss, small_training
 
@@ -348,7 +347,7 @@ SIGNALS = {("", "SIGKILL"): -signal.SIGKILL, ("", "SIGTERM"): -signal.SIGTERM, (
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+@needs_fork
 def test_a_signal_loses_at_most_the_step_on_its_way(tmp_path_factory: pytest.TempPathFactory) -> None:
     folders = {case: tmp_path_factory.mktemp("signal") for case in SIGNALS}
     ended = run_forked({folder: SIGNALLED.format(before=case[0], end=case[1]) for case, folder in folders.items()})

@@ -51,7 +51,7 @@ def trained(run: LiveRun, steps: int) -> LiveRun:
     return run
 
 
-def batches_of(run: Any, steps: int) -> list[Any]:
+def batches_of(run: Any, steps: int = 1) -> list[Any]:
     """Batches of some steps as training gets them."""
     seen: list[Any] = []
 

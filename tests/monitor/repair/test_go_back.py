@@ -208,13 +208,13 @@ class Retasked(Toy):
 
 
 def test_losses_before_an_announced_change_are_no_reference_for_those_after_it() -> None:
-    monitor = Retasked(200, 203, math.nan).run(300)
+    monitor = Retasked(200, 203, math.nan).run(400)
     assert monitor.alerts["numerics"] == 203
     assert not [repair for repair in monitor.repairs if repair.verdict == "went_back"]
 
 
 def test_who_goes_back_behind_an_announced_change_still_knows_of_it() -> None:
-    monitor = Retasked(200, 225, 300.0).run(300)
+    monitor = Retasked(200, 225, 300.0).run(500)
     (repair,) = [repair for repair in monitor.repairs if repair.verdict == "went_back"]
     assert 225 < repair.step < 250 and repair.details["to_step"] <= 200
 

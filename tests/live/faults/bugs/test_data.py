@@ -16,10 +16,6 @@ from tests.live.faults.common import batches_of, batches_with, same_bits, traine
 MAKE = Callable[..., Any]
 
 
-def _without(run: Any, steps: int = 1) -> list[Any]:
-    return batches_of(run, steps)
-
-
 def test_an_example_is_nan_and_so_is_the_loss(make_run: MAKE) -> None:
     run = trained(make_run("classifier"), 2)
     (batch,) = batches_with(run, "NAN_BATCH")
@@ -43,7 +39,7 @@ def test_the_same_batch_comes_again(make_run: MAKE) -> None:
 @pytest.mark.parametrize(("workers", "distinct"), [(2, 4), (4, 2), (16, 1)])
 def test_workers_with_one_seed_return_the_same_examples(make_run: MAKE, workers: int, distinct: int) -> None:
     (right,), (batch,) = (
-        _without(make_run("classifier")),
+        batches_of(make_run("classifier")),
         batches_with(make_run("classifier"), "WORKERS_SHARE_SEED", workers=workers),
     )
     assert batch.inputs.shape == right.inputs.shape
@@ -59,7 +55,7 @@ def test_rows_that_cannot_be_shared_out_equally_are_repeated_too(make_run: MAKE)
 
 
 def test_inputs_are_at_the_wrong_scale_and_labels_right(make_run: MAKE) -> None:
-    (right,), (batch,) = _without(make_run("classifier")), batches_with(make_run("classifier"), "WRONG_NORMALISATION")
+    (right,), (batch,) = batches_of(make_run("classifier")), batches_with(make_run("classifier"), "WRONG_NORMALISATION")
     torch.testing.assert_close(batch.inputs, 255.0 * right.inputs)
     assert torch.equal(batch.labels, right.labels)
 
@@ -91,7 +87,7 @@ def test_a_class_that_is_not_to_be_had_is_the_next_one(make_run: MAKE) -> None:
 def test_labels_are_those_of_the_next_class(make_run: MAKE) -> None:
     for share, moved in ((0.5, 4), (1.0, 8)):
         (right,), (batch,) = (
-            _without(make_run("classifier")),
+            batches_of(make_run("classifier")),
             batches_with(make_run("classifier"), "LABEL_MAP_SHIFT", share=share),
         )
         wrong = batch.labels != right.labels
@@ -102,7 +98,7 @@ def test_labels_are_those_of_the_next_class(make_run: MAKE) -> None:
 
 def test_tokens_have_other_numbers_in_text_and_labels_alike(make_run: MAKE) -> None:
     (right,), (batch,) = (
-        _without(make_run("tiny-llama")),
+        batches_of(make_run("tiny-llama")),
         batches_with(make_run("tiny-llama"), "LABEL_MAP_SHIFT", share=1.0),
     )
     assert torch.equal(batch.input_ids, batch.labels)
@@ -125,7 +121,7 @@ def test_padding_keeps_its_label(make_run: MAKE) -> None:
 
 def test_labels_belong_to_the_next_example(make_run: MAKE) -> None:
     (right,), (batch,) = (
-        _without(make_run("classifier")),
+        batches_of(make_run("classifier")),
         batches_with(make_run("classifier"), "LABELS_MISALIGNED", share=1.0),
     )
     assert torch.equal(batch.labels, right.labels.roll(-1))
@@ -134,7 +130,7 @@ def test_labels_belong_to_the_next_example(make_run: MAKE) -> None:
 
 def test_labels_of_tokens_are_shifted_once_more(make_run: MAKE) -> None:
     (right,), (batch,) = (
-        _without(make_run("tiny-llama")),
+        batches_of(make_run("tiny-llama")),
         batches_with(make_run("tiny-llama"), "LABELS_MISALIGNED", share=0.5),
     )
     assert torch.equal(batch.labels[:2, :-1], right.labels[:2, 1:])
