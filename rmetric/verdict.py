@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmetric.advice import ADVICE
 from rmetric.records import TERMINAL_EVENTS, step_of
 from rmetric.robust.reference import WARM_UP
 
 CALL_ORDER = "CALL_ORDER"
 """Event of a monitor that is called at the wrong place; ``wrong``, ``details``. People are told of it elsewhere."""
+
+STATE = "STATE"
+"""Event of a state in which a run ends; ``state``, one of :data:`rmetric.states.RECOGNISERS`, ``since``, ``sure``."""
 
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
@@ -45,6 +49,8 @@ class RunSummary:
     repairs: int = 0
     warnings: int = 0
     """Hangs, and workers that have become slow."""
+    states: dict[str, int] = field(default_factory=dict)
+    """State in which the run ended → step since which it lasts."""
     wrong_calls: int = 0
     """Ways in which the training loop called the monitor at the wrong place; what it saw is then not the training."""
     remarks: list[str] = field(default_factory=list)
@@ -68,6 +74,8 @@ class RunSummary:
             self.repairs += 1
         elif kind in ("HANG", "HARDWARE_EVENT") and is_news(event):
             self.warnings += 1
+        elif kind == STATE and event.get("state") in ADVICE and type(event.get("since")) is int:
+            self.states[event["state"]] = event["since"]
         elif kind == CALL_ORDER:
             self._note_call(str(event.get("wrong")))
         elif kind in TERMINAL_EVENTS:
@@ -84,7 +92,7 @@ class RunSummary:
     def in_order(self) -> bool:
         """True if the run reached its end and nothing was found."""
         return self.ended == "EXPERIMENT_SUCCESS" and not (
-            self.alerts or self.repairs or self.warnings or self.wrong_calls
+            self.alerts or self.states or self.repairs or self.warnings or self.wrong_calls
         )
 
     @property
@@ -106,6 +114,8 @@ class RunSummary:
             return f"not watched to its end, the last step is {self.last_step:,}"
         if self.alerts:
             return "not in order, look at its alerts"
+        if self.states:
+            return "reached its end in a state that healthy runs are seldom in"
         if self.repairs:
             return "reached its end, repaired on the way"
         if self.warnings:
@@ -117,12 +127,13 @@ class RunSummary:
     @property
     def _counts(self) -> str:
         first = f", the first at step {self.first_alert:,} ({self.first_detector})" if self.alerts else ""
+        states = "".join(f"; {state} since step {since:,}" for state, since in self.states.items())
         repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
         calls = f"; {_counted(self.wrong_calls, 'wrong call')} of the monitor" if self.wrong_calls else ""
         found = f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}"
         remarks = "".join(f"; {REMARKS[remark]}" for remark in self.remarks)
-        return f"{found}{first}{repairs}{warnings}{calls}{remarks}"
+        return f"{found}{first}{states}{repairs}{warnings}{calls}{remarks}"
 
 
 def _counted(number: int, noun: str) -> str:

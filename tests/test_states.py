@@ -283,11 +283,16 @@ def test_what_is_kept_of_a_long_run_does_not_depend_on_its_pieces(observations: 
     whole.extend(observations)
     for start in range(0, len(observations), size):
         pieces.extend(part(observations, slice(start, start + size)))
-    kept, same = whole.observations, pieces.observations
+        pieces = History.of_state(pieces.state_dict(), most=8)
+    singly = History(most=8)
+    for observation in observations:
+        singly.add(observation)
+    kept = whole.observations
     assert len(kept) <= 16
-    assert kept.step.tolist() == same.step.tolist()
-    for name in observations.columns:
-        assert bits(kept[name]) == bits(same[name])
+    for same in (pieces.observations, singly.observations):
+        assert kept.step.tolist() == same.step.tolist()
+        for name in observations.columns:
+            assert bits(kept[name]) == bits(same[name])
     if len(observations):
         assert kept.step[-1] == observations.step[-1]
 

@@ -15,6 +15,7 @@ REPAIR = {"event": "REPAIR", "step": 90, "verdict": "transient", "message": "It 
 AGREES = {"event": "REPAIR", "step": 91, "verdict": "agrees"}
 HANG = {"event": "HANG", "step": 70, "workers": [2], "message": "Worker 2 holds up the others."}
 SLOW_STEP = {"event": "HARDWARE_EVENT", "step": 71, "component": "straggler"}
+OVERFITS = {"event": "STATE", "step": 100, "state": "OVERFITS", "since": 40, "sure": 0.998, "message": "It overfits."}
 SUCCESS = {"event": "EXPERIMENT_SUCCESS", "step": 100}
 FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
 
@@ -27,6 +28,15 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
         (
             [*RECORDS, ALERT, AGAIN, SUCCESS],
             "not in order, look at its alerts: 1 alert in 100 records, the first at step 81 (numerics)",
+        ),
+        (
+            [*RECORDS, OVERFITS, SUCCESS],
+            "reached its end in a state that healthy runs are seldom in: no alert in 100 records; "
+            "OVERFITS since step 40",
+        ),
+        (
+            [*RECORDS, {**OVERFITS, "state": "\x1b[31m"}, {**OVERFITS, "since": "40"}, SUCCESS],
+            "in order as far as it was watched: no alert in 100 records",
         ),
         (
             [*RECORDS, REPAIR, AGREES, SUCCESS],

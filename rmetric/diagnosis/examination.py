@@ -11,7 +11,7 @@ from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
-from rmetric.records import VALIDATION, Observations, with_last_evaluation
+from rmetric.records import Observations
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
@@ -49,8 +49,6 @@ class Examination:
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
-        self._evaluation: list[dict[str, Any]] = []
-        """The latest line about an evaluation."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -72,8 +70,7 @@ class Examination:
         for line in logged:
             if line.get("event") == CALL_ORDER and str(line.get("wrong")) in REMARKS:
                 self._remarks[str(line["wrong"])] = None
-            if line.get("event") == VALIDATION:
-                self._evaluation = [dict(line)]
+            self._history.note(line)
             if line.get("event") == SETTING_CHANGED:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
 
@@ -101,7 +98,7 @@ class Examination:
         notes
             What is to be said about the log.
         """
-        history, records = with_last_evaluation(self._history.observations, self._evaluation), self._seeker.records
+        history, records = self._history.observations, self._seeker.records
         for event in self._seeker.events:
             self._say_what_changed(event, history)
             event.over = self._seeker.is_over(event)

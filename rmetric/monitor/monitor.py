@@ -31,7 +31,7 @@ from rmetric.monitor.arguments import (
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS, CallOrder
 from rmetric.monitor.detector_set import DetectorSet
-from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
+from rmetric.monitor.ending import AtExit, Failure, close_all, ended, ends_as, failed
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareWatch, own_watch
@@ -420,7 +420,10 @@ class TrainingMonitor:
         """
         self._process_pending()
         self._closed = True
-        self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
+        terminal = ended(self.step_number, failure, self._pipeline.non_finite_since)
+        if terminal["event"] == "EXPERIMENT_SUCCESS":
+            self._tell_states()
+        self._leave(terminal)
 
     def __enter__(self) -> Self:
         return self
@@ -460,6 +463,13 @@ class TrainingMonitor:
         self.step_number += 1
         self._pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
         self._leave(failed(self.step_number, "WORKER_LOST"))
+
+    @never_raises(None, ends=False)
+    def _tell_states(self) -> None:
+        """Say in what state the run ends, if it is one that healthy runs are seldom in."""
+        seen = self._pipeline.seen(self.step_number, self._validation) if self._processes.first else None
+        for event in ends_as(self.step_number, seen) if seen is not None and self._started else ():
+            self._recorder.now(event)
 
     @never_raises(None)
     def _leave(self, terminal: Event | None) -> None:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from rmetric.errors import UserError
 from rmetric.records import TERMINAL_EVENTS, VALIDATION, Event, whole_step
-from rmetric.verdict import CALL_ORDER
+from rmetric.verdict import CALL_ORDER, STATE
 
 PLANNED_CHANGE = "PLANNED_CHANGE"
 RESERVED = frozenset(
     {"EXPERIMENT_START", "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", "HARDWARE_EVENT", "HANG"}
     | {"HANG_OVER", CALL_ORDER, "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
-    | {PLANNED_CHANGE}
+    | {PLANNED_CHANGE, STATE}
 )
 """Events that the monitor writes; a reader would take a note of that name for one of them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,9 @@ from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.settings import Change
 from rmetric.monitor.step_measurer import PendingStep
 from rmetric.monitor.transfer import StepNumbers
+from rmetric.records import VALIDATION, Observations
 from rmetric.state import restore, state_of
+from rmetric.states import History
 
 LOGGER = logging.getLogger("rmetric")
 MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"
@@ -67,6 +69,8 @@ class StepPipeline:
         """Detectors above their threshold in the latest step."""
         self.non_finite_since: int | None = None
         """First step since which the loss has not been finite; ``None``: it is."""
+        self._seen: History | None = History()
+        """All records; ``None``: some are not known, and no state can be told."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
     def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
@@ -106,6 +110,8 @@ class StepPipeline:
             planned_changes=pending.planned_changes,
             required_gradients=pending.required_gradients,
         )
+        if self._seen is not None:
+            self._seen.add(observation)
         detections = self.detectors.update(observation, numbers, inside.worst if inside else {}, changes)
         self.exceeded = detections.exceeded
         if not math.isinf(observation["training_loss"]):
@@ -127,6 +133,14 @@ class StepPipeline:
         self._call_user(detections)
         return observation
 
+    def seen(self, step: int, validation: Sequence[float]) -> Observations | None:
+        """The run so far, with evaluations after its last record, at ``step``; ``None``: it is not known as a whole."""
+        if self._seen is None:
+            return None
+        for loss in validation:
+            self._seen.note({"event": VALIDATION, "step": step, "validation_loss": loss})
+        return self._seen.observations
+
     def _numbers(self, pending: PendingStep) -> StepNumbers:
         """Numbers of a step, with the loss of all workers where it is known."""
         numbers = pending.transfer.read()
@@ -146,7 +160,8 @@ class StepPipeline:
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""
         workers = {} if self._workers is None else {"worker_times": self._workers.state_dict()}
-        return {"history": state_of(self._history), "loop_invariants": state_of(self._invariants), **workers}
+        seen = {} if self._seen is None else {"seen": self._seen.state_dict()}
+        return {"history": state_of(self._history), "loop_invariants": state_of(self._invariants), **seen, **workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; raises :class:`UserError` for that of other detectors."""
@@ -159,6 +174,7 @@ class StepPipeline:
         self.non_finite_since = restore(self._history, state["history"])[-1]
         if "loop_invariants" in state:  # states of older versions have none
             self._invariants.load_state(state["loop_invariants"])
+        self._seen = History.of_state(state["seen"]) if "seen" in state else None
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])
 

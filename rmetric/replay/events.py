@@ -12,7 +12,7 @@ import numpy as np
 from rmetric.batches import Batch, NumberedEvent
 from rmetric.log_reader import OnDamage
 from rmetric.records import MAX_STEP, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
-from rmetric.verdict import CALL_ORDER, RunSummary, is_news
+from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
 
 MAX_TEXT = 200
 
@@ -200,6 +200,8 @@ class EventFilter:
                 self.metadata.note_alert(event)
             elif kind in ("REPAIR", "HANG"):
                 self.metadata.note({"event": kind, "message": plain_text(event.get("message", ""))})
+            elif kind == STATE:
+                self.metadata.summary.note(event)
             elif kind == CALL_ORDER:
                 self.metadata.note({"event": kind, "wrong": plain_text(event.get("wrong", ""))})
             else:

@@ -83,7 +83,7 @@ class Replayer:
                 yield self._extend(chunk)
             else:
                 self._recovery().extend_without_records(_of_hardware(chunk))
-                self._draw_evaluations(chunk, np.empty(0), np.empty(0, dtype=bool))
+                self._note_evaluations(chunk, np.empty(0), np.empty(0, dtype=bool))
 
     def _recovery(self) -> SignalRecovery | LiveSignals:
         """The recovery of the signals; by now the log has said of which kind it is."""
@@ -118,12 +118,14 @@ class Replayer:
         columns |= _as_measured(verdicts, signals)
         if self._trace is not None:
             self._trace.extend(columns)
-        self._draw_evaluations(chunk, validation, evaluated)
+        self._note_evaluations(chunk, validation, evaluated)
         return columns
 
-    def _draw_evaluations(self, chunk: Chunk, losses: NDArray[np.float64], evaluated: NDArray[np.bool_]) -> None:
+    def _note_evaluations(self, chunk: Chunk, losses: NDArray[np.float64], evaluated: NDArray[np.bool_]) -> None:
+        events = [event for _, event in chunk.events]
+        for event in events:
+            self._history.note(event)
         if self._trace is not None:
-            events = [event for _, event in chunk.events]
             self._trace.extend_evaluations(*self._evaluations.points(chunk.step, losses, evaluated, events))
 
     def _count(self, steps: NDArray[np.int64]) -> None:

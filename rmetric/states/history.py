@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.records import Observations
+from rmetric.measurements import Observation
+from rmetric.records import VALIDATION, Event, Observations, with_last_evaluation
+from rmetric.state import state_of
 
 READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes")
 """Measurements that states are recognised from."""
 MOST_RECORDS = 4096
+FEW = 256
+"""Single records that are appended together: to append one costs as much."""
 
 
 class History:
@@ -29,9 +36,31 @@ class History:
         self._most = most
         self._parts: list[Observations] = []
         """Records by how many times they were halved: the first are single ones, and the latest."""
+        self._waiting: list[tuple[float, ...]] = []
+        """Steps, whether evaluated, and measurements of single records that are yet to be appended."""
+        self._evaluation: Event | None = None
+        """The latest one that the log tells of: after the last record there is none that has it."""
+
+    def note(self, event: Event) -> None:
+        """Take in another line of the log; of interest are evaluations."""
+        if event.get("event") == VALIDATION:
+            self._evaluation = dict(event)
+
+    def add(self, observation: Observation) -> None:
+        """Append one record."""
+        self._waiting.append((observation.step, observation.evaluated, *map(observation.__getitem__, READS)))
+        if len(self._waiting) == FEW:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            step, evaluated, *columns = map(np.array, zip(*waiting, strict=True))
+            self.extend(Observations(step, dict(zip(READS, columns, strict=True)), evaluated))
 
     def extend(self, observations: Observations) -> None:
         """Append records."""
+        self._take_in()
         assert observations.evaluated is not None
         columns = {name: observations.columns[name] for name in READS if name in observations.columns}
         if "validation_loss" in columns:  # a value that is held is not to be averaged with a new one
@@ -59,13 +88,31 @@ class History:
 
     @property
     def observations(self) -> Observations:
-        """The run so far, the coarsest records first, each at the step of its last one."""
+        """The run so far, the coarsest records first, each at the step of its last one, and an evaluation after it."""
+        self._take_in()
         if not self._parts:
             return Observations(np.empty(0, dtype=np.int64))
         whole = self._parts[-1]
         for part in reversed(self._parts[:-1]):
             whole = whole + part
-        return whole
+        return whole if self._evaluation is None else with_last_evaluation(whole, [self._evaluation])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The records in plain values: some 260 kB at most."""
+        self._take_in()
+        return {"parts": state_of(self._parts)}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any], most: int = MOST_RECORDS) -> Self:
+        """One that goes on from a state."""
+        history = cls(most)
+        history._parts = [_records_of(**part) for part in state["parts"]]
+        return history
+
+
+def _records_of(step: Sequence[int], columns: Mapping[str, Sequence[float]], evaluated: Sequence[bool]) -> Observations:
+    measured = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
+    return Observations(np.array(step, dtype=np.int64), measured, np.array(evaluated, dtype=bool))
 
 
 def _halved(observations: Observations) -> Observations:

@@ -1,0 +1,91 @@
+"""The state in which a watched run ends: told once, before the last line of its log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmetric.diagnosis import diagnose
+from rmetric.log_reader import read_run
+from rmetric.monitor import TrainingMonitor
+from rmetric.replay import replay_log
+from rmetric.replay.report import overview_text
+from tests.monitor.common import small_loss, small_training
+
+STEPS, EVERY = 240, 30
+
+
+def overfitting(log: Path, *, rise: float = 0.1, resume_at: int = 0, forget: str = "") -> list[dict[str, Any]]:
+    """A run whose validation loss rises by so much an evaluation after the second; the lines of its log.
+
+    With ``resume_at`` it is resumed after that step, from a state without the entry ``forget``.
+    """
+    model, optimizer = small_training()
+    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False)
+    for step in range(1, STEPS + 1):
+        optimizer.zero_grad()
+        loss = small_loss(model, step)
+        loss.backward()
+        monitor.step(2.0 / step**0.5 + 0.01 * float(loss.detach()))
+        optimizer.step()
+        if step % EVERY == 0:
+            number = step // EVERY
+            monitor.validation(1.0 + (0.5 if number == 1 else rise * (number - 2)))
+        if step == resume_at:
+            state = monitor.state_dict()
+            state.pop(forget, None)
+            monitor.detach()
+            monitor = TrainingMonitor(model, optimizer, log=log, hardware=False)
+            monitor.load_state_dict(state)
+    monitor.close()
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def states(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["event"] == "STATE"]
+
+
+def test_it_is_told_and_stands_in_the_log_and_in_the_closing_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "rmetric"):
+        lines = overfitting(tmp_path / "run.jsonl")
+    assert [line["event"] for line in lines[-3:]] == ["VALIDATION", "STATE", "EXPERIMENT_SUCCESS"]
+    state = lines[-2]
+    assert (state["step"], state["state"], state["since"]) == (STEPS, "OVERFITS", 2 * EVERY + 1)
+    assert "in 6 evaluations, while the training loss fell" in state["message"]  # that after the last step included
+    assert "Take the checkpoint with the lowest validation loss" in state["message"]
+    *_, told, closing = caplog.records
+    assert told.getMessage() == f"R-Metric: {state['message']}"
+    assert closing.getMessage().startswith(
+        "R-Metric: reached its end in a state that healthy runs are seldom in: no alert in 240 records; "
+        "OVERFITS since step 61; the log is "
+    )
+    assert {told.levelno, closing.levelno} == {logging.WARNING}
+
+
+def test_a_run_that_is_in_order_is_in_no_state(tmp_path: Path) -> None:
+    assert not states(overfitting(tmp_path / "run.jsonl", rise=-0.1))
+
+
+def test_diagnosis_and_replay_of_the_log_say_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    (state,) = states(overfitting(log))
+    replay = replay_log(log)
+    assert [str(found) in state["message"] for found in replay.states] == [True]
+    assert "healthy runs are seldom in: no alert in 240 records; OVERFITS since step 61" in overview_text([replay])
+    (finding,) = diagnose(read_run(log)).findings
+    assert (finding.name, finding.sure) == ("OVERFITS", pytest.approx(state["sure"], rel=1e-6))
+
+
+def test_a_resumed_run_ends_in_the_state_of_one_that_was_never_interrupted(tmp_path: Path) -> None:
+    straight, resumed = tmp_path / "straight.jsonl", tmp_path / "resumed.jsonl"
+    assert states(overfitting(straight)) == states(overfitting(resumed, resume_at=150)) != []
+
+
+def test_of_a_run_whose_beginning_is_not_known_no_state_is_told(tmp_path: Path) -> None:
+    assert not states(overfitting(tmp_path / "run.jsonl", resume_at=150, forget="seen"))
