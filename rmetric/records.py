@@ -81,7 +81,7 @@ class Observations:
                     of_record[index][name] = float(column[index])
         return of_record
 
-    def rows(self, rows: slice) -> Observations:
+    def rows(self, rows: slice | NDArray[np.intp]) -> Observations:
         """Some of the records."""
         assert self.evaluated is not None
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -136,15 +136,19 @@ def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], ND
     return np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)
 
 
-def with_last_evaluation(observations: Observations, events: Iterable[Event]) -> Observations:
-    """Observations, and after them an evaluation that none of them holds: one after the last step has no record.
+def with_evaluations(observations: Observations, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> Observations:
+    """Observations in which evaluations that a log tells of are rows of their own, each after the record of its step.
 
-    A record holds the evaluations of the steps before it; the last of those at its own step or later is news.
+    A record holds the latest of the evaluations since the record before; after the last one there is none that does.
     """
-    steps, losses = reported_evaluations(events)
-    if not len(steps) or not len(observations) or steps[-1] < observations.step[-1]:
+    if not len(steps) or not len(observations):
         return observations
-    return observations + Observations(steps[-1:], {"validation_loss": losses[-1:]}, np.array([True]))
+    assert observations.evaluated is not None
+    known = observations.step > steps.min()
+    columns = {**observations.columns, "validation_loss": np.where(known, np.nan, observations["validation_loss"])}
+    records = Observations(observations.step, columns, observations.evaluated & ~known)
+    both = records + Observations(steps, {"validation_loss": losses}, np.ones(len(steps), dtype=bool))
+    return both.rows(np.argsort(both.step, kind="stable"))
 
 
 def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.float64]:

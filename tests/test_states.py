@@ -34,17 +34,55 @@ def names(observations: Observations) -> list[str]:
     return [state.name for state in states_of(observations)]
 
 
-@pytest.mark.parametrize(("step", "counts"), [(RECORDS - 1, False), (RECORDS, True)])
-def test_an_evaluation_after_the_last_step_counts_and_one_that_a_record_holds_counts_once(
-    step: int, counts: bool
-) -> None:
-    every = RECORDS // 5
+EVALUATED = {80: 2.0, 160: 1.0, 240: 1.1, 320: 1.2, 399: 1.3}
+"""Step → validation loss: five, and six are needed."""
+
+
+@pytest.mark.parametrize(
+    ("more", "every", "enough"),
+    [
+        pytest.param({}, 1, False, id="each is an event, and held by the record after it: it counts once"),
+        pytest.param({RECORDS: 1.4}, 1, True, id="after the last record"),
+        pytest.param({245: 1.15}, 10, True, id="two between two records, of which a record holds the later one"),
+    ],
+)
+def test_every_evaluation_that_the_log_tells_of_counts_once(more: dict[int, float], every: int, enough: bool) -> None:
+    told = dict(sorted((EVALUATED | more).items()))
     held_out = np.full(RECORDS, np.nan)
-    held_out[::every] = [2.0, 1.0, 1.1, 1.2, 1.3]
-    events = [{"event": "VALIDATION", "step": step, "validation_loss": 1.4}]
-    run = Run("run", {}, observed(training_loss=FALLING, validation_loss=held_out), events)
-    assert ("OVERFITS" in diagnose(run).not_judged) == (not counts)
-    assert ("OVERFITS" in [state.name for state in states_of(run)]) == counts
+    for step, loss in told.items():
+        held_out[step:] = loss
+    falling = 1.0 + 4.0 / np.sqrt(1.0 + np.arange(RECORDS))
+    records = observed(training_loss=falling, validation_loss=held_out).rows(np.arange(every - 1, RECORDS, every))
+    records = Observations(records.step, records.columns)
+    events = [{"event": "VALIDATION", "step": step, "validation_loss": loss} for step, loss in told.items()]
+    run = Run("run", {}, records, events)
+    assert ("OVERFITS" not in diagnose(run).not_judged) == enough
+    (found,) = [state for state in states_of(run) if state.name == "OVERFITS"] or [None]
+    assert (found is not None) == enough
+    if found is not None:
+        assert (found.since, found.numbers["evaluations"]) == (160, 5.0)
+
+
+def test_without_events_an_evaluation_is_a_record_with_another_loss() -> None:
+    held_out = np.full(RECORDS, np.nan)
+    held_out[::60] = [2.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
+    (state,) = states_of(observed(training_loss=FALLING, validation_loss=held_out))
+    assert (state.name, state.since, state.numbers["evaluations"]) == ("OVERFITS", 61, 6.0)
+
+
+def test_gradients_of_zero_are_health_where_a_margin_is_kept_by_all() -> None:
+    losses = np.where(np.arange(RECORDS) < 200, FALLING, 0.0)
+    norms = np.where(losses > 0.0, 1.0, 0.0)
+    assert names(observed(training_loss=losses, grad_norm=norms)) == ["DEAD"]
+    solved = losses.copy()
+    solved[[150, 170]] = 0.0  # single batches first
+    assert not names(observed(training_loss=solved, grad_norm=np.where(solved > 0.0, 1.0, 0.0)))
+
+
+def test_a_run_that_never_learned_had_no_better_level_either() -> None:
+    flat = 1.0 + np.where(np.arange(RECORDS) < 200, 0.0, 0.05) + 0.001 * RNG.normal(size=RECORDS)
+    assert {*evidence_of(observed(training_loss=flat))} >= {"NEVER_LEARNS", "WORSE_LEVEL"}
+    assert names(observed(training_loss=flat)) == ["NEVER_LEARNS"]
 
 
 # --- live trainings ---------------------------------------------------------------------------------------------------

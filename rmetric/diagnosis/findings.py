@@ -1,7 +1,6 @@
 """Findings made of events and states: each cause once, the gravest first.
 
-Events of one kind are one finding. A state takes in the events that are its beginning and its course, and a graver
-state the milder one that follows from it.
+Events of one kind are one finding. A state takes in the events that are its beginning and its course.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from rmetric.states import State
 
 CHANGES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "GRADIENT_REPEATS", "SETTING_CHANGED"})
 EXPLAINS: dict[str, frozenset[str]] = {
-    "DEAD": CHANGES | {*GRAVE, "WORSE_LEVEL", "GRADIENT_GROWS"},
+    "DEAD": CHANGES | {*GRAVE},
     "WORSE_LEVEL": CHANGES | {*GRAVE},
     "GRADIENT_GROWS": frozenset({"GRADIENT_RISE"}),
     "NEVER_LEARNS": CHANGES,
 }
-"""State → events and states that are part of it."""
+"""State → events that are part of it."""
 BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
@@ -37,10 +36,8 @@ def findings_of(
     events: Sequence[Event], states: Sequence[State], records: int, steps_a_record: float
 ) -> tuple[Finding, ...]:
     """Findings of a run of so many records, each of which stands for so many steps."""
-    explained = {name for state in states for name in EXPLAINS.get(state.name, ())}
-    lasting = [state for state in states if state.name not in explained]
-    owner = {id(event): _owner(event, lasting, REARM_STEPS * steps_a_record) for event in events}
-    found = [_of_state(state, [event for event in events if owner[id(event)] is state]) for state in lasting]
+    owner = {id(event): _owner(event, states, REARM_STEPS * steps_a_record) for event in events}
+    found = [_of_state(state, [event for event in events if owner[id(event)] is state]) for state in states]
     free = [event for event in events if owner[id(event)] is None]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]

@@ -81,7 +81,14 @@ def ends_as(step: int, seen: Observations) -> list[Event]:
 
 def _in_state(step: int, state: State) -> Event:
     told = f"Step {step}: the run ends in the state {state}. {ADVICE[state.name].action}"
-    return {"event": STATE, "step": step, "state": state.name, "since": state.since, "sure": state.sure, "message": told}
+    return {
+        "event": STATE,
+        "step": step,
+        "state": state.name,
+        "since": state.since,
+        "sure": state.sure,
+        "message": told,
+    }
 
 
 def close_all(parts: Iterable[Closable | None]) -> None:

@@ -300,8 +300,7 @@ class TrainingMonitor:
 
     @never_raises(True)
     def _step(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
-        if not self._started:
-            self._start()
+        self._start()
         self.step_number += 1
         with self._interval.timed(self.step_number):
             proceed = self._record(loss, recompute) if self._interval.due(self.step_number) else self._rest()
@@ -357,16 +356,20 @@ class TrainingMonitor:
     def validation(self, loss: Tensor | float) -> None:
         """Report a validation loss, nats: that of the model after the latest step.
 
-        The log has it at that step; detectors see it in the record of the next one.
+        The log has it at that step; detectors see it in the record of the next one. It is taken for a loss, of which
+        less is better: of an accuracy, report 1 minus it.
         """
         self._clock.leave_out()  # an evaluation is no part of a step's time
         usable = self._order.usable(loss)
         if usable is None:
             return
-        self._validation.append(float(usable))
+        if self._resumed:
+            self._start()
+        self._validation.append(float(usable.detach()))
         if self._started:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
             self._recorder.validation(self.step_number, self._validation[-1])
+        self._pipeline.note_evaluation(self.step_number, self._validation[-1])
 
     @never_raises(None, ends=False)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
@@ -420,10 +423,7 @@ class TrainingMonitor:
         """
         self._process_pending()
         self._closed = True
-        terminal = ended(self.step_number, failure, self._pipeline.non_finite_since)
-        if terminal["event"] == "EXPERIMENT_SUCCESS":
-            self._tell_states()
-        self._leave(terminal)
+        self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
 
     def __enter__(self) -> Self:
         return self
@@ -458,8 +458,7 @@ class TrainingMonitor:
         worker = WorkerLost.worker_of(error, self._processes)
         details = f"{type(error).__name__} in the step after {self.step_number}"
         self.hardware_event("worker", kind="fatal", worker=worker, details=details)
-        if not self._started:
-            self._start()
+        self._start()
         self.step_number += 1
         self._pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
         self._leave(failed(self.step_number, "WORKER_LOST"))
@@ -467,14 +466,18 @@ class TrainingMonitor:
     @never_raises(None, ends=False)
     def _tell_states(self) -> None:
         """Say in what state the run ends, if it is one that healthy runs are seldom in."""
-        seen = self._pipeline.seen(self.step_number, self._validation) if self._processes.first else None
-        for event in ends_as(self.step_number, seen) if seen is not None and self._started else ():
+        seen = self._pipeline.seen if self._processes.first else None
+        for event in ends_as(self.step_number, seen) if seen is not None else ():
             self._recorder.now(event)
 
     @never_raises(None)
     def _leave(self, terminal: Event | None) -> None:
+        if terminal is not None and self._resumed:  # what had reached its end has one again
+            self._start()
         self._recorder.write_notes(self.step_number + 1)
         if terminal is not None and self._started:
+            if terminal["event"] == "EXPERIMENT_SUCCESS":
+                self._tell_states()
             self._recorder.end(terminal)
         self._release()
 
@@ -499,7 +502,9 @@ class TrainingMonitor:
     # -- a step -------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Begin the log, or go on in it; evaluations before it come first."""
+        """Begin the log, or go on in it, once; evaluations before it come first."""
+        if self._started:
+            return
         self._started = True
         self._recorder.start(self.step_number if self._resumed else None)
         for loss in self._validation:

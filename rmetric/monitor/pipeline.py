@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -133,13 +133,15 @@ class StepPipeline:
         self._call_user(detections)
         return observation
 
-    def seen(self, step: int, validation: Sequence[float]) -> Observations | None:
-        """The run so far, with evaluations after its last record, at ``step``; ``None``: it is not known as a whole."""
-        if self._seen is None:
-            return None
-        for loss in validation:
+    @property
+    def seen(self) -> Observations | None:
+        """The run so far; ``None``: it is not known as a whole."""
+        return None if self._seen is None else self._seen.observations
+
+    def note_evaluation(self, step: int, loss: float) -> None:
+        """Remember an evaluation that was made after a step."""
+        if self._seen is not None:
             self._seen.note({"event": VALIDATION, "step": step, "validation_loss": loss})
-        return self._seen.observations
 
     def _numbers(self, pending: PendingStep) -> StepNumbers:
         """Numbers of a step, with the loss of all workers where it is known."""

@@ -153,9 +153,11 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0
+    solved = (size == 0.0) & (all_learned | np.append(of._all_learned, all_learned[:-1]))
+    of._all_learned = bool(all_learned[-1])
     zero_norms, zero_updates = (
-        _zeros(zeros, np.where(all_learned, math.nan, sizes))
-        for zeros, sizes in ((of._zero_norms, norm), (of._zero_updates, size))
+        _zeros(zeros, np.where(passed_by, math.nan, sizes))
+        for zeros, sizes, passed_by in ((of._zero_norms, norm, all_learned), (of._zero_updates, size, solved))
     )
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),

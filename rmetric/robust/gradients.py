@@ -127,7 +127,7 @@ class GradientEvidence:
     ``non_finite_count`` is infinite in a record with a gradient that is not finite, ``settings_changed`` in one with a
     setting that changed, unless a change was announced. A gradient norm or an update that has become exactly 0 is
     infinite too (:class:`Zeros`), unless the loss is 0 as well: a margin that all examples keep leaves nothing to
-    learn.
+    learn. An update may be that of the record before, as a monitor measures it, or of its own.
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
     are high on average are, or one together with its loss: ``unexplained`` tells a broken model from a bad batch in one
@@ -176,6 +176,7 @@ class GradientEvidence:
         self._larger = Held(LEVEL_RECORDS)
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
+        self._all_learned = False
         self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
         self._agreeing = Held(AGREEMENT_RECORDS)
 
@@ -185,15 +186,16 @@ class GradientEvidence:
         if observation.announced:
             changed = math.nan
         level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
-        all_learned = loss == 0.0
-        if self._zero_norms.update(math.nan if all_learned else norm):
+        learned_before, self._all_learned = self._all_learned, loss == 0.0
+        if self._zero_norms.update(math.nan if self._all_learned else norm):
             level = math.inf
         before = self._rate
         if rate == rate:
             self._rate = rate
         jump = self._update.update(update, before, rate)
         held = self._larger.update(self._ratio.update(logarithm(update) - logarithm(before)))
-        if self._zero_updates.update(math.nan if all_learned else update):
+        solved = update == 0.0 and (self._all_learned or learned_before)
+        if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
         agreeing = self._agreeing.update(self._agreement.update(agreement))

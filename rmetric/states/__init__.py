@@ -10,7 +10,7 @@ where at most one healthy run in a hundred shows as much.
 
 from __future__ import annotations
 
-from rmetric.records import Observations, Run, with_last_evaluation
+from rmetric.records import Observations, Run, reported_evaluations, with_evaluations
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
@@ -27,6 +27,11 @@ RECOGNISERS: dict[str, Recogniser] = {
     "WORSE_LEVEL": worse_level,
 }
 """State → what recognises it."""
+FOLLOWS: dict[str, frozenset[str]] = {
+    "DEAD": frozenset({"WORSE_LEVEL", "GRADIENT_GROWS"}),
+    "NEVER_LEARNS": frozenset({"WORSE_LEVEL"}),
+}
+"""State → states that follow from it, or contradict it, and are not told beside it."""
 BUDGET = 0.01
 """Largest share of healthy runs in which a state may be reported."""
 
@@ -41,7 +46,9 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
     budget
         Report states that at most this share of healthy runs shows.
     """
-    observations = with_last_evaluation(run.observations, run.events) if isinstance(run, Run) else run
+    observations = (
+        with_evaluations(run.observations, *reported_evaluations(run.events)) if isinstance(run, Run) else run
+    )
     judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations).items()}
     states = [
         State(
@@ -54,7 +61,9 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
         )
         for name, (evidence, calibration) in judged.items()
     ]
-    return [state for state in states if state.false_alarm_rate <= budget]
+    found = [state for state in states if state.false_alarm_rate <= budget]
+    told_already = frozenset[str]().union(*(FOLLOWS.get(state.name, ()) for state in found))
+    return [state for state in found if state.name not in told_already]
 
 
 def evidence_of(observations: Observations) -> dict[str, Evidence]:

@@ -21,7 +21,8 @@ def dead(observations: Observations) -> Evidence | None:
     Dead is a record whose loss is not finite, whose gradient norm is exactly 0, or whose loss is exactly 0 while the
     gradient norm is not finite (older Trainers of Hugging Face log a loss of NaN as 0.0). Without a gradient norm such
     a 0 counts if the loss before was no rounding error. A gradient of 0 now and then is health where all examples of a
-    batch are solved (triplets, policy gradients); hence the divisor.
+    batch are solved (triplets, policy gradients); hence the divisor. Where that came singly first, and the loss is 0 as
+    well, all has been learned (a margin that every example keeps).
     """
     loss, norm = observations["training_loss"], observations["grad_norm"]
     if not observations.has("training_loss") and not observations.has("grad_norm"):
@@ -31,7 +32,7 @@ def dead(observations: Observations) -> Evidence | None:
     kinds = {
         "the loss is not finite": np.isinf(loss),
         "the loss is exactly 0 where it was not finite": disguised,
-        "the gradient norm is exactly 0": norm == 0.0,
+        "the gradient norm is exactly 0": (norm == 0.0) & ~(zero & _comes_singly(zero)),
     }
     rows = np.flatnonzero(~np.isnan(loss) | ~np.isnan(norm))
     is_dead = np.logical_or.reduce([*kinds.values()])[rows]
@@ -54,6 +55,11 @@ def _stretches(flags: NDArray[np.bool_]) -> tuple[int, int]:
     lasting = len(flags) - (int(alive[-1]) + 1 if len(alive) else 0)
     gaps = np.diff(np.append(-1, alive)) - 1  # true values in front of each false one
     return lasting, int(gaps.max()) if len(gaps) else 0
+
+
+def _comes_singly(flags: NDArray[np.bool_]) -> bool:
+    """True if a value was true and the one after it was not."""
+    return bool((flags[:-1] & ~flags[1:]).any())
 
 
 def _fell_at_once(loss: NDArray[np.float64]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import Observation
-from rmetric.records import VALIDATION, Event, Observations, with_last_evaluation
+from rmetric.records import VALIDATION, Observations, reported_evaluations, with_evaluations
 from rmetric.state import state_of
 
 READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes")
@@ -38,13 +38,18 @@ class History:
         """Records by how many times they were halved: the first are single ones, and the latest."""
         self._waiting: list[tuple[float, ...]] = []
         """Steps, whether evaluated, and measurements of single records that are yet to be appended."""
-        self._evaluation: Event | None = None
-        """The latest one that the log tells of: after the last record there is none that has it."""
+        self._evaluations: tuple[NDArray[np.int64], NDArray[np.float64]] = reported_evaluations([])
+        """Steps and losses of the evaluations that the log tells of."""
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Mapping[str, Any]) -> None:
         """Take in another line of the log; of interest are evaluations."""
-        if event.get("event") == VALIDATION:
-            self._evaluation = dict(event)
+        if event.get("event") != VALIDATION:
+            return
+        (before, lost), (step, loss) = self._evaluations, reported_evaluations([dict(event)])
+        steps, losses = np.append(before, step), np.append(lost, loss)
+        if len(steps) > 2 * self._most:
+            steps, losses = steps[1::2], _means(losses[: len(losses) // 2 * 2])
+        self._evaluations = steps, losses
 
     def add(self, observation: Observation) -> None:
         """Append one record."""
@@ -88,25 +93,27 @@ class History:
 
     @property
     def observations(self) -> Observations:
-        """The run so far, the coarsest records first, each at the step of its last one, and an evaluation after it."""
+        """The run so far, the coarsest records first, each at the step of its last one; evaluations beside them."""
         self._take_in()
         if not self._parts:
             return Observations(np.empty(0, dtype=np.int64))
         whole = self._parts[-1]
         for part in reversed(self._parts[:-1]):
             whole = whole + part
-        return whole if self._evaluation is None else with_last_evaluation(whole, [self._evaluation])
+        return with_evaluations(whole, *self._evaluations)
 
     def state_dict(self) -> dict[str, Any]:
         """The records in plain values: some 260 kB at most."""
         self._take_in()
-        return {"parts": state_of(self._parts)}
+        return {"parts": state_of(self._parts), "evaluations": state_of(self._evaluations)}
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], most: int = MOST_RECORDS) -> Self:
         """One that goes on from a state."""
         history = cls(most)
         history._parts = [_records_of(**part) for part in state["parts"]]
+        steps, losses = state["evaluations"]
+        history._evaluations = np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)
         return history
 
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from threadpoolctl import threadpool_limits
+
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import load_extra_sets, load_studies
@@ -24,6 +26,8 @@ from studies.paper.tables import CATALOGUE, build_tables
 from studies.several import evaluators
 
 T = TypeVar("T")
+one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
+"""Decorates a function: products with bootstrap weights are so narrow that several threads wait for each other."""
 
 
 def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str] = ()) -> Inputs:
@@ -54,6 +58,7 @@ def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str]
     )
 
 
+@one_thread
 def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Sequence[str] = ()) -> None:
     """Write the tables that can be made, and print them.
 
@@ -77,6 +82,7 @@ def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Seq
     _tell(_every(inputs.studies, inputs.sets), f"{len(tables)} tables", f"{out}/ as .md, .csv and .tex")
 
 
+@one_thread
 def write_figures(inputs: Inputs, out: Path, command: str, numbers: Sequence[str] = (), run: str = "") -> None:
     """Draw the figures that can be drawn; their captions name the command that makes them."""
     named = inputs.studies if len(inputs.studies) > 1 else {"": next(iter(inputs.studies.values()))}

@@ -19,13 +19,16 @@ from tests.monitor.common import small_loss, small_training
 STEPS, EVERY = 240, 30
 
 
-def overfitting(log: Path, *, rise: float = 0.1, resume_at: int = 0, forget: str = "") -> list[dict[str, Any]]:
+def overfitting(
+    log: Path, *, rise: float = 0.1, resume_at: int = 0, forget: str = "", record_every: int = 1
+) -> list[dict[str, Any]]:
     """A run whose validation loss rises by so much an evaluation after the second; the lines of its log.
 
     With ``resume_at`` it is resumed after that step, from a state without the entry ``forget``.
     """
     model, optimizer = small_training()
-    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False)
+    options: dict[str, Any] = {"log": log, "hardware": False, "record_every": record_every}
+    monitor = TrainingMonitor(model, optimizer, **options)
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
         loss = small_loss(model, step)
@@ -39,10 +42,10 @@ def overfitting(log: Path, *, rise: float = 0.1, resume_at: int = 0, forget: str
             state = monitor.state_dict()
             state.pop(forget, None)
             monitor.detach()
-            monitor = TrainingMonitor(model, optimizer, log=log, hardware=False)
+            monitor = TrainingMonitor(model, optimizer, **options)
             monitor.load_state_dict(state)
     monitor.close()
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    return lines_of(log)
 
 
 def states(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -56,14 +59,14 @@ def test_it_is_told_and_stands_in_the_log_and_in_the_closing_line(
         lines = overfitting(tmp_path / "run.jsonl")
     assert [line["event"] for line in lines[-3:]] == ["VALIDATION", "STATE", "EXPERIMENT_SUCCESS"]
     state = lines[-2]
-    assert (state["step"], state["state"], state["since"]) == (STEPS, "OVERFITS", 2 * EVERY + 1)
+    assert (state["step"], state["state"], state["since"]) == (STEPS, "OVERFITS", 2 * EVERY)
     assert "in 6 evaluations, while the training loss fell" in state["message"]  # that after the last step included
     assert "Take the checkpoint with the lowest validation loss" in state["message"]
     *_, told, closing = caplog.records
     assert told.getMessage() == f"R-Metric: {state['message']}"
     assert closing.getMessage().startswith(
         "R-Metric: reached its end in a state that healthy runs are seldom in: no alert in 240 records; "
-        "OVERFITS since step 61; the log is "
+        "OVERFITS since step 60; the log is "
     )
     assert {told.levelno, closing.levelno} == {logging.WARNING}
 
@@ -77,7 +80,7 @@ def test_diagnosis_and_replay_of_the_log_say_the_same(tmp_path: Path) -> None:
     (state,) = states(overfitting(log))
     replay = replay_log(log)
     assert [str(found) in state["message"] for found in replay.states] == [True]
-    assert "healthy runs are seldom in: no alert in 240 records; OVERFITS since step 61" in overview_text([replay])
+    assert "healthy runs are seldom in: no alert in 240 records; OVERFITS since step 60" in overview_text([replay])
     (finding,) = diagnose(read_run(log)).findings
     assert (finding.name, finding.sure) == ("OVERFITS", pytest.approx(state["sure"], rel=1e-6))
 
@@ -85,6 +88,47 @@ def test_diagnosis_and_replay_of_the_log_say_the_same(tmp_path: Path) -> None:
 def test_a_resumed_run_ends_in_the_state_of_one_that_was_never_interrupted(tmp_path: Path) -> None:
     straight, resumed = tmp_path / "straight.jsonl", tmp_path / "resumed.jsonl"
     assert states(overfitting(straight)) == states(overfitting(resumed, resume_at=150)) != []
+
+
+def test_evaluations_between_two_records_count(tmp_path: Path) -> None:
+    (state,) = states(overfitting(tmp_path / "run.jsonl", record_every=40))
+    assert (state["state"], state["since"]) == ("OVERFITS", 2 * EVERY)
+    assert "in 6 evaluations" in state["message"]
+
+
+@pytest.mark.parametrize("resume_at", [STEPS - 1, STEPS])
+def test_a_run_that_is_resumed_near_its_end_has_an_end_again(tmp_path: Path, resume_at: int) -> None:
+    log = tmp_path / "run.jsonl"
+    lines = overfitting(log, resume_at=resume_at)
+    assert [line["event"] for line in lines[-3:]] == ["VALIDATION", "STATE", "EXPERIMENT_SUCCESS"]
+    assert [line["event"] for line in lines].count("VALIDATION") == STEPS // EVERY
+
+
+def test_a_run_that_is_resumed_after_its_end_is_in_no_state_of_before(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+        for step in range(120):  # its loss stands still
+            _step(monitor, model, optimizer, 2.0 + 0.01 * (step % 3))
+        state = monitor.state_dict()
+    assert states(lines_of(log))[0]["state"] == "NEVER_LEARNS"
+    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+        monitor.load_state_dict(state)
+        for step in range(200):
+            _step(monitor, model, optimizer, 2.0 / (1.0 + 0.1 * step))
+    assert not states(lines_of(log))
+    assert replay_log(log).own.in_order  # type: ignore[union-attr]
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def _step(monitor: TrainingMonitor, model: Any, optimizer: Any, loss: float) -> None:
+    optimizer.zero_grad()
+    small_loss(model, 1).backward()
+    monitor.step(loss)
+    optimizer.step()
 
 
 def test_of_a_run_whose_beginning_is_not_known_no_state_is_told(tmp_path: Path) -> None:

@@ -254,6 +254,15 @@ def test_with_a_loss_of_zero_everything_is_learned(name: str) -> None:
     assert not np.isposinf(statistic(name, nothing_left)).any()
 
 
+def test_a_batch_that_is_solved_makes_no_update_and_the_next_record_says_so() -> None:
+    solved = [*range(200, 300, 5)]
+    after = [place + 1 for place in solved]
+    spared = disturbed({"training_loss": (solved, 0.0), "grad_norm": (solved, 0.0), "update_rms": (after, 0.0)})
+    assert not np.isposinf(statistic("update_rms.jump", spared)).any()
+    frozen = disturbed({"training_loss": (solved, 0.0), "grad_norm": (solved, 0.0), "update_rms": (LATER, 0.0)})
+    assert np.isposinf(statistic("update_rms.jump", frozen)).any()
+
+
 # -- ΔL ---------------------------------------------------------------------------------------------------------------
 
 

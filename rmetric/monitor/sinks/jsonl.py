@@ -17,6 +17,7 @@ from rmetric.files import written_aside
 from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
 from rmetric.records import TERMINAL_EVENTS, VALIDATION, step_of
+from rmetric.verdict import STATE
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 """Endings that promise what no log is."""
@@ -190,7 +191,7 @@ def _is_later(line: bytes, step: int) -> bool:
     if not isinstance(event, dict):
         return False
     after = (step_of(event) or 0) + (event.get("event") == VALIDATION)
-    return event.get("event") in TERMINAL_EVENTS or after > step
+    return event.get("event") in (*TERMINAL_EVENTS, STATE) or after > step
 
 
 def _is_log(path: Path) -> bool:
