@@ -94,7 +94,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "OVERFITS": Advice(
         ("too many passes over too little data", "too little regularisation", "training data that is unlike the "
-         "validation data"),
+         "validation data", "a metric that should rise, reported as a loss"),
         "Take the checkpoint with the lowest validation loss; stop here, or add data or regularisation.",
     ),
     "GRADIENT_GROWS": Advice(

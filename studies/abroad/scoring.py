@@ -181,7 +181,8 @@ def scores_of_alerts(source: RunSet, alerts: pd.DataFrame, name: str | Path) -> 
         index = numbers[str(run)]
         known = source.study.runs[index].observations.step
         at = np.searchsorted(known, steps.to_numpy())
-        if (at >= len(known)).any() or (known[at] != steps.to_numpy()).any():
-            raise UserError(f"{name} has an alert of run {run!r} at a step that is no record of it")
+        unknown = steps[known[np.minimum(at, len(known) - 1)] != steps.to_numpy()]
+        if len(unknown):
+            raise UserError(f"{name} has an alert of run {run!r} at step {unknown.iloc[0]:g}, which is no record of it")
         scores[bounds[index] + at] = ALERTED
     return scores
