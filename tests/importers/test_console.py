@@ -43,7 +43,7 @@ LINES: dict[str, dict[str, Any]] = {
 def test_pairs_of_a_line(line: str) -> None:
     found, due = pairs(line), LINES[line]
     assert found.keys() == due.keys()
-    assert all(found[name] == due[name] or math.isnan(found[name]) and math.isnan(due[name]) for name in due)
+    assert all(found[name] == due[name] or (math.isnan(found[name]) and math.isnan(due[name])) for name in due)
 
 
 def log(folder: Path, *lines: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,14 @@ def test_a_missing_and_an_empty_folder_say_what_to_do(tmp_path: Path, path: str,
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=f"{message}.*give a log or a folder of logs"):
         collect_logs([tmp_path / path])
+
+
+@pytest.mark.parametrize("read", [lambda pipe: collect_logs([pipe]), detect_format])
+def test_a_pipe_is_refused_before_any_of_it_is_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    pipe = tmp_path / "run.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"run\.jsonl is a pipe; save it to a file first"):
+        read(pipe)
 
 
 def test_nothing_named_and_no_study_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
