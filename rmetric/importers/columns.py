@@ -26,6 +26,10 @@ class Row:
     values: dict[str, Any]
     resumes: bool = False
     """Whether its run goes on here from a step before the latest one."""
+    lacks_loss: bool = False
+    """Whether its loss is empty, and it says nothing else that is new."""
+    is_nan: bool = False
+    """Whether that stands for NaN."""
 
 
 @dataclass(slots=True)
@@ -176,7 +180,7 @@ class Columns:
         if self.fields:
             self.notes.append(f"there is no step; {'epochs' if self.epochs_count else 'rows'} count")
 
-    def _without_log_calls(self, steps: Mapping[str, int], survey: Survey) -> Mapping[str, int]:
+    def _without_log_calls(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""
         if steps.get(LOG_CALLS) != LAST_STEP:
             return steps
