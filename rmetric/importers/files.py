@@ -153,7 +153,10 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     known = ", ".join(IMPORTERS)
     seen = what_repeats(path) if b"\0" not in head else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
-    raise UserError(f"{path} is no log of a known format{columns}{seen}; name its format with --format ({known})")
+    raise UserError(
+        f"{path} is no log of a known format{columns}{seen}; name the column of its loss with "
+        f"--map training_loss=COLUMN, or its format with --format ({known})"
+    )
 
 
 def _is_event_file(head: bytes) -> bool:

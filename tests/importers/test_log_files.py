@@ -101,6 +101,14 @@ def test_what_is_no_log_is_refused_with_the_formats_that_there_are(tmp_path: Pat
         detect_format(file)
 
 
+def test_a_table_of_unknown_columns_is_answered_with_the_mapping_that_reads_it(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("it_no,objective\n" + "".join(f"{step},2.5\n" for step in range(9)))
+    with pytest.raises(UserError, match="--map training_loss=COLUMN, or its format with --format"):
+        detect_format(log)
+    assert detect_format(log, {"training_loss": "objective"}) == "csv"
+
+
 def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.csv", "trainer_state.json", "manifest.json", "README.md", ".hidden.csv"):
         (tmp_path / name).write_text("x")
