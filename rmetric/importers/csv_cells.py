@@ -26,8 +26,8 @@ BOTH_MARKS = {
 """The same → a number with decimals as well, which leaves no doubt."""
 _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "no log"})
-"""Cells that mean: not measured; *No log* is of the Hugging Face Trainer's table. ``nan`` is not among them: a NaN that was
-written was measured."""
+"""Cells that mean: not measured; *No log* is of the Hugging Face Trainer's table. ``nan`` is not among them: a NaN
+that was written was measured."""
 JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
 """Numbers from which on, and decimals by which, a last one can be judged as cut off."""
 
