@@ -214,6 +214,7 @@ def test_a_worse_level_lasts() -> None:
     spike[250:300] += 1.0
     (state,) = states_of(observed(training_loss=worse))
     assert state.name == "WORSE_LEVEL"
+    assert "has settled at about" in state.sentence
     assert 240 <= state.since <= 260
     assert names(observed(training_loss=spike)) == []
 

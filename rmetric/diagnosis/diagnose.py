@@ -77,10 +77,11 @@ def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Itera
             examination.note(event for _, event in portion.events)
             seen |= {str(event.get("event")) for _, event in portion.events} & {START, *TERMINAL_EVENTS}
         if records.last_step is not None:
-            notes, left_out = log.caveats()
+            notes, left_out, damaged = log.caveats()
             if seen == {START}:
                 notes = [NO_END, *notes]
-            yield examination.diagnosis(log.name, source=str(path), format=log.format, left_out=left_out, notes=notes)
+            about = {"source": str(path), "format": log.format}
+            yield examination.diagnosis(log.name, **about, left_out=left_out, damaged=damaged, notes=notes)
 
 
 def _examined(run: Run, **about: Any) -> Diagnosis:

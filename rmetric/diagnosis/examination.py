@@ -85,7 +85,14 @@ class Examination:
             del self._settings_before[name]
 
     def diagnosis(
-        self, run: str, *, source: str = "", format: str = "memory", left_out: int = 0, notes: Sequence[str] = ()
+        self,
+        run: str,
+        *,
+        source: str = "",
+        format: str = "memory",
+        left_out: int = 0,
+        damaged: int = 0,
+        notes: Sequence[str] = (),
     ) -> Diagnosis:
         """What is known of the run by now.
 
@@ -93,8 +100,8 @@ class Examination:
         ----------
         run, source, format
             Its name, and path and format of its log.
-        left_out
-            Reports of damage: what could not be used of the log.
+        left_out, damaged
+            Lines of the log that were skipped, and others of which a part could not be used.
         notes
             What is to be said about the log.
         """
@@ -114,6 +121,7 @@ class Examination:
             findings=findings_of(self._seeker.events, states_of(history), records, self._steps_a_record),
             not_judged=not_judged(history, self._measured, records),
             left_out=left_out,
+            damaged=damaged,
             notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_announcements()),
         )
 

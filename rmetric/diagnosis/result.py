@@ -35,7 +35,9 @@ class Diagnosis:
     not_judged: Mapping[str, str]
     """What could not be judged, and why."""
     left_out: int = 0
-    """Reports of damage: lines, or values, that could not be used."""
+    """Lines that were skipped."""
+    damaged: int = 0
+    """Other lines of which a part could not be used."""
     notes: tuple[str, ...] = ()
     """About the log: damage, and what was taken for what."""
 
@@ -52,7 +54,11 @@ class Diagnosis:
     @property
     def largely_unread(self) -> bool:
         """True if nothing was found, but more than a tenth of the log could not be used."""
-        return not self.findings and self.left_out > UNREAD * (self.records + self.left_out)
+        return not self.findings and self.left_out + self.damaged > UNREAD * self._lines
+
+    @property
+    def _lines(self) -> int:
+        return self.records + self.left_out
 
     @property
     def healthy(self) -> bool:
@@ -82,8 +88,9 @@ class Diagnosis:
         if self.too_short:
             return "nothing found, but too short to tell"
         if self.largely_unread:
-            all_lines = self.records + self.left_out
-            return f"nothing found, but {self.left_out:,} of {all_lines:,} lines could not be used"
+            is_skipped = self.left_out > UNREAD * self._lines
+            unread = f"{self.left_out:,}" if is_skipped else f"values in {self.left_out + self.damaged:,}"
+            return f"nothing found, but {unread} of {self._lines:,} lines could not be used"
         return ", ".join(f"{finding.name} at step {finding.step:,}" for finding in self.findings) or "healthy"
 
     @property

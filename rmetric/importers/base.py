@@ -60,6 +60,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time
 is taken only where the name says that it is in seconds."""
 
+LOG_CALLS, LAST_STEP = "_step", 60
+"""Name under which W&B counts the calls of its ``log``, and its rank: a step only where a log has no other column of
+steps (those that are recognised by a word have rank 50)."""
 OWN_PREFIX = "rmetric/"
 """Of the names that this project's monitor gives to the trackers of others."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
@@ -130,6 +133,8 @@ class FieldMap:
         self._targets: dict[str, tuple[tuple[str, int], ...]] = {}
         for our_name, their_name in mapping.items():
             self._targets[their_name] = (*self._targets.get(their_name, ()), (our_name, -1))
+        if "step" not in mapping:
+            self._targets.setdefault(LOG_CALLS, (("step", LAST_STEP),))
         self._aliases: dict[str, tuple[str, int]] = {}
         for our_name in FIELDS:
             if our_name not in mapping:

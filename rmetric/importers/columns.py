@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import LAST_STEP, LOG_CALLS, FieldMap, plain
 from rmetric.importers.names import BATCH_WORDS, COMPONENT, STEP_WORDS, meanings, names_epoch
 
 SURVEYED_ROWS = 20_000
@@ -26,6 +26,10 @@ class Row:
     values: dict[str, Any]
     resumes: bool = False
     """Whether its run goes on here from a step before the latest one."""
+    lacks_loss: bool = False
+    """Whether its loss is empty, and it says nothing else that is new."""
+    is_nan: bool = False
+    """Whether that stands for NaN."""
 
 
 @dataclass(slots=True)
@@ -160,6 +164,7 @@ class Columns:
         steps = self._found.get("step", {})
         if "step" not in fields.explicit:
             steps = steps | {name: 50 for name in survey.seen if plain(name) in STEP_WORDS and name not in steps}
+        steps = self._without_log_calls(steps, survey)
         if steps:
             self.counters = tuple(sorted(steps, key=lambda name: (_jumps_back(survey.seen[name]), steps[name])))
             return
@@ -174,6 +179,16 @@ class Columns:
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
         if self.fields:
             self.notes.append(f"there is no step; {'epochs' if self.epochs_count else 'rows'} count")
+
+    def _without_log_calls(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
+        """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""
+        if steps.get(LOG_CALLS) != LAST_STEP:
+            return steps
+        losses = [survey.seen[name].count for ours in _LOSSES for name in self.fields.get(ours, ())[:1]]
+        needed = 0.9 * max(losses, default=0)
+        others = {name: rank for name, rank in steps.items() if name != LOG_CALLS}
+        are_known = any(survey.seen[name].count >= needed and not _stands_still(survey.seen[name]) for name in others)
+        return others if are_known else {LOG_CALLS: LAST_STEP}
 
     def admit(self, name: str, fields: FieldMap) -> None:
         """Take up a name that comes late, if it stands for something that the log has not had so far."""
@@ -204,6 +219,11 @@ class Columns:
 def _jumps_back(seen: _Seen) -> bool:
     """Whether a counter stands still or goes back in a good part of its rows."""
     return 3 * seen.not_after > seen.count
+
+
+def _stands_still(seen: _Seen) -> bool:
+    """Whether a counter hardly ever rises, such as one that is the number of all steps."""
+    return 10 * seen.not_after > 9 * seen.count - 10
 
 
 def _sum(values: list[Any]) -> float | None:

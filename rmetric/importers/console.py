@@ -16,6 +16,7 @@ from typing import Any
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
+from rmetric.importers.commas import DecimalMarks, with_points
 from rmetric.importers.names import meanings, names_epoch
 from rmetric.importers.pairs import pairs
 from rmetric.importers.tables import imported
@@ -27,6 +28,7 @@ MAX_PATTERNS = 4096
 _LOSSES = ("training_loss", "validation_loss")
 _MEASURED = frozenset(("training_loss", "grad_norm"))
 _SHOWN = 3
+DOUBT = "a decimal comma, or two numbers? This one, and all others of which the log does not tell, are left out"
 _DIGIT = re.compile(rb"\d|nan|inf", re.IGNORECASE)
 
 
@@ -34,7 +36,8 @@ _DIGIT = re.compile(rb"\d|nan|inf", re.IGNORECASE)
 def read_console(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     """Records of a console log; several runs one after the other become several runs.
 
-    Lines without pairs, and patterns that do not repeat (but for evaluations), are passed over in silence.
+    Lines without pairs, and patterns that do not repeat (but for evaluations), are passed over in silence. A number of
+    ours with a comma of which the log does not say what it is, is left out; the first one is reported.
     Raises :class:`UserError` if no line reports a loss, with the patterns that repeat.
     """
     patterns = Patterns.of(path, mapping)
@@ -60,13 +63,16 @@ class Patterns:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._holds: dict[tuple[str, ...], frozenset[str]] = {}
+        self._marks = DecimalMarks()
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
         """Patterns of the first lines."""
         patterns = cls(FieldMap(mapping))
-        for _, found in itertools.islice(_lines(path, _ignore), SURVEYED_ROWS):
+        for _, text, found in itertools.islice(_lines(path, _ignore), SURVEYED_ROWS):
             names = tuple(found)
+            if patterns._meant(names):
+                patterns._marks.add(text)
             if names in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
                 patterns._counts[names] += 1
         return patterns
@@ -91,7 +97,8 @@ class Patterns:
         """The reports of a log. A line without an epoch belongs to the one that a line before it has announced."""
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
-        for line, found in _lines(path, on_damage):
+        is_told = False
+        for line, _, found in _lines(path, on_damage, self._marks.are_commas):
             names = tuple(found)
             meant = self._meant(names)
             count = self._counts.get(names, 0)
@@ -99,9 +106,18 @@ class Patterns:
                 late[names] += 1
                 count = late[names]
             if "validation_loss" in meant or (count >= REPEATED and meant & _MEASURED):
+                doubtful = self._doubtful(found)
+                if doubtful and not is_told:
+                    is_told = True
+                    on_damage(line, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
+                found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
                 yield Row(line, epoch | found if epoch and epoch_of(found) is None else found)
             elif count >= REPEATED and not meant:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
+
+    def _doubtful(self, found: Mapping[str, Any]) -> list[str]:
+        """Names of ours under which a number with a comma stands that may be a decimal one, or part two numbers."""
+        return [name for name, value in found.items() if type(value) is str and meanings(name, self._fields)]
 
     def _meant(self, names: tuple[str, ...]) -> frozenset[str]:
         """Our names that a pattern's may stand for."""
@@ -113,16 +129,18 @@ class Patterns:
         return meant
 
 
-def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Lines with pairs. What a progress bar wrote over is a line of its own."""
+def _lines(
+    path: Path, on_damage: OnDamage, has_decimal_commas: bool = False
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Lines with pairs, and these. What a progress bar wrote over is a line of its own."""
     for number, line in numbered_lines(path, on_damage):
         if not _DIGIT.search(line):
             continue
         text = line.decode(errors="replace")
         for part in text.split("\r") if "\r" in text else (text,):
-            found = pairs(part)
+            found = pairs(with_points(part) if has_decimal_commas else part)
             if found:
-                yield number, found
+                yield number, part, found
 
 
 def _ignore(line: int, message: str) -> None:

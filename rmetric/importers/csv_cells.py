@@ -12,21 +12,22 @@ from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS
 from rmetric.log_reader import MAX_LINE_BYTES
 from rmetric.measurements import in_convention
 
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
-_DECIMAL_POINT = re.compile(r"\s*[-+]?\d+\.\d+(?:[eE][-+]?\d+)?\s*")
-_THOUSANDS = {
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
+DECIMAL_POINT = re.compile(r"\s*[-+]?\d+\.\d+(?:[eE][-+]?\d+)?\s*")
+THOUSANDS = {
     ",": re.compile(r"\s*[1-9]\d{0,2}(?:,\d{3})+\s*"),
     ".": re.compile(r"\s*[1-9]\d{0,2}(?:\.\d{3})+\s*"),
 }
 """What stands between thousands → a whole number that has it."""
-_BOTH_MARKS = {
+BOTH_MARKS = {
     ",": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\.\d+\s*"),
     ".": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:\.\d{3})+,\d+\s*"),
 }
 """The same → a number with decimals as well, which leaves no doubt."""
 _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
-MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none"})
-"""Cells that mean: not measured. ``nan`` is not among them: a NaN that was written was measured."""
+MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "no log"})
+"""Cells that mean: not measured; *No log* is of the Hugging Face Trainer's table. ``nan`` is not among them: a NaN
+that was written was measured."""
 JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
 """Numbers from which on, and decimals by which, a last one can be judged as cut off."""
 
@@ -47,14 +48,14 @@ def _value(cell: str) -> int | float | str | None:
         pass
     if _NOT_FINITE.fullmatch(cell.strip()):
         return math.inf
-    for mark, pattern in _BOTH_MARKS.items():
+    for mark, pattern in BOTH_MARKS.items():
         if pattern.fullmatch(cell):
             return float(cell.replace(mark, "").replace(",", "."))
     return None if cell.strip().casefold() in MISSING else cell[:64]
 
 
 def _value_with_comma(cell: str) -> int | float | str | None:
-    return _value(cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell)
+    return _value(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell)
 
 
 class Counters:
@@ -75,10 +76,10 @@ class Counters:
         marks = self._marks(cells) if marked else ""
         for column in marked:
             cell = cells[column]
-            mark = next((mark for mark in marks if _THOUSANDS[mark].fullmatch(cell)), None)
+            mark = next((mark for mark in marks if THOUSANDS[mark].fullmatch(cell)), None)
             if mark is not None:
                 cells[column] = cell.replace(mark, "")
-            elif _DECIMAL_COMMA.fullmatch(cell) or _DECIMAL_POINT.fullmatch(cell):
+            elif DECIMAL_COMMA.fullmatch(cell) or DECIMAL_POINT.fullmatch(cell):
                 self._columns.remove(column)
 
     def _marks(self, cells: list[str]) -> str:
@@ -86,9 +87,9 @@ class Counters:
         if not self._may_have_decimal_commas:
             return ","
         others = [cells[column] for column in self._others]
-        if any(map(_DECIMAL_COMMA.fullmatch, others)):
+        if any(map(DECIMAL_COMMA.fullmatch, others)):
             return "."
-        return "," if any(map(_DECIMAL_POINT.fullmatch, others)) else ",."
+        return "," if any(map(DECIMAL_POINT.fullmatch, others)) else ",."
 
 
 class LastDecimals:

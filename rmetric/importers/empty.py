@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+
+from rmetric.importers.columns import Columns, Row, as_number, epoch_of
 
 KNOWN, LASTING = 20, 20
 """Rows with a loss before, and rows in a row without one, from which on an empty loss is taken for NaN."""
 RARE = 20
 """Rows with a loss for each that was empty before, at least: a column that is seldom filled says nothing by a gap."""
+MOST_HELD = 64
+"""Rows that are held until that is known, those between that say something else among them."""
+TOLD = 3
+"""Rows without a loss at the end, too few to be taken for NaN, that are worth a word."""
 
 
 class EmptyLosses:
@@ -16,25 +21,92 @@ class EmptyLosses:
 
     ``orjson``, JavaScript and the tables of pandas write NaN that way. A row counts that says nothing beyond what the
     latest one with a loss said: others are evaluations, or learning rates in rows of their own.
+
+    Parameters
+    ----------
+    run_of
+        Name of the run of a row, where the log has one.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = columns
-        self._latest: Mapping[str, Any] = {}
-        self._known = self._passed = self.lasting = 0
-        """``lasting``: rows in a row without a loss, by now."""
+    def __init__(self, columns: Columns, run_of: Callable[[Row], str | None]) -> None:
+        self._columns, self._names, self._run_of = columns, columns.fields.get("training_loss", ()), run_of
+        self._latest = Row(0, {})
+        self._known = self._passed = 0
+        self._held: list[Row] = []
+        self.lasting = 0
+        """Rows in a row without a loss, by now."""
 
-    def is_nan(self, row: Mapping[str, Any], has_loss: bool) -> bool:
-        """Whether the next row, by the log's names, has an empty loss that stands for NaN."""
-        if has_loss:
-            self._passed += self.lasting
-            self._known, self.lasting, self._latest = self._known + 1, 0, row
-            return False
-        if not self._lacks_it(row):
-            return False
+    def rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows; those whose empty loss stands for NaN are marked, from the first of them on."""
+        for row in rows:
+            if all(row.values.get(name) is not None for name in self._names):
+                yield from self._released()
+                self._passed += self.lasting
+                self._known, self.lasting, self._latest = self._known + 1, 0, row
+                yield row
+            elif self._lacks_it(row):
+                yield from self._add(row)
+            elif self._held:
+                yield from self._hold(row)
+            else:
+                yield row
+        yield from self._released()
+
+    def restart(self, first: Row) -> None:
+        """Forget the runs before the one that begins with a row."""
+        self._known, self._passed = int(first is self._latest), 0
+
+    @property
+    def are_told(self) -> bool:
+        """Whether the last rows without a loss are worth a word, though it is open what they mean."""
+        return TOLD <= self.lasting < LASTING and self._may_be_nan
+
+    @property
+    def _may_be_nan(self) -> bool:
+        return self._known >= max(KNOWN, RARE * self._passed)
+
+    def _add(self, row: Row) -> Iterator[Row]:
+        """Take up a row without a loss."""
+        if self._goes_back(row):
+            yield from self._released()
+            self._known = self._passed = self.lasting = 0
         self.lasting += 1
-        return self.lasting >= LASTING and self._known >= max(KNOWN, RARE * self._passed)
+        row.lacks_loss = True
+        if not self._may_be_nan:
+            yield row
+        elif self.lasting < LASTING:
+            yield from self._hold(row)
+        else:
+            self._held.append(row)
+            for held in self._held:
+                held.is_nan = held.lacks_loss
+            yield from self._released()
 
-    def _lacks_it(self, row: Mapping[str, Any]) -> bool:
-        empty = any(name in row and row[name] is None for name in self._columns)
-        return empty and all(value is None or self._latest.get(name) is not None for name, value in row.items())
+    def _hold(self, row: Row) -> Iterator[Row]:
+        if len(self._held) == MOST_HELD:
+            yield from self._released()
+        self._held.append(row)
+
+    def _released(self) -> list[Row]:
+        held, self._held = self._held, []
+        return held
+
+    def _lacks_it(self, row: Row) -> bool:
+        values, latest = row.values, self._latest.values
+        empty = any(name in values and values[name] is None for name in self._names)
+        return empty and all(value is None or latest.get(name) is not None for name, value in values.items())
+
+    def _goes_back(self, row: Row) -> bool:
+        """Whether a row is of another run than the latest loss."""
+        if self._run_of(row) != self._run_of(self._latest):
+            return True
+        (count, epoch), (latest, latest_epoch) = self._place(row), self._place(self._latest)
+        return _is_before(epoch, latest_epoch) or (_is_before(count, latest) and not _is_before(latest_epoch, epoch))
+
+    def _place(self, row: Row) -> tuple[int | float | None, int | float | None]:
+        counter = self._columns.counter_of(row.values)
+        return None if counter is None else as_number(row.values[counter]), epoch_of(row.values)
+
+
+def _is_before(one: int | float | None, other: int | float | None) -> bool:
+    return one is not None and other is not None and one < other

@@ -40,7 +40,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     event files, of W&B's offline runs, or of MLflow's runs is a log itself, one of Lightning's stands for its
     ``version_*/metrics.csv``, any other for its files whose content is of a known format, or else for its ``*.log``,
     ``*.out`` and ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what
-    does not exist or holds no log.
+    does not exist, is a pipe, or holds no log.
     """
     if not paths:
         return find_logs(DEFAULT_LOGS)
@@ -56,12 +56,19 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
             found, note = _in_folder(path)
             notes += [note] if note else []
         elif path.exists():
+            refuse_pipe(path)
             found = [path]
         else:
             raise UserError(f"{path} does not exist; give a log or a folder of logs")
         for log in found:
             logs.setdefault(os.path.realpath(log), log)
     return list(logs.values()), " ".join(notes)
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise :class:`UserError` for what can be read only once: a log is read from its begin more than once."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path} is a pipe; save it to a file first")
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], str]:
@@ -113,6 +120,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     """
     if path.is_dir():
         return _folder_format(path) or "rmetric"
+    refuse_pipe(path)
     with opened_as_utf8(path) as file:
         head = file.read(HEAD_BYTES)
     if unpack := next((command for signature, command in UNPACK.items() if head.startswith(signature)), ""):
@@ -145,7 +153,10 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     known = ", ".join(IMPORTERS)
     seen = what_repeats(path) if b"\0" not in head else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
-    raise UserError(f"{path} is no log of a known format{columns}{seen}; name its format with --format ({known})")
+    raise UserError(
+        f"{path} is no log of a known format{columns}{seen}; name the column of its loss with "
+        f"--map training_loss=COLUMN, or its format with --format ({known})"
+    )
 
 
 def _is_event_file(head: bytes) -> bool:

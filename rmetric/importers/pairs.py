@@ -21,17 +21,22 @@ NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
 """``-1.#IND``, ``1.#QNAN``, ``1.#INF00``; cut to few digits, ``1.#R`` or ``1.#J``: NaN or infinity."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
 """A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
+_NO_MORE = r"(?![.,]?\d)"
+_THOUSANDS = r"[1-9]\d{0,2}(?:,\d{3})+"
+_GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
+_COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
+"""A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
 _VALUE = re.compile(
-    r"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
-    (?:(?P<windows>"""
-    + NOT_FINITE_ON_WINDOWS
-    + r""")
-      |(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+\.?\d*|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
+    rf"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
+    (?:(?P<windows>{NOT_FINITE_ON_WINDOWS})
+      |(?P<commas>[-+]?{_COMMAS}(?:[eE][-+]?\d+)?)
+      |(?P<number>[-+]?(?:{_GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
        (?P<scale>(?-i:[kKM])\b)?
-       (?:\s*/\s*(?P<total>\d+(?:\.\d+(?=(?-i:[kKM])\b))?)(?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}'"]|$|\s\s))
+       (?:\s*/\s*(?P<total>{_THOUSANDS}{_NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
+        (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
+      |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}}'"]|$|\s\s))
       |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
-    [a-zA-Zµ%]{0,6}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
+    [a-zA-Zµ%]{{0,6}}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
@@ -53,7 +58,7 @@ def pairs(line: str) -> dict[str, Any]:
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
     training alone, before batches, is the epoch. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
-    validation loss.
+    validation loss. Whole numbers with a comma between that parts no thousands, as in ``0,88``, stay a text.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
@@ -129,9 +134,11 @@ def _setting(gap: str) -> str:
     return "validation" if words & VALIDATION_WORDS else ""
 
 
-def _value(match: re.Match[str]) -> int | float:
+def _value(match: re.Match[str]) -> int | float | str:
     if match["windows"] is not None:
         return math.nan
+    if match["commas"] is not None:
+        return str(match["commas"])
     number = match["number"]
     if number is None:
         return float(match["word"] or match["after"] or match["spaced"])

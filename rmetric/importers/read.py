@@ -19,6 +19,8 @@ from rmetric.records import Run
 
 MOST_DAMAGE = 5
 """Reports of damage that are told one by one."""
+SKIPPED = ("skipped", "left out")
+"""Ends of a report of damage that is about a whole line."""
 SINGLE = ("rmetric", "trainer_state")
 """Formats of one run a file."""
 _NAMED = 10
@@ -102,7 +104,9 @@ class Caveats(NamedTuple):
     notes: list[str]
     """Damage, and what was taken for what."""
     left_out: int
-    """Reports of damage."""
+    """Lines that were skipped."""
+    damaged: int
+    """Other lines of which a part could not be used."""
 
 
 @dataclass(frozen=True)
@@ -143,18 +147,32 @@ class _Damage:
     def __init__(self) -> None:
         self._first: list[str] = []
         self._count = 0
+        self._skipped, self._damaged = _Lines(), _Lines()
 
     def add(self, line: int, message: str) -> None:
         self._count += 1
+        (self._skipped if message.endswith(SKIPPED) else self._damaged).add(line)
         if len(self._first) < MOST_DAMAGE:
             self._first.append(f"line {line}: {message}")
 
     def told(self) -> Caveats:
         """What was added since it was told the last time: the next run begins without any."""
         more = self._count - len(self._first)
-        told = Caveats([*self._first, *([f"{more} more reports of damage"] if more else [])], self._count)
-        self._first, self._count = [], 0
+        notes = [*self._first, *([f"{more} more reports of damage"] if more else [])]
+        told = Caveats(notes, self._skipped.count, self._damaged.count)
+        self._first, self._count, self._skipped, self._damaged = [], 0, _Lines(), _Lines()
         return told
+
+
+class _Lines:
+    """Number of lines that are named in their order, each once or more."""
+
+    def __init__(self) -> None:
+        self.count, self._latest = 0, 0
+
+    def add(self, line: int) -> None:
+        self.count += line != self._latest
+        self._latest = line
 
 
 def _caveats(notes: list[str], damage: _Damage) -> Caveats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
+from rmetric.importers.names import names_epoch
 
 CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
@@ -36,10 +37,10 @@ class _Watch:
 
     def add(self, row: Row) -> list[Row]:
         """The rows that can be passed on now that another one has come."""
-        count = self._trained_to(row)
+        count, is_epoch = self._trained_to(row)
         if count is None:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
-        epoch, before = epoch_of(row.values), self._epoch
+        epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
         self._epoch = epoch if epoch is not None else before
         next_epoch = epoch is not None and before is not None and epoch > before
         if next_epoch or self._last is None or count >= self._last or (self._again and count <= self._again[-1]):
@@ -60,10 +61,12 @@ class _Watch:
         held, self.held, self._again = self.held, [], []
         return [*held, *rows]
 
-    def _trained_to(self, row: Row) -> int | float | None:
-        """The step of a row that trains; ``None``: it does not, or states none."""
+    def _trained_to(self, row: Row) -> tuple[int | float | None, bool]:
+        """The step of a row that trains, and whether that is its epoch; ``None``: it does not, or states none."""
         loss = self._columns.fields.get("training_loss")
         if loss is not None and row.values.get(loss[0]) is None:
-            return None
+            return None, False
+        if self._columns.epochs_count:
+            return epoch_of(row.values), True
         counter = self._columns.counter_of(row.values)
-        return None if counter is None else as_number(row.values[counter])
+        return (None, False) if counter is None else (as_number(row.values[counter]), names_epoch(counter))

@@ -26,7 +26,7 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 Rows = Callable[[OnDamage], Iterator[Row]]
 """Reads the rows of a log; called twice, first for the survey, and once or twice more where a column may name runs."""
-TAKEN_FOR_NAN = "taken as not finite from there on, for many writers leave NaN empty"
+TAKEN_FOR_NAN = f", {LASTING} rows at least: taken as not finite, for many writers leave NaN empty"
 RESUMED = "a resumed run, or another one, is judged by itself from here on"
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
@@ -87,14 +87,14 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
 def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn | None) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
     losses = columns.fields.get("training_loss", ())
-    clock, zeros, empty = StepClock(columns), ZeroLosses(), EmptyLosses(losses)
-    run, number, line, trained = path.stem, 1, 1, 0
+    clock, zeros = StepClock(columns), ZeroLosses()
+    empty = EmptyLosses(columns, runs.title if runs is not None else lambda row: None)
+    run, number, line, trained, was_nan = path.stem, 1, 1, 0, False
     if runs is None:
         yield from ((1, note(text)) for text in columns.notes)
-    for row in rows:
+    for row in empty.rows(rows) if losses else rows:
         event: Event = columns.values(row.values)
-        is_nan = empty.is_nan(row.values, "training_loss" in event)
-        if is_nan:
+        if row.is_nan:
             event["training_loss"] = math.nan
         if not event:
             continue
@@ -105,8 +105,9 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
         step, restarts = clock.step(row.values, "training_loss" in event or not losses)
         if named != run or ((restarts or row.resumes) and trained):
             yield from zeros.notes(line)
-            run, number, trained = named, 1 if named != run else number + 1, 0
-            zeros, empty = ZeroLosses(), EmptyLosses(losses)
+            run, number, trained, was_nan = named, 1 if named != run else number + 1, 0, False
+            zeros = ZeroLosses()
+            empty.restart(row)
             yield row.line, run_begins(run if number == 1 else f"{run}-{number}")
             yield from ((row.line, note(text)) for text in columns.notes)
             if row.resumes and latest is not None:
@@ -115,11 +116,17 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
             line = row.line
-            if is_nan and empty.lasting == LASTING:
-                yield line, note(f"the training loss is empty for {LASTING} rows up to step {step}: {TAKEN_FOR_NAN}")
+            if row.is_nan and not was_nan:
+                yield (
+                    line,
+                    note(f"the training loss is empty from step {step} on, {LASTING} rows at least: {TAKEN_FOR_NAN}"),
+                )
+            was_nan = row.is_nan or (was_nan and "training_loss" not in event)
             trained += "training_loss" in event
             zeros.add(step, event.get("training_loss"))
             yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
+    if empty.are_told:
+        yield line, note(f"the last {empty.lasting} rows have no training loss")
     yield from zeros.notes(line)
 
 

@@ -67,7 +67,7 @@ def worse_level(observations: Observations) -> Evidence | None:
         score=0.0 if none else distance,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
-        sentence=f"the training loss has settled at {settled:.4g} or above; it had been at {best:.4g}",
+        sentence=f"the training loss has settled at about {settled:.4g}; it had been at {best:.4g}",
     )
 
 

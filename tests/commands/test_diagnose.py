@@ -150,6 +150,20 @@ def test_what_is_left_of_a_log_that_is_largely_unread_is_not_called_healthy(
     assert "nothing found, but 200 of 400 lines could not be used, 200 records" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("gap", ["No log", "-", "N/A", "n/a", "pending"])
+def test_cells_are_no_lines_and_those_without_a_measurement_no_damage(
+    gap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.csv"
+    rows = (f"{step},{3 / (step + 1)},{2.5 if step % 10 == 0 else gap},{gap}\n" for step in range(200))
+    log.write_text("Step,Training Loss,Validation Loss,grad_norm\n" + "".join(rows))
+    is_damage = gap == "pending"
+    assert main(["diagnose", str(log)]) == (2 if is_damage else 0)
+    shown = capsys.readouterr().out
+    assert ("nothing found, but values in 200 of 200 lines could not be used" in shown) == is_damage
+    assert ("not a number" in shown) == is_damage
+
+
 @pytest.mark.parametrize(("log", "status"), [(HEALTHY, 0), (BROKEN, 1)])
 def test_a_reader_that_does_not_wait_changes_no_exit_status(log: str, status: int) -> None:
     command = f"env -u PYTHONUNBUFFERED {sys.executable} -m rmetric diagnose {log} | true; exit ${{PIPESTATUS[0]}}"

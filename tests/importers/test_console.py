@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from rmetric.errors import UserError
 from rmetric.importers import detect_format, read_console, runs_of
 from rmetric.importers.pairs import pairs
 
-LINES = {
+LINES: dict[str, dict[str, Any]] = {
     "Epoch: [0][50]\tTime 0.123 (0.2)\tLoss 8.0068 (8.0)": {"Epoch": 0, "batch": 50, "Time": 0.123, "Loss": 8.0068},
     "loss: nan  grad_norm: inf": {"loss": math.nan, "grad_norm": math.inf},
     "number of nan iterations:   0 |": {"number of nan iterations": 0},
@@ -30,13 +31,19 @@ LINES = {
     "step 5 loss 1.#R": {"step": 5, "loss": math.nan},
     "step 34.1k/1.5M loss 5.4 (12.3k tok/s)": {"step": 34_100, "step of": 1_500_000, "loss": 5.4},
     "iter 2K: loss 5.4 kept 7kB": {"iter": 2_000, "loss": 5.4, "kept": 7},
+    "iter 5: loss 1,000.00, ppl 3": {"iter": 5, "loss": 1000, "ppl": 3},
+    "step 1,000/10,000 | loss 10,00377": {"step": 1_000, "step of": 10_000, "loss": "10,00377"},
+    "step 7 grad_norm=0,88 lr 0,001": {"step": 7, "grad_norm": "0,88", "lr": "0,001"},
+    "betas (0.9,0.95) gpus 0,1,2 loss 1.234,5": {"betas": 0.9, "gpus": "0,1,2", "loss": "1.234,5"},
     "step 2: train loss nan (80.6 ms, 50794 tok/s)": {"step": 2, "train loss": math.nan},
 }
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_pairs_of_a_line(line: str) -> None:
-    assert pairs(line) == pytest.approx(LINES[line], nan_ok=True)
+    found, due = pairs(line), LINES[line]
+    assert found.keys() == due.keys()
+    assert all(found[name] == due[name] or (math.isnan(found[name]) and math.isnan(due[name])) for name in due)
 
 
 def log(folder: Path, *lines: str) -> Path:
@@ -86,6 +93,19 @@ def test_a_number_of_the_training_before_batches_is_the_epoch(tmp_path: Path, li
 def test_steps_in_thousands_are_steps(tmp_path: Path) -> None:
     (logged,) = runs_of(log(tmp_path, *(f"step {tenth / 10:.1f}k loss 2.5" for tenth in range(0, 400, 5))))
     assert logged.run.observations.step.tolist() == list(range(0, 40_000, 500))
+
+
+def test_a_decimal_comma_is_one_where_no_number_of_the_log_has_a_point(tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, "Python 3.11", *(f"step {step} loss {9 - step},345" for step in range(1, 10))))
+    assert logged.run.observations["training_loss"] == pytest.approx([8.345 - step for step in range(9)])
+    assert not logged.notes
+
+
+def test_a_comma_beside_decimal_points_is_left_out_and_told_once(tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, *(f"step {step} loss 2.5 grad_norm=0,88" for step in range(1, 10))))
+    assert "grad_norm" not in logged.run.observations.columns
+    (note,) = logged.notes
+    assert note.startswith("line 1: grad_norm is '0,88': a decimal comma, or two numbers?")
 
 
 def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:

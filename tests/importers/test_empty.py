@@ -36,10 +36,8 @@ def write(log: Path, rows: list[dict[str, Any]]) -> Path:
 def test_a_loss_that_stays_null_was_not_finite(tmp_path: Path, more: dict[str, float]) -> None:
     rows = [row(step, 2.0 - 0.01 * step if step < FROM else None, **more) for step in range(ROWS)]
     losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
-    assert losses[-1] == math.inf and np.isinf(losses).sum() == ROWS - FROM - 19
-    assert any(
-        note.startswith("the training loss is empty for 20 rows up to step 79: taken as not finite") for note in notes
-    )
+    assert losses[-1] == math.inf and np.isinf(losses).tolist() == [step >= FROM for step in range(ROWS)]
+    assert any(note.startswith("the training loss is empty from step 60 on, 20 rows at least: ") for note in notes)
 
 
 def test_an_empty_cell_is_the_same(tmp_path: Path) -> None:
@@ -63,3 +61,27 @@ def test_an_empty_cell_is_the_same(tmp_path: Path) -> None:
 def test_what_was_not_measured_is_left_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
     assert not np.isinf(losses).any() and not any("empty" in note for note in notes)
+
+
+@pytest.mark.parametrize("missing", [2, 3, 19])
+def test_too_few_empty_losses_at_the_end_are_told(tmp_path: Path, missing: int) -> None:
+    rows = [row(step, 2.0 if step < FROM else None, lr=1e-3) for step in range(FROM + missing)]
+    losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert len(losses) == FROM + missing and not np.isinf(losses).any()
+    assert (f"the last {missing} rows have no training loss" in notes) == (missing >= 3)
+
+
+def test_evaluations_between_empty_losses_keep_their_place(tmp_path: Path) -> None:
+    rows = [row(step, 2.0 if step < FROM else None, lr=1e-3) for step in range(ROWS)]
+    rows = [
+        one for step, row_ in enumerate(rows) for one in (row_, {"step": step, "val_loss": 2.0})[: 1 + (step % 5 == 0)]
+    ]
+    losses, _ = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert np.isinf(losses).tolist() == [step >= FROM for step in range(ROWS)]
+
+
+def test_a_run_that_begins_without_losses_is_judged_by_its_own(tmp_path: Path) -> None:
+    rows = [row(step, 2.0, lr=1e-3) for step in range(ROWS)] + [row(step, None, lr=1e-3) for step in range(40)]
+    first, second = runs_of(write(tmp_path / "log.jsonl", rows + [row(step, 2.0, lr=1e-3) for step in range(40, 80)]))
+    assert len(first.run.observations) == ROWS and len(second.run.observations) > 40
+    assert not any("empty" in note for note in [*first.notes, *second.notes])

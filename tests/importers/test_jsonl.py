@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import read_event_log, read_jsonl, read_run
+from rmetric.records import Run
 
 Damage = list[tuple[int, str]]
+
+
+def run_of(folder: Path, rows: list[dict[str, Any]]) -> Run:
+    """The run of a log with these rows."""
+    log = folder / "run.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return read_run(log)
 
 
 def test_an_event_log_passes_through_as_it_is(tmp_path: Path) -> None:
@@ -69,3 +78,23 @@ def test_columns_in_place_of_records_are_told_in_a_short_line(tmp_path: Path) ->
     ) as caught:
         read_run(tmp_path / "history.json", lambda line, message: None)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("true", ["train/global_step", "trainer/global_step", "iterations"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_calls_of_wandb_are_the_step_only_where_nothing_else_is(tmp_path: Path, true: str, order: int) -> None:
+    rows: list[dict[str, Any]] = [{"_step": 2 * call, true: 50 * call, "train/loss": 2.0} for call in range(1, 20)]
+    rows += [{"_step": 40, "system/gpu": 0.5}, {"_step": 41, "eval/loss": 2.5}]
+    rows = [dict([*row.items()][::order]) for row in rows]
+    run = run_of(tmp_path, rows)
+    assert run.observations.step.tolist() == [50 * call for call in range(1, 20)]
+    assert run.observations["validation_loss"][-1] == 2.5
+
+
+@pytest.mark.parametrize("rarely", [{"steps": 1000}, {}])
+def test_a_column_that_is_rare_or_constant_takes_no_precedence_over_the_calls(
+    tmp_path: Path, rarely: dict[str, int]
+) -> None:
+    rows = [{"_step": step, "loss": 2.0} | (rarely or ({"iter": step} if step % 5 else {})) for step in range(40)]
+    run = run_of(tmp_path, rows)
+    assert run.observations.step.tolist() == [*range(40)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,6 +101,14 @@ def test_what_is_no_log_is_refused_with_the_formats_that_there_are(tmp_path: Pat
         detect_format(file)
 
 
+def test_a_table_of_unknown_columns_is_answered_with_the_mapping_that_reads_it(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("it_no,objective\n" + "".join(f"{step},2.5\n" for step in range(9)))
+    with pytest.raises(UserError, match="--map training_loss=COLUMN, or its format with --format"):
+        detect_format(log)
+    assert detect_format(log, {"training_loss": "objective"}) == "csv"
+
+
 def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.csv", "trainer_state.json", "manifest.json", "README.md", ".hidden.csv"):
         (tmp_path / name).write_text("x")
@@ -150,6 +159,14 @@ def test_a_missing_and_an_empty_folder_say_what_to_do(tmp_path: Path, path: str,
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=f"{message}.*give a log or a folder of logs"):
         collect_logs([tmp_path / path])
+
+
+@pytest.mark.parametrize("read", [lambda pipe: collect_logs([pipe]), detect_format])
+def test_a_pipe_is_refused_before_any_of_it_is_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    pipe = tmp_path / "run.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"run\.jsonl is a pipe; save it to a file first"):
+        read(pipe)
 
 
 def test_nothing_named_and_no_study_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

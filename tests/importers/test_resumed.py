@@ -52,6 +52,15 @@ def test_batches_that_begin_anew_with_an_epoch_are_one_run(tmp_path: Path) -> No
     assert [len(steps) for steps in steps_of(tmp_path, rows)] == [30]
 
 
+@pytest.mark.parametrize("mapping", [{}, {"step": "epoch"}])
+def test_epochs_that_are_the_step_go_back_as_steps_do(tmp_path: Path, mapping: dict[str, str]) -> None:
+    log = tmp_path / "log.csv"
+    rows = [f"{epoch},{2.0 - 0.01 * epoch},2.1" for epoch in [*range(60), *range(20, 100)]]
+    log.write_text("epoch,loss,val_loss\n" + "\n".join(rows) + "\n")
+    found = [one.run.observations.step.tolist() for one in runs_of(log, mapping=mapping)]
+    assert found == [[*range(60)], [*range(20, 100)]]
+
+
 def test_each_attempt_is_judged_by_itself_and_says_so(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     lines = [f"step {step} loss {2.0 - 0.001 * step:.4f}" for step in range(400)]
