@@ -19,14 +19,13 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from rmetric import __version__
-from rmetric.dataset.sources import find_parts
+from rmetric.dataset.sources import MANIFEST, find_parts
 from rmetric.errors import UserError
 from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.versions import content_checksums
 from studies.log_files import JSON_LINES, Entry, LogForm, Spec
 
-MANIFEST = "manifest.json"
 Entries = dict[str, dict[str, Any] | None]
 """File → its entry in the manifest, without the name; ``None``: it is not there yet."""
 

@@ -148,6 +148,22 @@ def test_resume_makes_missing_cut_and_changed_logs_anew(tiny_study: dict[str, by
     assert contents(tmp_path) == tiny_study
 
 
+@pytest.mark.parametrize(
+    ("backend", "lost", "there"), [(SIMULATION, 8, 16), (IN_PARTS, 1, 12)], ids=["jsonl", "parquet"]
+)
+def test_who_loads_an_unfinished_study_is_warned_how_much_of_it_there_is(
+    backend: Backend, lost: int, there: int, tmp_path: Path
+) -> None:
+    run_study(TINY, tmp_path, backend=backend)
+    assert load_study(tmp_path, jobs=1).warnings() == []
+    for file in sorted(tmp_path.glob("run_*"))[:lost]:
+        file.unlink()
+    (warning,) = load_study(tmp_path, jobs=1).warnings()
+    assert warning.startswith(f"{tmp_path} holds {there} of the 24 runs of its manifest") and "--resume" in warning
+    (tmp_path / MANIFEST).write_text(json.dumps({"runs": ["of", "something", "else"]}))
+    assert load_study(tmp_path, jobs=1).warnings() == []
+
+
 def test_resume_of_a_finished_study_changes_no_file(tmp_path: Path) -> None:
     simulate_study(TINY, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
