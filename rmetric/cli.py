@@ -22,6 +22,10 @@ CUT_OFF = 141
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
+    errno.EFBIG: "the file is larger than is allowed here; raise the limit (ulimit -f) or choose another --out",
+    errno.EIO: "the disk fails to read or write; check the disk, or choose another --out",
+    errno.ESTALE: "the folder is gone from its network drive; mount it again, or choose another path",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n) or lower --jobs",
     errno.EROFS: "the disk is read-only; choose another --out",
     errno.EPERM: "not permitted; choose another --out",
     errno.EACCES: "permission denied; choose another --out or change its permissions",
@@ -126,10 +130,10 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
         except UserError as error:
             return _fail(str(error))
         except OSError as error:
-            advice = _ADVICE.get(error.errno or 0)
-            if advice is None:
-                raise
-            return _fail(f"{error.filename or 'output'}: {advice}")
+            if error.errno is None:
+                raise  # of a library, and nothing that the system says
+            said = _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)
+            return _fail(f"{error.filename or 'output'}: {said}")
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
