@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import functools
+import io
 import os
 import shlex
 import sys
@@ -120,6 +121,7 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
         status: int | None = CUT_OFF
+        _print_any_text()
         try:
             status = main(argv)
             sys.stdout.flush()
@@ -140,6 +142,13 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
         return status or 0
 
     return wrapped
+
+
+def _print_any_text() -> None:
+    """Print what an encoding lacks as ``?``: the λ of a help text must not end a script on a console of Windows."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:

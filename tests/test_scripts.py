@@ -246,6 +246,15 @@ def test_a_file_beyond_the_limit_is_one_line(jobs: str, tmp_path: Path) -> None:
     assert line.startswith(f"error: {tmp_path}/run_") and "ulimit -f" in line
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_what_an_encoding_lacks_ends_no_script(encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "rmetric", "replay", "--help"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"weights of ?" in ended.stdout
+
+
 MODERN = "import sys, run_modern_experiments; sys.exit(run_modern_experiments.main(None))"
 
 
