@@ -80,6 +80,15 @@ def _ctrl_c_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _started_here(jobs: int) -> LocalCluster:
+    try:
+        return LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+    except RuntimeError as error:
+        raise UserError(
+            "a worker ended while it started, perhaps for want of memory; lower --jobs, or run it again"
+        ) from error
+
+
 @contextmanager
 def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
     """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
@@ -88,9 +97,7 @@ def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
         ours = {"distributed.nanny.pre-spawn-environ": ENVIRONMENT, "distributed.worker.preload": preload}
         stack.enter_context(dask.config.set(ours))  # of workers that are started here
         with _ctrl_c_later():
-            cluster = address or stack.enter_context(
-                LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
-            )
+            cluster = address or stack.enter_context(_started_here(jobs))
             try:
                 client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))
             except (OSError, ValueError) as error:

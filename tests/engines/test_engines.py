@@ -140,6 +140,17 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPat
         pass
 
 
+def test_a_worker_of_dask_that_is_killed_while_it_starts_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+
+    def killed(**options: object) -> None:
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr("rmetric.engines.dask.LocalCluster", killed)
+    with pytest.raises(UserError, match="a worker ended while it started"), engine("dask", 1):
+        pass
+
+
 def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(tmp_path: Path) -> None:
     told = said_by(  # in a process of its own, for what others have started keeps their environment
         tmp_path / "script.py",
