@@ -65,6 +65,8 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], str]:
+    if not os.access(folder, os.R_OK | os.X_OK):  # else it would pass for empty
+        raise UserError(f"{folder} cannot be read (permission denied); check its permissions")
     found = _log_like(folder)
     if found:
         return found, ""

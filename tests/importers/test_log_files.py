@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +109,14 @@ def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> No
     logs, note = collect_logs([tmp_path])
     assert [log.name for log in logs] == ["a.csv", "b.jsonl", "trainer_state.json"]
     assert not note
+
+
+def test_a_folder_that_may_not_be_read_is_named_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may read every folder
+    with pytest.raises(
+        UserError, match=rf"^{re.escape(str(tmp_path))} cannot be read \(permission denied\); check its"
+    ):
+        collect_logs([tmp_path])
 
 
 def test_a_log_that_is_named_twice_is_replayed_once(tmp_path: Path) -> None:
