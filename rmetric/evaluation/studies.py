@@ -107,7 +107,7 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     Raises
     ------
     UserError
-        If there is no log, or the data set is damaged.
+        If there is no log, or none of this project, or the data set is damaged.
     """
     file = data_set_of(folder)
     parts = [file] if file is not None else find_parts(folder)
@@ -120,9 +120,19 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
         checksums.append(sha256)
         if problems:
             damage[run.name] = problems
+    if not any(map(_is_ours, runs)):
+        raise UserError(
+            f"{folder} holds no logs of this project; convert those of others first: "
+            f"rmetric convert {folder} --out FOLDER, then give FOLDER"
+        )
     # The sample is no part of the folder's study, and the note tells that it stands in.
     planned = {} if note else planned_runs(folder)
     return Study(Path(folder), runs, note, checksums, damage, *_counts(planned, paths))
+
+
+def _is_ours(run: Run) -> bool:
+    """Whether anything of a log is in this project's words; in others it is a run without measurements."""
+    return bool(run.config or run.terminal or any(map(run.observations.has, run.observations.columns)))
 
 
 def _load_parts(source: Path, parts: Sequence[Path], jobs: int | None) -> Study:
