@@ -172,12 +172,17 @@ def _prepare(
         raise UserError(f"{folder} already holds a study; --resume goes on with it, --overwrite replaces it")
     if manifest is None:
         raise UserError(f"{folder} holds logs without {MANIFEST}; choose another --out, or move them away")
-    if manifest.get("study") != identity:
-        different = _first_difference(manifest.get("study") or {}, identity)
+    if not isinstance(manifest.get("study"), dict) or not isinstance(manifest.get("runs"), dict):
+        raise UserError(
+            f"{folder / MANIFEST} is damaged, so that nobody knows which study its logs are of; "
+            "put a copy of it back, or make the study anew with --overwrite"
+        )
+    if manifest["study"] != identity:
+        different = _first_difference(manifest["study"], identity)
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
     for leftover in folder.glob(".run_*.part"):
         leftover.unlink(missing_ok=True)
-    listed = manifest.get("runs", {})
+    listed = manifest["runs"]
     found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
     others = {name: entry for name, entry in listed.items() if name not in {spec.experiment_id for spec in specs}}
     return {item.name: item for item in found if item is not None}, others

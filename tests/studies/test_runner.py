@@ -177,6 +177,15 @@ def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> N
         simulate_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
 
 
+@pytest.mark.parametrize("left", [100, 0])
+def test_resume_says_that_a_manifest_is_damaged(left: int, tmp_path: Path) -> None:
+    simulate_study(TINY, tmp_path)
+    (tmp_path / MANIFEST).write_bytes((tmp_path / MANIFEST).read_bytes()[:left])
+    with pytest.raises(UserError, match=r"manifest\.json is damaged.* --overwrite"):
+        simulate_study(TINY, tmp_path, resume=True)
+    assert simulate_study(TINY, tmp_path, overwrite=True).made == 24
+
+
 @pytest.mark.parametrize(
     ("key", "found", "said"),
     [
