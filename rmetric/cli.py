@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import functools
+import io
 import os
 import shlex
 import sys
@@ -22,6 +23,10 @@ CUT_OFF = 141
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
+    errno.EFBIG: "the file is larger than is allowed here; raise the limit (ulimit -f) or choose another --out",
+    errno.EIO: "the disk fails to read or write; check the disk, or choose another --out",
+    errno.ESTALE: "the folder is gone from its network drive; mount it again, or choose another path",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n) or lower --jobs",
     errno.EROFS: "the disk is read-only; choose another --out",
     errno.EPERM: "not permitted; choose another --out",
     errno.EACCES: "permission denied; choose another --out or change its permissions",
@@ -116,6 +121,7 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
         status: int | None = CUT_OFF
+        _print_any_text()
         try:
             status = main(argv)
             sys.stdout.flush()
@@ -126,16 +132,23 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
         except UserError as error:
             return _fail(str(error))
         except OSError as error:
-            advice = _ADVICE.get(error.errno or 0)
-            if advice is None:
-                raise
-            return _fail(f"{error.filename or 'output'}: {advice}")
+            if error.errno is None:
+                raise  # of a library, and nothing that the system says
+            said = _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)
+            return _fail(f"{error.filename or 'output'}: {said}")
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
         return status or 0
 
     return wrapped
+
+
+def _print_any_text() -> None:
+    """Print what an encoding lacks as ``?``: the λ of a help text must not end a script on a console of Windows."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:

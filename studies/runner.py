@@ -19,14 +19,13 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from rmetric import __version__
-from rmetric.dataset.sources import find_parts
+from rmetric.dataset.sources import MANIFEST, find_parts
 from rmetric.errors import UserError
 from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.versions import content_checksums
 from studies.log_files import JSON_LINES, Entry, LogForm, Spec
 
-MANIFEST = "manifest.json"
 Entries = dict[str, dict[str, Any] | None]
 """File → its entry in the manifest, without the name; ``None``: it is not there yet."""
 
@@ -173,12 +172,17 @@ def _prepare(
         raise UserError(f"{folder} already holds a study; --resume goes on with it, --overwrite replaces it")
     if manifest is None:
         raise UserError(f"{folder} holds logs without {MANIFEST}; choose another --out, or move them away")
-    if manifest.get("study") != identity:
-        different = _first_difference(manifest.get("study") or {}, identity)
+    if not isinstance(manifest.get("study"), dict) or not isinstance(manifest.get("runs"), dict):
+        raise UserError(
+            f"{folder / MANIFEST} is damaged, so that nobody knows which study its logs are of; "
+            "put a copy of it back, or make the study anew with --overwrite"
+        )
+    if manifest["study"] != identity:
+        different = _first_difference(manifest["study"], identity)
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
     for leftover in folder.glob(".run_*.part"):
         leftover.unlink(missing_ok=True)
-    listed = manifest.get("runs", {})
+    listed = manifest["runs"]
     found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
     others = {name: entry for name, entry in listed.items() if name not in {spec.experiment_id for spec in specs}}
     return {item.name: item for item in found if item is not None}, others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import signal
@@ -10,12 +11,12 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from rmetric.cli import output_folder
+from rmetric.cli import output_folder, script
 from rmetric.commands import main as rmetric_command
 from rmetric.faults import FAULTS
 from tests.helpers import hearing_ctrl_c
@@ -212,6 +213,49 @@ def test_a_full_disk_is_one_line(jobs: str, tmp_path: Path) -> None:
     assert [line for line in ended.stderr.splitlines() if line.startswith("error: ")], ended.stderr
     assert "disk is full" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.EFBIG, "raise the limit (ulimit -f)"),
+        (errno.EIO, "check the disk"),
+        (errno.ESTALE, "mount it again"),
+        (errno.EMFILE, "raise the limit (ulimit -n)"),
+        (errno.ENXIO, os.strerror(errno.ENXIO)),
+    ],
+)
+def test_any_error_of_the_system_is_one_line(number: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    @script
+    def failing(argv: Sequence[str] | None) -> None:
+        raise OSError(number, os.strerror(number), "a.jsonl")
+
+    assert failing([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: a.jsonl: ") and told in line
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_file_beyond_the_limit_is_one_line(jobs: str, tmp_path: Path) -> None:
+    options = ["--smoke", "--steps", "1000", "--out", str(tmp_path), "--jobs", jobs]
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); {MODERN}"
+    ended = subprocess.run([sys.executable, "-c", limited, *options], cwd=ROOT, capture_output=True, text=True)
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 2
+    assert line.startswith(f"error: {tmp_path}/run_") and "ulimit -f" in line
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_what_an_encoding_lacks_ends_no_script(encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "rmetric", "replay", "--help"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"weights of ?" in ended.stdout
+
+
+MODERN = "import sys, run_modern_experiments; sys.exit(run_modern_experiments.main(None))"
 
 
 @pytest.mark.slow

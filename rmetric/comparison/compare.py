@@ -28,6 +28,8 @@ POSITIVE = frozenset({"grad_norm", "update_rms", "sigma_sq"})
 """Signals whose logarithms are compared."""
 PLANNED = frozenset({"learning_rate"})
 """Signals without noise."""
+DIGITS, ALL_DIGITS = 6, 17
+"""Significant digits of a value: as many as are read at ease, and as many as tell any two numbers apart."""
 SHARED = 3
 """First common values that are identical, bit for bit, in runs of one seed."""
 
@@ -55,7 +57,8 @@ class Difference:
     def sentence(self) -> str:
         """Evidence in words."""
         earlier = " or before" if self.or_before else ""
-        values = f"{SIGNALS[self.signal]} {self.a:.6g} and {self.b:.6g} at step {self.step:,}{earlier}"
+        a, b = _told_apart(self.a, self.b)
+        values = f"{SIGNALS[self.signal]} {a} and {b} at step {self.step:,}{earlier}"
         if self.noise == 0.0:
             return f"{values}; identical before"
         if math.isnan(self.noise):
@@ -188,6 +191,18 @@ def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.i
         signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
         noise=noise, or_before=or_before,
     )  # fmt: skip
+
+
+def _told_apart(a: float, b: float) -> tuple[str, str]:
+    """Two values with so many digits that they are seen to differ.
+
+    >>> _told_apart(2.5, 2.75), _told_apart(2.5, 2.5 + 1e-9), _told_apart(2.5, float("inf"))
+    (('2.5', '2.75'), ('2.5', '2.500000001'), ('2.5', 'not finite'))
+    """
+    enough = (digits for digits in range(DIGITS, ALL_DIGITS) if f"{a:.{digits}g}" != f"{b:.{digits}g}")
+    digits = next(enough, ALL_DIGITS)
+    one, other = (f"{value:.{digits}g}" if math.isfinite(value) else "not finite" for value in (a, b))
+    return one, other
 
 
 def _column(observations: Observations, name: str) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 from rmetric.errors import UserError
@@ -9,6 +11,10 @@ from rmetric.errors import UserError
 SAMPLE = "sample"
 """Folder of the committed logs, which stand in for a study that has not been made."""
 DATA_SET = ".parquet"
+MANIFEST = "manifest.json"
+"""File of a study's folder; its ``runs`` names all files that the study is to have, finished or not."""
+_OF_SEVERAL = re.compile(r"run_(\d+)_to_(\d+)")
+"""Name of a part: the numbers of its first and last run, of those between too."""
 _INSTEAD = "name a folder of logs, or make one with python run_modern_experiments.py"
 
 
@@ -41,6 +47,24 @@ def index_of(file: Path) -> Path:
 def find_parts(folder: str | Path) -> list[Path]:
     """The parts of a study that is kept as partitioned Parquet, in the order of its runs; empty if it is not."""
     return sorted(Path(folder).glob(f"run_*{DATA_SET}"))
+
+
+def planned_runs(folder: str | Path) -> dict[str, int]:
+    """File that the study in a folder is to have, without its ending → number of runs in it, by the manifest.
+
+    Empty without a manifest. One that is of something else, or damaged, says nothing of the study either.
+    """
+    try:
+        manifest = json.loads((Path(folder) / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    runs = manifest.get("runs") if isinstance(manifest, dict) and "study" in manifest else None
+    return {name: _runs_of(name) for name in runs} if isinstance(runs, dict) else {}
+
+
+def _runs_of(name: str) -> int:
+    several = _OF_SEVERAL.fullmatch(name)
+    return int(several[2]) - int(several[1]) + 1 if several else 1
 
 
 def find_logs(folder: str | Path) -> tuple[list[Path], str]:

@@ -11,6 +11,7 @@ from rmetric import __version__
 from rmetric.advice import ADVICE
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.result import Diagnosis
+from rmetric.replay import plain_text
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -30,9 +31,10 @@ def as_sarif(diagnoses: Iterable[Diagnosis]) -> dict[str, Any]:
 
 
 def _result(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:
-    place: dict[str, Any] = {"logicalLocations": [{"name": diagnosis.run, "kind": "module"}]}
+    run = plain_text(diagnosis.run)
+    place: dict[str, Any] = {"logicalLocations": [{"name": run, "kind": "module"}]}
     if diagnosis.source:
-        uri = quote(PurePath(diagnosis.source).as_posix())
+        uri = quote(PurePath(diagnosis.source).as_posix(), errors="surrogateescape")  # of a name that is no UTF-8
         place["physicalLocation"] = {"artifactLocation": {"uri": uri}}
     about = finding.to_dict()
     kept = {name: about[name] for name in ("step", "until", "numbers", "sure", "causes", "advice")}
@@ -40,7 +42,7 @@ def _result(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:
         "ruleId": finding.name,
         "ruleIndex": list(ADVICE).index(finding.name),
         "level": finding.severity,
-        "message": {"text": f"{diagnosis.run}, step {finding.step}: {finding.sentence}. {finding.advice}"},
+        "message": {"text": f"{run}, step {finding.step}: {finding.sentence}. {finding.advice}"},
         "locations": [place],
         "properties": kept,
     }

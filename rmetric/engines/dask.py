@@ -23,6 +23,8 @@ from rmetric.errors import UserError
 T = TypeVar("T")
 R = TypeVar("R")
 CONNECT_TIMEOUT_S = 10
+_TALKATIVE = ("distributed", "distributed.client", "distributed.gc", "tornado.application", "asyncio")
+"""Loggers with levels of their own, by which Dask tells in pages what our one line says."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class DaskEngine:
 def dask_setup(worker: object) -> None:
     """Leave Ctrl-C to the process that asks; Dask calls this in each worker that is started here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.getLogger("distributed.worker.state_machine").setLevel(logging.ERROR)  # else it warns of each unit given up
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -81,16 +84,37 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave it to our one line to say what goes wrong."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, _TALKATIVE)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
+def _started_here(jobs: int) -> LocalCluster:
+    try:
+        return LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+    except RuntimeError as error:
+        raise UserError(
+            "a worker ended while it started, perhaps for want of memory; lower --jobs, or run it again"
+        ) from error
+
+
+@contextmanager
 def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
     """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
     with ExitStack() as stack:
         preload = [*dask.config.get("distributed.worker.preload"), __name__]
         ours = {"distributed.nanny.pre-spawn-environ": ENVIRONMENT, "distributed.worker.preload": preload}
         stack.enter_context(dask.config.set(ours))  # of workers that are started here
+        stack.enter_context(_quiet())  # to the very end, for connections are told of as they close
         with _ctrl_c_later():
-            cluster = address or stack.enter_context(
-                LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
-            )
+            cluster = address or stack.enter_context(_started_here(jobs))
             try:
                 client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))
             except (OSError, ValueError) as error:

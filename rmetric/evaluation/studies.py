@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tqdm import tqdm
 
-from rmetric.dataset.sources import companion, data_set_of, find_logs, find_parts
+from rmetric.dataset.sources import companion, data_set_of, find_logs, find_parts, planned_runs
 from rmetric.detectors.drift import with_drift
 from rmetric.engines import parallel_map
 from rmetric.errors import UserError
@@ -46,6 +46,10 @@ class Study:
     """SHA-256 of each log; of a data set, of the file."""
     damage: dict[str, list[str]] = field(default_factory=dict)
     """Log name → what was wrong with which line; sound logs are absent."""
+    planned: int = 0
+    """Runs of the folder's manifest; 0 without one."""
+    absent: int = 0
+    """Those of them whose files are not there: the study was interrupted, or files were lost."""
 
     @cached_property
     def truths(self) -> list[Truth]:
@@ -63,8 +67,13 @@ class Study:
         return Counter(in_parallel(_measured, [run.observations for run in self.runs], None, "measurements", "run"))
 
     def warnings(self) -> list[str]:
-        """One line each: damaged lines and incomplete logs, with counts."""
+        """One line each: runs that are not there, damaged lines and incomplete logs, with counts."""
         lines = []
+        if self.absent:
+            lines.append(
+                f"{self.folder} holds {self.planned - self.absent} of the {self.planned} runs of its manifest; "
+                "make the others with the command that made these and --resume (run_modern_experiments.py --resume)"
+            )
         if self.damage:
             problems = sum(map(len, self.damage.values()))
             name, found = next(iter(self.damage.items()))
@@ -98,7 +107,7 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
     Raises
     ------
     UserError
-        If there is no log, or the data set is damaged.
+        If there is no log, or none of this project, or the data set is damaged.
     """
     file = data_set_of(folder)
     parts = [file] if file is not None else find_parts(folder)
@@ -111,7 +120,19 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
         checksums.append(sha256)
         if problems:
             damage[run.name] = problems
-    return Study(Path(folder), runs, note, checksums, damage)
+    if not any(map(_is_ours, runs)):
+        raise UserError(
+            f"{folder} holds no logs of this project; convert those of others first: "
+            f"rmetric convert {folder} --out FOLDER, then give FOLDER"
+        )
+    # The sample is no part of the folder's study, and the note tells that it stands in.
+    planned = {} if note else planned_runs(folder)
+    return Study(Path(folder), runs, note, checksums, damage, *_counts(planned, paths))
+
+
+def _is_ours(run: Run) -> bool:
+    """Whether anything of a log is in this project's words; in others it is a run without measurements."""
+    return bool(run.config or run.terminal or any(map(run.observations.has, run.observations.columns)))
 
 
 def _load_parts(source: Path, parts: Sequence[Path], jobs: int | None) -> Study:
@@ -119,7 +140,14 @@ def _load_parts(source: Path, parts: Sequence[Path], jobs: int | None) -> Study:
 
     files = [part.resolve() for part in parts]
     labels, checksums = zip(*in_parallel(_read_part, files, jobs, "reading labels", "part"), strict=True)
-    return Study(source, StoredRuns(files, labels), checksums=list(checksums))
+    planned, absent = _counts(planned_runs(source), parts)
+    return Study(source, StoredRuns(files, labels), checksums=list(checksums), planned=planned, absent=absent)
+
+
+def _counts(planned: Mapping[str, int], files: Sequence[Path]) -> tuple[int, int]:
+    """Runs of a manifest, and those of them that are in none of the files."""
+    there = {file.stem for file in files}
+    return sum(planned.values()), sum(runs for name, runs in planned.items() if name not in there)
 
 
 def _read_part(file: Path) -> tuple[Table, str]:

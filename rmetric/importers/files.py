@@ -48,10 +48,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     notes = []
     for path in map(Path, paths):
         if data_set_of(path) is not None and not path.is_dir():
-            raise UserError(
-                f"{path} is a data set, no log; unpack it with python -m rmetric.dataset.unpack {path} --out FOLDER, "
-                "then replay FOLDER"
-            )
+            raise UserError(f"{path} is a data set, no log; unpack it {_unpacked(path)}")
         if path.is_dir():
             found, note = _in_folder(path)
             notes += [note] if note else []
@@ -72,6 +69,8 @@ def refuse_pipe(path: Path) -> None:
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], str]:
+    if not os.access(folder, os.R_OK | os.X_OK):  # else it would pass for empty
+        raise UserError(f"{folder} cannot be read (permission denied); check its permissions")
     found = _log_like(folder)
     if found:
         return found, ""
@@ -96,7 +95,14 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
     texts = [file for ending in ("*.log", "*.txt", "*.out") for file in sorted(folder.glob(ending)) if file.is_file()]
     if texts:
         return texts, ""
+    data_sets = sorted(folder.glob(f"*{DATA_SET}"))
+    if data_sets:
+        raise UserError(f"{folder} holds data sets, no logs; unpack each of them {_unpacked(data_sets[0])}")
     raise UserError(f"{folder} holds no logs (*.jsonl, *.csv or trainer_state.json); give a log or a folder of logs")
+
+
+def _unpacked(data_set: Path) -> str:
+    return f"with python -m rmetric.dataset.unpack {data_set} --out FOLDER, then give FOLDER"
 
 
 def _is_known(file: Path) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +123,19 @@ def test_sarif_has_the_structure_of_2_1_0(capsys: pytest.CaptureFixture[str]) ->
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         assert result["message"]["text"]
         assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith(".jsonl")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes")
+def test_sarif_names_a_file_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.jsonl")
+    shutil.copy(BROKEN, log)
+    assert main(["diagnose", log, "--sarif"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    (result,) = run["results"]
+    (place,) = result["locations"]
+    assert place["logicalLocations"][0]["name"] == "bad?"
+    assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("/bad%FF.jsonl")
+    assert result["message"]["text"].startswith("bad?, step ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

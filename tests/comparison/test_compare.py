@@ -70,6 +70,14 @@ def test_a_loss_that_is_not_finite_in_one_run_is_a_difference_at_once() -> None:
     loss[150:] = np.inf
     found = compare(as_run("a", run_of(losses(200, 0))), as_run("b", run_of(loss)))
     assert [(one.step, one.certain_at) for one in found.differences] == [(150, 150)]
+    assert "and not finite at step 150" in str(found) and "inf" not in str(found).replace("finite", "")
+
+
+def test_values_are_told_with_so_many_digits_that_they_differ() -> None:
+    one, other = np.full(100, 2.54437), np.full(100, 2.54437)
+    other[50] += 1e-9
+    found = compare(as_run("a", run_of(one)), as_run("b", run_of(other)))
+    assert "training loss 2.54437 and 2.544370001 at step 50; identical before" in str(found)
 
 
 def test_learning_rates_are_compared_exactly() -> None:
@@ -121,7 +129,7 @@ def test_a_loss_that_is_not_finite_in_one_run_needs_no_noise(length: int) -> Non
     found = compare(as_run("a", run_of(losses(length, 0))), as_run("b", run_of(broken))).first
     assert found is not None
     assert (found.step, found.certain_at) == (20, 20)
-    assert found.sentence.endswith("and inf at step 20")
+    assert found.sentence.endswith("and not finite at step 20")
 
 
 def test_runs_with_nothing_to_compare_are_not_called_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

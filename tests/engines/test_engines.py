@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import signal
 import subprocess
@@ -138,6 +139,21 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("rmetric.engines.dask.CONNECT_TIMEOUT_S", 1)  # nothing will come
     with pytest.raises(UserError, match="no Dask scheduler answers"), engine("dask", 1, "tcp://127.0.0.1:9"):
         pass
+
+
+def test_a_worker_of_dask_that_is_killed_while_it_starts_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    levels = [logger.level for logger in loggers]
+
+    def killed(**options: object) -> None:
+        assert not any(logger.isEnabledFor(logging.ERROR) for logger in loggers), "Dask tells it in pages"
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr("rmetric.engines.dask.LocalCluster", killed)
+    with pytest.raises(UserError, match="a worker ended while it started"), engine("dask", 1):
+        pass
+    assert [logger.level for logger in loggers] == levels
 
 
 def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(tmp_path: Path) -> None:

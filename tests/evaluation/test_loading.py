@@ -83,6 +83,16 @@ def test_no_logs_is_an_error_of_one_line(tmp_path):
         load_study(tmp_path)
 
 
+def test_logs_in_the_words_of_others_are_an_error_unless_one_of_ours_is_among_them(tmp_path):
+    foreign = "".join(f'{{"step": {step}, "loss": 2.5}}\n' for step in range(50))
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text(foreign, encoding="utf-8")
+    with pytest.raises(UserError, match=r"holds no logs of this project; .*rmetric convert"):
+        load_study(tmp_path, jobs=1)
+    (tmp_path / "c.jsonl").write_text('{"event": "METRICS", "step": 1, "grad_norm": 1.0}\n', encoding="utf-8")
+    assert len(load_study(tmp_path, jobs=1).runs) == 3
+
+
 def test_scores_are_kept_until_a_log_or_a_setting_changes(logs, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     calls = []

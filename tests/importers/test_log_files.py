@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,6 +117,23 @@ def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> No
     logs, note = collect_logs([tmp_path])
     assert [log.name for log in logs] == ["a.csv", "b.jsonl", "trainer_state.json"]
     assert not note
+
+
+def test_of_a_folder_of_data_sets_it_is_told_how_they_are_unpacked(tmp_path: Path) -> None:
+    first, second = tmp_path / "run_0_to_59.parquet", tmp_path / "run_60_to_99.parquet"
+    first.touch()
+    second.touch()
+    for given in (tmp_path, first):
+        with pytest.raises(UserError, match=rf"unpack .*rmetric\.dataset\.unpack {re.escape(str(first))} --out FOLDER"):
+            collect_logs([given])
+
+
+def test_a_folder_that_may_not_be_read_is_named_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may read every folder
+    with pytest.raises(
+        UserError, match=rf"^{re.escape(str(tmp_path))} cannot be read \(permission denied\); check its"
+    ):
+        collect_logs([tmp_path])
 
 
 def test_a_log_that_is_named_twice_is_replayed_once(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_alerts_name_a_folder_of_logs_as_the_table_does(
 def test_damaged_logs_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
     (logs := tmp_path / "mine").mkdir()
-    (logs / "run.jsonl").write_text("step,loss\n1,2.0\n2,1.9\n")
+    (logs / "run.jsonl").write_text('{"event": "METRICS", "step": 1, "training_loss": 2.0}\n2,1.9\n')
     call = ["--zoo", str(logs), "--own", "--detectors", "numerics", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert main(call) == 0
     assert "warning: mine: 1 of 1 logs are damaged" in capsys.readouterr().err

@@ -148,6 +148,22 @@ def test_resume_makes_missing_cut_and_changed_logs_anew(tiny_study: dict[str, by
     assert contents(tmp_path) == tiny_study
 
 
+@pytest.mark.parametrize(
+    ("backend", "lost", "there"), [(SIMULATION, 8, 16), (IN_PARTS, 1, 12)], ids=["jsonl", "parquet"]
+)
+def test_who_loads_an_unfinished_study_is_warned_how_much_of_it_there_is(
+    backend: Backend, lost: int, there: int, tmp_path: Path
+) -> None:
+    run_study(TINY, tmp_path, backend=backend)
+    assert load_study(tmp_path, jobs=1).warnings() == []
+    for file in sorted(tmp_path.glob("run_*"))[:lost]:
+        file.unlink()
+    (warning,) = load_study(tmp_path, jobs=1).warnings()
+    assert warning.startswith(f"{tmp_path} holds {there} of the 24 runs of its manifest") and "--resume" in warning
+    (tmp_path / MANIFEST).write_text(json.dumps({"runs": ["of", "something", "else"]}))
+    assert load_study(tmp_path, jobs=1).warnings() == []
+
+
 def test_resume_of_a_finished_study_changes_no_file(tmp_path: Path) -> None:
     simulate_study(TINY, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -159,6 +175,15 @@ def test_resume_refuses_another_study_and_says_what_differs(tmp_path: Path) -> N
     simulate_study(TINY, tmp_path)
     with pytest.raises(UserError, match=r"its seed is 0, not 5"):
         simulate_study(StudyPlan.smoke(steps=400, architectures=TINY.architectures, seed=5), tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("left", [100, 0])
+def test_resume_says_that_a_manifest_is_damaged(left: int, tmp_path: Path) -> None:
+    simulate_study(TINY, tmp_path)
+    (tmp_path / MANIFEST).write_bytes((tmp_path / MANIFEST).read_bytes()[:left])
+    with pytest.raises(UserError, match=r"manifest\.json is damaged.* --overwrite"):
+        simulate_study(TINY, tmp_path, resume=True)
+    assert simulate_study(TINY, tmp_path, overwrite=True).made == 24
 
 
 @pytest.mark.parametrize(
