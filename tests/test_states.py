@@ -336,6 +336,17 @@ def test_what_is_kept_of_a_long_run_does_not_depend_on_its_pieces(observations: 
         assert kept.step[-1] == observations.step[-1]
 
 
+def test_of_very_many_evaluations_neighbours_are_averaged() -> None:
+    history = History(most=4)
+    history.extend(observed(training_loss=np.ones(20)))
+    for step in range(1, 12):
+        history.note({"event": "VALIDATION", "step": step, "validation_loss": float(step)})
+    kept = history.observations
+    assert kept.evaluated is not None
+    assert kept.step[kept.evaluated].tolist() == [2, 4, 6, 8, 9, 10, 11]
+    assert kept["validation_loss"][kept.evaluated].tolist() == [1.5, 3.5, 5.5, 7.5, 9.0, 10.0, 11.0]
+
+
 def test_a_long_dead_run_stays_dead() -> None:
     losses = np.concatenate([np.linspace(3.0, 1.0, 9001), np.zeros(9001)])
     history = History()

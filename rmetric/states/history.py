@@ -47,8 +47,8 @@ class History:
             return
         (before, lost), (step, loss) = self._evaluations, reported_evaluations([dict(event)])
         steps, losses = np.append(before, step), np.append(lost, loss)
-        if len(steps) > 2 * self._most:
-            steps, losses = steps[1::2], _means(losses[: len(losses) // 2 * 2])
+        if len(steps) == 2 * self._most:
+            steps, losses = steps[1::2], _means(losses)
         self._evaluations = steps, losses
 
     def add(self, observation: Observation) -> None:
