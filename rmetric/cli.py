@@ -11,6 +11,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -148,7 +149,8 @@ def _print_any_text() -> None:
     """Print what an encoding lacks as ``?``: the λ of a help text must not end a script on a console of Windows."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="replace")
+            with suppress(OSError):  # of a stream that can be no other any more; it stays as it is
+                stream.reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:
