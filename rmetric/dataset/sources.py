@@ -14,7 +14,7 @@ DATA_SET = ".parquet"
 MANIFEST = "manifest.json"
 """File of a study's folder; its ``runs`` names all files that the study is to have, finished or not."""
 _OF_SEVERAL = re.compile(r"run_(\d+)_to_(\d+)")
-"""Name of a part: the numbers of its first and last run, of those between too."""
+"""What :func:`part_name` makes."""
 _INSTEAD = "name a folder of logs, or make one with python run_modern_experiments.py"
 
 
@@ -47,6 +47,11 @@ def index_of(file: Path) -> Path:
 def find_parts(folder: str | Path) -> list[Path]:
     """The parts of a study that is kept as partitioned Parquet, in the order of its runs; empty if it is not."""
     return sorted(Path(folder).glob(f"run_*{DATA_SET}"))
+
+
+def part_name(first: int, last: int) -> str:
+    """Name of a part, without ending, that holds the runs of these numbers and all between."""
+    return f"run_{first:07d}_to_{last:07d}"
 
 
 def planned_runs(folder: str | Path) -> dict[str, int]:

@@ -57,8 +57,7 @@ class DaskEngine:
 def dask_setup(worker: object) -> None:
     """Leave Ctrl-C to the process that asks; Dask calls this in each worker that is started here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _hush()
 
 
 @contextmanager
@@ -83,12 +82,16 @@ def _ctrl_c_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _hush() -> None:
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Leave it to our one line to say what goes wrong."""
     levels = {logger: logger.level for logger in map(logging.getLogger, _TALKATIVE)}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
+    _hush()
     try:
         yield
     finally:

@@ -28,7 +28,7 @@ MAX_PATTERNS = 4096
 _LOSSES = ("training_loss", "validation_loss")
 _MEASURED = frozenset(("training_loss", "grad_norm"))
 _SHOWN = 3
-DOUBT = "a decimal comma, or two numbers? This one, and all others of which the log does not tell, are left out"
+DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 _DIGIT = re.compile(rb"\d|nan|inf", re.IGNORECASE)
 
 

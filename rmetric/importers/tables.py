@@ -26,7 +26,7 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 Rows = Callable[[OnDamage], Iterator[Row]]
 """Reads the rows of a log; called twice, first for the survey, and once or twice more where a column may name runs."""
-TAKEN_FOR_NAN = f", {LASTING} rows at least: taken as not finite, for many writers leave NaN empty"
+TAKEN_FOR_NAN = f"{LASTING} rows at least: taken as not finite, for many writers leave NaN empty"
 RESUMED = "a resumed run, or another one, is judged by itself from here on"
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
@@ -117,10 +117,7 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
         if event and step is not None:
             line = row.line
             if row.is_nan and not was_nan:
-                yield (
-                    line,
-                    note(f"the training loss is empty from step {step} on, {LASTING} rows at least: {TAKEN_FOR_NAN}"),
-                )
+                yield line, note(f"the training loss is empty from step {step} on, {TAKEN_FOR_NAN}")
             was_nan = row.is_nan or (was_nan and "training_loss" not in event)
             trained += "training_loss" in event
             zeros.add(step, event.get("training_loss"))

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmetric.dataset.sources import part_name
 from rmetric.engines import parallel_map
 from rmetric.files import write_atomically
 from rmetric.log_reader import assemble
@@ -38,7 +39,7 @@ class Part:
     @property
     def experiment_id(self) -> str:
         """Name of the file without its ending: its first and last run."""
-        return f"run_{self.specs[0].number:07d}_to_{self.specs[-1].number:07d}"
+        return part_name(self.specs[0].number, self.specs[-1].number)
 
 
 @dataclass(frozen=True)
