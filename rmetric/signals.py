@@ -155,11 +155,38 @@ class ValidationDrift:
         self._losses.append(validation_loss)
         return math.inf if math.isinf(drift) else drift
 
+    def extend(self, validation_losses: NDArray[np.float64]) -> NDArray[np.float64]:
+        """ΔL of the next ``k`` validation losses, shape (k,); the same bits as ``k`` times :meth:`update`."""
+        known = np.array([*self._losses, *validation_losses])
+        means = _exact_means(known, len(self._losses), self._losses.maxlen or 0)
+        if means is None:
+            return np.array([self.update(loss) for loss in validation_losses.tolist()])
+        self._losses.extend(validation_losses.tolist())
+        return validation_losses - means
+
     def _mean(self) -> float:
         try:
             return math.fsum(self._losses) / len(self._losses)
         except OverflowError:  # losses near the largest double
             return math.inf
+
+
+def _exact_means(values: NDArray[np.float64], first: int, window: int) -> NDArray[np.float64] | None:
+    """Mean of the ``window`` values before each one from the ``first`` on, by exact sums; ``None`` if that is not easy.
+
+    It is where all values are whole multiples of one power of two, of which a window has fewer than 2^63.
+    """
+    size = np.abs(values)
+    if not len(values) or not 1e-200 < size.min() <= size.max() < 1e200:
+        return None
+    unit, most = np.ldexp(1.0, np.frexp([size.min(), size.max()])[1] - np.array([53, 0]))
+    if window * (most / unit) >= 2.0**63:
+        return None
+    before = np.append(0, np.cumsum((values / unit).astype(np.int64)))  # differences hold even where it overflows
+    at = np.arange(first, len(values))
+    begin = np.maximum(at - window, 0)
+    with np.errstate(invalid="ignore"):  # nothing before the very first
+        return (before[at] - before[begin]) * unit / (at - begin)
 
 
 MEMORY_STEPS = 100.0

@@ -76,6 +76,20 @@ def test_drift_is_the_loss_minus_the_mean_of_the_losses_before_it() -> None:
     assert got[1:] == [-1.0, -1.5, -2.0, 7.0]
 
 
+@given(
+    st.one_of(losses, st.lists(st.floats(1.5, 12.0), max_size=300), st.lists(st.floats(1e-3, 1e3), max_size=300)),
+    st.integers(0, 300),
+    st.sampled_from([1, 7, 100]),
+)
+def test_many_evaluations_at_once_give_the_same_bits(found: list[float], first: int, window: int) -> None:
+    one_by_one, together = ValidationDrift(window), ValidationDrift(window)
+    expected = [one_by_one.update(loss) for loss in found]
+    parts = np.split(np.array(found), [min(first, len(found))])
+    got = np.concatenate([together.extend(part) for part in parts])
+    assert np.array_equal(got, expected, equal_nan=True)
+    assert together.update(2.0).hex() == one_by_one.update(2.0).hex()
+
+
 def test_the_first_evaluation_is_not_measured_rather_than_zero() -> None:
     assert math.isnan(ValidationDrift().update(2.0))
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import orjson
+
 from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
@@ -183,11 +185,18 @@ def _objects(lines: Iterable[str]) -> Iterable[dict[str, object]]:
     for line in list(lines)[:64]:
         if line.lstrip().startswith("{"):
             try:
-                value = json.loads(line)
+                value = _value(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict) and value:
                 yield value
+
+
+def _value(line: str) -> object:
+    try:
+        return orjson.loads(line)  # five times as fast, but strict: no NaN
+    except ValueError:
+        return json.loads(line)
 
 
 def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:

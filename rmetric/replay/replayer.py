@@ -8,9 +8,11 @@ next, and the size of a chunk changes no number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +32,10 @@ from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered,
 from rmetric.states import History, states_of
 
 Columns = dict[str, NDArray[Any]]
+T = TypeVar("T")
 
-CHUNK_RECORDS = 8192
-"""Few enough to stay in the processor's cache, so many that calls cost nothing beside the numbers."""
+CHUNK_RECORDS = 32_768
+"""So many that calls, and handing the interpreter from thread to thread, cost little beside the numbers."""
 
 
 class Replayer:
@@ -78,6 +81,13 @@ class Replayer:
         ``r_metric``, ``r_metric_logged`` and ``alert_<detector>``. A normalised signal is NaN where
         the signal was not measured, ``r_metric`` where none of the three was.
         """
+        for columns, observations, r in _one_ahead(self._recovered(events, on_damage)):
+            yield columns | self._alert(observations, r)
+
+    def _recovered(
+        self, events: Iterator[NumberedEvent], on_damage: OnDamage
+    ) -> Iterator[tuple[Columns, Observations, NDArray[np.float64]]]:
+        """Columns of each chunk but for the alerts, and what the detectors are to see: its observations and R."""
         for chunk in chunks(self._filter.admit(events, on_damage), on_damage, self._chunk_records):
             if len(chunk.step):
                 yield self._extend(chunk)
@@ -94,7 +104,7 @@ class Replayer:
                 self._detectors = _detectors_of(self._filter.metadata.config.get("alert_thresholds", {}))
         return self._signals
 
-    def _extend(self, chunk: Chunk) -> Columns:
+    def _extend(self, chunk: Chunk) -> tuple[Columns, Observations, NDArray[np.float64]]:
         self._count(chunk.step)
         nothing = np.full(len(chunk.step), np.nan)
         logged = {name: chunk.columns.get(name, nothing) for name in (*MEASUREMENTS, *VERDICTS)}
@@ -114,12 +124,11 @@ class Replayer:
         measured |= {"validation_loss": validation, **{name: signal.values for name, signal in signals.items()}}
         observations = Observations(chunk.step, measured, evaluated)
         self._history.extend(observations)
-        columns |= self._alert(observations, verdicts["r_metric"])
         columns |= _as_measured(verdicts, signals)
         if self._trace is not None:
             self._trace.extend(columns)
         self._note_evaluations(chunk, validation, evaluated)
-        return columns
+        return columns, observations, verdicts["r_metric"]
 
     def _note_evaluations(self, chunk: Chunk, losses: NDArray[np.float64], evaluated: NDArray[np.bool_]) -> None:
         events = [event for _, event in chunk.events]
@@ -212,6 +221,20 @@ class Replayer:
         warning = self._episodes.warning
         if replay.onset is not None and replay.failure_step is not None and warning is not None:
             replay.warning_step = warning if warning < replay.failure_step else None
+
+
+def _one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, none of them ``None``; from the third on each is made while the caller works on the one before.
+
+    In a thread: reading and judging are mostly compiled code, which lets the interpreter go. Most logs are a single
+    chunk, for which a thread does not pay.
+    """
+    yield from islice(items, 2)
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(next, items, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = thread.submit(next, items, None)
+            yield item
 
 
 def _of_hardware(chunk: Chunk) -> list[tuple[int, Event]]:

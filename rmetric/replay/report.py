@@ -26,6 +26,8 @@ SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""
 SHOWN_ALERTS = 3
 """Alerts of a run's own monitor that are printed in full."""
+THREAD_PAYS_FROM = 4096
+"""Rows that are worth a thread."""
 
 
 class DamageReport:
@@ -68,9 +70,8 @@ class DamageReport:
 class CsvWriter:
     """Writes columns as CSV beside the work that makes them; an empty cell is *not measured*, ``inf`` *not finite*.
 
-    Arrow needs no interpreter to make text of numbers, so that on a second core it takes no time. A chunk is written
-    while the one after the next is made, the last one at the end; an error in writing comes up with the next
-    :meth:`write`, or at the end.
+    Arrow needs no interpreter to make text of numbers, so that on a second core it takes no time. An error in writing
+    comes up with the next :meth:`write`, or at the end.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -78,7 +79,6 @@ class CsvWriter:
         self._writer: pyarrow.csv.CSVWriter | None = None
         self._thread = ThreadPoolExecutor(1)
         self._written: Future[None] | None = None
-        self._latest: Columns | None = None
 
     def __enter__(self) -> CsvWriter:
         return self
@@ -87,15 +87,14 @@ class CsvWriter:
         self._thread.shutdown()
         if not any(error):
             self._wait()
-            if self._latest is not None:  # most logs are a single chunk, for which a thread does not pay
-                self._append(self._latest)
 
     def write(self, columns: Columns) -> None:
         """Append the rows of one chunk, whose arrays may not be changed from then on."""
         self._wait()
-        if self._latest is not None:
-            self._written = self._thread.submit(self._append, self._latest)
-        self._latest = columns
+        if len(columns["step"]) < THREAD_PAYS_FROM:  # as most logs as a whole
+            self._append(columns)
+        else:
+            self._written = self._thread.submit(self._append, columns)
 
     def _wait(self) -> None:
         if self._written is not None:
@@ -109,11 +108,21 @@ class CsvWriter:
         self._writer.write_batch(rows)
 
 
-_WITHOUT_HEADER = pyarrow.csv.WriteOptions(include_header=False)
+_WITHOUT_HEADER = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
 """Arrow's own header has its names in quotes."""
 
 
 def _cells(values: NDArray[Any]) -> pyarrow.Array:
+    """The same numbers as texts. Many stay as they are for records on end, and are made text of once."""
+    bits = values.view(f"u{values.itemsize}")  # NaN is like NaN
+    begins = np.flatnonzero(np.append(True, bits[1:] != bits[:-1]))
+    texts = _as_arrow(values[begins]).cast("string")
+    if len(begins) == len(values):
+        return texts
+    return texts.take(_as_arrow(np.repeat(np.arange(len(begins)), np.diff(begins, append=len(values)))))
+
+
+def _as_arrow(values: NDArray[Any]) -> pyarrow.Array:
     """The same numbers for Arrow, NaN as null and truth as 0 or 1; ``pyarrow.array`` would import pandas."""
     numbers = np.ascontiguousarray(values.view(np.int8) if values.dtype == np.bool_ else values)
     known = np.packbits(~np.isnan(values), bitorder="little")

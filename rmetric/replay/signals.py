@@ -58,8 +58,11 @@ class Ever:
 
     def extend(self, now: Bools) -> Bools:
         """Return it for each of the next ``n`` records, shape (n,)."""
-        ever = np.logical_or.accumulate(now) | self.so_far
-        self.so_far = bool(ever[-1]) if len(ever) else self.so_far
+        ever = np.ones(len(now), dtype=bool)
+        if not self.so_far:
+            first = int(now.argmax()) if now.any() else len(now)
+            ever[:first] = False
+            self.so_far = first < len(now)
         return ever
 
 
@@ -206,7 +209,7 @@ class _DeltaL(_Signal):
     def _drifts(self, losses: Floats) -> Floats:
         """ΔL of the next evaluations, shape (k,), k at least 1."""
         self._evaluations += len(losses)
-        drifts = np.array([self._drift.update(loss) for loss in losses.tolist()])
+        drifts = self._drift.extend(losses)
         # A log that holds 7 digits was written by one that rounded ΔL to as many before it used it.
         rounded = np.logical_and.accumulate((to_log_precision(losses) == losses) & self._is_rounded)
         self._is_rounded = bool(rounded[-1])

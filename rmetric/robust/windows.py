@@ -416,9 +416,11 @@ def _slowdown(usual, recent, log_times, warm_up):  # type: ignore[no-untyped-def
 
 def surprises(tail: Tail, statistic: Column) -> Column:
     """Surprise of each value of a statistic."""
-    bars = np.array(tail.bars)
-    reached = np.searchsorted(bars, statistic, side="right")
-    found: Column = _surprises(statistic, reached, bars, np.array(tail.surprises))
+    bars, found = np.array(tail.bars), np.zeros(len(statistic))
+    places = np.flatnonzero(statistic >= (bars[0] if len(bars) else math.inf))  # few: the others are no surprise
+    high = statistic[places]
+    reached = np.searchsorted(bars, high, side="right")
+    found[places] = _surprises(high, reached, bars, np.array(tail.surprises))
     return found
 
 

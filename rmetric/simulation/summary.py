@@ -42,7 +42,7 @@ def summarise(traces: Traces, ends: Sequence[int]) -> Iterator[RunRecords]:
     time_s = np.cumsum(traces.step_time_s, axis=1)
     hardware = _timed(traces.hardware, ends, time_s)
     rates = _rounded_together([_rates(of_run) for of_run in hardware])
-    drifts = _rounded_together([_drifts(losses) for losses in validation_loss])
+    drifts = _rounded_together([ValidationDrift().extend(losses) for losses in validation_loss])
     reported = {name: grid.last(values) for name, values in traces.reported.items()}
     for row, spec in enumerate(traces.specs):
         step, which = grid.records(row)
@@ -109,7 +109,7 @@ def _none_for_zero(count: FloatsN) -> FloatsN:
     return np.where(count > 0, count, np.nan)
 
 
-def _rounded_together(values: Sequence[Sequence[float]]) -> list[FloatsN]:
+def _rounded_together(values: Sequence[Sequence[float] | FloatsN]) -> list[FloatsN]:
     """Values of each run at log precision; for short arrays, a call a run would cost more than the rounding."""
     rounded = to_log_precision([*chain.from_iterable(values)])
     return np.split(rounded, np.cumsum([len(of_run) for of_run in values])[:-1])
@@ -134,12 +134,6 @@ def _rates(hardware: Sequence[tuple[HardwareEvent, float]]) -> list[float]:
         rate.update(time_s)
         rates.append(rate.value)
     return rates
-
-
-def _drifts(losses: FloatsN) -> list[float]:
-    """ΔL at each evaluation."""
-    estimator = ValidationDrift()
-    return [estimator.update(loss) for loss in losses.tolist()]
 
 
 def _evaluations(step: StepsN, eval_every: int, losses: FloatsN, drifts: FloatsN) -> dict[str, FloatsN]:

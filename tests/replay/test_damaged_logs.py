@@ -259,7 +259,7 @@ def test_no_bytes_give_a_traceback_from_the_script(tmp_path: Path, content: byte
 
 def peak_bytes(events: Iterator[NumberedEvent]) -> int:
     tracemalloc.start()
-    for _ in Replayer().run(events, lambda line, message: None):
+    for _ in Replayer(chunk_records=8192).run(events, lambda line, message: None):
         pass
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
