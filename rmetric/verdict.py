@@ -14,7 +14,8 @@ CALL_ORDER = "CALL_ORDER"
 """Event of a monitor that is called at the wrong place; ``wrong``, ``details``. People are told of it elsewhere."""
 
 STATE = "STATE"
-"""Event of a state in which a run ends; ``state``, one of :data:`rmetric.states.RECOGNISERS`, ``since``, ``sure``."""
+"""Event of a state in which a run is, or ends: ``state``, one of :data:`rmetric.states.RECOGNISERS`, ``since``,
+``sure``; ``over`` where it is in that state no more."""
 
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
@@ -50,7 +51,7 @@ class RunSummary:
     warnings: int = 0
     """Hangs, and workers that have become slow."""
     states: dict[str, int] = field(default_factory=dict)
-    """State in which the run ended → step since which it lasts."""
+    """State in which the run is at its latest look, or ended → step since which it lasts."""
     wrong_calls: int = 0
     """Ways in which the training loop called the monitor at the wrong place; what it saw is then not the training."""
     remarks: list[str] = field(default_factory=list)
@@ -74,13 +75,22 @@ class RunSummary:
             self.repairs += 1
         elif kind in ("HANG", "HARDWARE_EVENT") and is_news(event):
             self.warnings += 1
-        elif kind == STATE and event.get("state") in ADVICE and type(event.get("since")) is int:
-            self.states[event["state"]] = event["since"]
+        elif kind == STATE:
+            self._note_state(event)
         elif kind == CALL_ORDER:
             self._note_call(str(event.get("wrong")))
         elif kind in TERMINAL_EVENTS:
             self.ended, self.reason = str(kind), str(event.get("reason") or "")
             self.last_step = step_of(event) or self.last_step
+
+    def _note_state(self, event: Mapping[str, Any]) -> None:
+        state, since = event.get("state"), event.get("since")
+        if not isinstance(state, str) or state not in ADVICE:
+            return
+        if event.get("over"):
+            self.states.pop(state, None)
+        elif type(since) is int:
+            self.states[state] = since
 
     def _note_call(self, wrong: str) -> None:
         if wrong not in REMARKS:

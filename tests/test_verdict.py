@@ -35,7 +35,16 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
             "OVERFITS since step 40",
         ),
         (
-            [*RECORDS, {**OVERFITS, "state": "\x1b[31m"}, {**OVERFITS, "since": "40"}, SUCCESS],
+            [*RECORDS, OVERFITS, {"event": "STATE", "step": 100, "state": "OVERFITS", "over": True}, SUCCESS],
+            "in order as far as it was watched: no alert in 100 records",
+        ),
+        (
+            [
+                *RECORDS,
+                *({**OVERFITS, "state": odd} for odd in ("\x1b[31m", [1])),
+                {**OVERFITS, "since": "40"},
+                SUCCESS,
+            ],
             "in order as far as it was watched: no alert in 100 records",
         ),
         (

@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 from weakref import WeakMethod
 
-from rmetric.advice import ADVICE
-from rmetric.records import Event, Observations
-from rmetric.states import State, states_of
-from rmetric.verdict import STATE
+from rmetric.records import Event
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -72,23 +69,6 @@ def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> E
     if non_finite_since is not None:
         return failed(non_finite_since, "NAN_LOSS")
     return {"event": "EXPERIMENT_SUCCESS", "step": step}
-
-
-def ends_as(step: int, seen: Observations) -> list[Event]:
-    """One event a state in which a run that reached this step is at its end; none for a healthy one."""
-    return [_in_state(step, state) for state in states_of(seen)]
-
-
-def _in_state(step: int, state: State) -> Event:
-    told = f"Step {step}: the run ends in the state {state}. {ADVICE[state.name].action}"
-    return {
-        "event": STATE,
-        "step": step,
-        "state": state.name,
-        "since": state.since,
-        "sure": state.sure,
-        "message": told,
-    }
 
 
 def close_all(parts: Iterable[Closable | None]) -> None:

@@ -31,7 +31,7 @@ from rmetric.monitor.arguments import (
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS, CallOrder
 from rmetric.monitor.detector_set import DetectorSet
-from rmetric.monitor.ending import AtExit, Failure, close_all, ended, ends_as, failed
+from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareWatch, own_watch
@@ -49,11 +49,12 @@ from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import Sink, Sinks
+from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
 from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_watch, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
-from rmetric.records import Event
+from rmetric.records import Event, Observations
 from rmetric.robust.context import Announcements
 from rmetric.verdict import CALL_ORDER
 
@@ -247,6 +248,7 @@ class TrainingMonitor:
             self._order.close()
         self._validation: list[float] = []
         self._planned_changes, self._announcements = 0, Announcements()
+        self._states = StateWatch()
         self._pending: PendingStep | None = None
         self._started = self._resumed = self._closed = False
         self._policies: PolicyRunner | None = None
@@ -464,10 +466,10 @@ class TrainingMonitor:
         self._leave(failed(self.step_number, "WORKER_LOST"))
 
     @never_raises(None, ends=False)
-    def _tell_states(self) -> None:
-        """Say in what state the run ends, if it is one that healthy runs are seldom in."""
+    def _tell_states(self, step: int, told: Callable[[int, Observations], list[Event]]) -> None:
+        """Look at what states the run is in, and write what is to be told of them."""
         seen = self._pipeline.seen if self._processes.first else None
-        for event in ends_as(self.step_number, seen) if seen is not None else ():
+        for event in told(step, seen) if seen is not None else ():
             self._recorder.now(event)
 
     @never_raises(None)
@@ -477,7 +479,7 @@ class TrainingMonitor:
         self._recorder.write_notes(self.step_number + 1)
         if terminal is not None and self._started:
             if terminal["event"] == "EXPERIMENT_SUCCESS":
-                self._tell_states()
+                self._tell_states(self.step_number, self._states.end)
             self._recorder.end(terminal)
         self._release()
 
@@ -542,6 +544,9 @@ class TrainingMonitor:
             self._order.count("optimizer replaced")
         if self._announcements.update(announced=observation.announced) and self._processes.first:
             self._order.tell(ANNOUNCED_TOO_OFTEN)
+        if self._states.is_due(self._pipeline.estimators.elapsed_s):
+            with self._clock.paused():
+                self._tell_states(observation.step, self._states.look)
 
     def _vetoed(self) -> bool:
         """Return whether the update is certainly wrong, by the record of this step."""

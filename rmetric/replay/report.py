@@ -91,7 +91,7 @@ class CsvWriter:
     def write(self, columns: Columns) -> None:
         """Append the rows of one chunk, whose arrays may not be changed from then on."""
         self._wait()
-        if len(columns["step"]) < THREAD_PAYS_FROM:  # as most logs as a whole
+        if len(next(iter(columns.values()))) < THREAD_PAYS_FROM:  # as most logs as a whole
             self._append(columns)
         else:
             self._written = self._thread.submit(self._append, columns)

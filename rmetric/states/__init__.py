@@ -14,7 +14,7 @@ from rmetric.records import Observations, Run, reported_evaluations, with_evalua
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
-from rmetric.states.history import History
+from rmetric.states.history import FIRST_LOOK, History
 from rmetric.states.never_learns import never_learns
 from rmetric.states.overfits import overfits
 from rmetric.states.worse_level import worse_level
@@ -74,6 +74,7 @@ def evidence_of(observations: Observations) -> dict[str, Evidence]:
 
 __all__ = [
     "BUDGET",
+    "FIRST_LOOK",
     "RECOGNISERS",
     "SHIPPED",
     "Calibration",

@@ -17,9 +17,10 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from rmetric.cli import Parser, script
+from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.states import BUDGET, RECOGNISERS, SHIPPED, Calibration, calibrations
-from studies.states.population import LOOKS, NOT_HEALTHY, controls, population_scores, strangers
+from studies.states.population import LOOKS, NOT_HEALTHY, as_a_monitor, controls, population_scores, strangers, tenths
 
 DATA = Path("data")
 FITTED = ("real_runs", "real_runs_transfer", *(f"real_runs_transfer_{number}" for number in range(2, 6)))
@@ -79,6 +80,9 @@ def parser() -> Parser:
     p.add_argument("--data", nargs="+", type=Path, metavar="FILE", help="data sets or folders of logs")
     p.add_argument("--strangers", type=Path, metavar="FOLDER", help="strangers' runs")
     p.add_argument("--judge", action="store_true", help="judge by the shipped file instead of writing it")
+    p.add_argument(
+        "--as-a-monitor", action="store_true", help="look when a monitor does, not after each tenth of a run"
+    )
     p.add_argument("--out", type=Path, default=SHIPPED, metavar="FILE", help="where the result goes")
     p.add_argument("--scores", type=Path, metavar="CSV", help="keep the scores of all runs")
     p.add_jobs()
@@ -91,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     files = args.data or [file for name in FITTED if (file := DATA / f"{name}.parquet").exists()]
     runs = [*controls(files), *(strangers(args.strangers) if args.strangers else ())]
-    scores = population_scores(runs, args.jobs)
+    if args.as_a_monitor and not args.judge:
+        raise UserError("states.json is fitted to ten looks; --as-a-monitor goes with --judge")
+    scores = population_scores(runs, args.jobs, as_a_monitor if args.as_a_monitor else tenths)
     if args.scores:
         scores.to_csv(args.scores, index=False)
     if not args.judge:

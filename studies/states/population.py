@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.records import NO_FAULT, Observations, Run
-from rmetric.states import evidence_of
+from rmetric.states import FIRST_LOOK, evidence_of
 
 NOT_HEALTHY = Path(__file__).with_name("not_healthy.csv")
 """Strangers' runs that are in a state by eye: ``state, run, reason``. They are left out of that state's population."""
 LOOKS = 10
 """How often a run is looked at: after each tenth of its records."""
+Looks = Callable[[int], Iterable[int]]
+"""Records of a whole run → of how many it has at each look."""
 NEW_DATA_ONLY = {"criteo", "language model", "tiny-", "real_runs"}
 """Kinds and sources (their beginnings) that see no example twice, and so cannot overfit: AlgoPerf's Criteo takes less
 than an epoch, speedruns and the project's own runs draw fresh text. The others may overfit for all we know."""
@@ -48,7 +52,18 @@ def strangers(folder: Path) -> Iterator[Healthy]:
     yield from (Healthy(source_of(run), run) for run in read_strangers(folder))
 
 
-def population_scores(runs: Sequence[Healthy], jobs: int | None = None) -> pd.DataFrame:
+def tenths(records: int) -> Iterable[int]:
+    """After each tenth, as the population is looked at."""
+    return (records * look // LOOKS for look in range(1, LOOKS + 1))
+
+
+def as_a_monitor(records: int) -> Iterable[int]:
+    """As a monitor of a run that lasts long enough: after 512 records, after twice as many, and so on; at the end."""
+    doublings = (FIRST_LOOK << number for number in itertools.count())
+    return [*itertools.takewhile(lambda look: look < records, doublings), records]
+
+
+def population_scores(runs: Sequence[Healthy], jobs: int | None = None, looks: Looks = tenths) -> pd.DataFrame:
     """Highest score of each run in each state that can be judged: ``source, kind, run, state, score``.
 
     Runs that are not of a state's population are left out of it.
@@ -56,19 +71,19 @@ def population_scores(runs: Sequence[Healthy], jobs: int | None = None) -> pd.Da
     known = pd.read_csv(NOT_HEALTHY)
     left_out = {*zip(known["state"], known["run"], strict=True)}
     rows = []
-    for healthy, scores in zip(
-        runs, in_parallel(highest_scores, [h.run.observations for h in runs], jobs, "states", "run"), strict=True
-    ):
+    observed = [healthy.run.observations for healthy in runs]
+    judged = in_parallel(partial(highest_scores, looks=looks), observed, jobs, "states", "run")
+    for healthy, scores in zip(runs, judged, strict=True):
         for state, score in scores.items():
             if healthy.counts_for(state) and (state, healthy.run.name) not in left_out:
                 rows.append((healthy.source, healthy.run.model_type, healthy.run.name, state, score))
     return pd.DataFrame(rows, columns=["source", "kind", "run", "state", "score"])
 
 
-def highest_scores(observations: Observations) -> dict[str, float]:
+def highest_scores(observations: Observations, looks: Looks = tenths) -> dict[str, float]:
     """State → highest score over the looks at a run."""
     highest: dict[str, float] = {}
-    for look in range(1, LOOKS + 1):
-        for state, evidence in evidence_of(observations.rows(slice(0, len(observations) * look // LOOKS))).items():
+    for records in looks(len(observations)):
+        for state, evidence in evidence_of(observations.rows(slice(0, records))).items():
             highest[state] = max(evidence.score, highest.get(state, evidence.score))
     return highest

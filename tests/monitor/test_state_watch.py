@@ -1,9 +1,11 @@
-"""The state in which a watched run ends: told once, before the last line of its log."""
+"""States of a watched run: told while it goes on, as soon as it has been long enough, and before the last line."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
+from rmetric.states import FIRST_LOOK
 from tests.monitor.common import small_loss, small_training
 
 STEPS, EVERY = 240, 30
@@ -118,6 +121,58 @@ def test_a_run_that_is_resumed_after_its_end_is_in_no_state_of_before(tmp_path: 
             _step(monitor, model, optimizer, 2.0 / (1.0 + 0.1 * step))
     assert not states(lines_of(log))
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
+
+
+def long_run(log: Path, losses: Iterable[float], *, step_s: float, end: bool = True) -> list[dict[str, Any]]:
+    """A run of these losses by a clock on which each step takes so long; the states in its log."""
+    model, optimizer = small_training()
+    clock = (number * step_s for number in itertools.count())
+    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, clock=lambda: next(clock))
+    for loss in losses:
+        _step(monitor, model, optimizer, loss)
+    if end:
+        monitor.close()
+    else:
+        monitor.detach()
+    return states(lines_of(log))
+
+
+def flat(steps: int) -> list[float]:
+    return [2.0 + 0.01 * (step * 7919 % 13) for step in range(steps)]
+
+
+def falling(steps: int) -> list[float]:
+    return [2.0 / (1.0 + 0.1 * step) for step in range(steps)]
+
+
+def test_a_state_is_told_while_the_run_goes_on_and_again_at_its_end(tmp_path: Path) -> None:
+    at_first, at_end = long_run(tmp_path / "run.jsonl", flat(1200), step_s=5.0)
+    assert (at_first["step"], at_first["state"], at_first["since"]) == (FIRST_LOOK, "NEVER_LEARNS", 1)
+    assert "the run is in the state NEVER_LEARNS" in at_first["message"]  # and not again in the second look
+    assert (at_end["step"], at_end["state"]) == (1200, "NEVER_LEARNS")
+    assert "the run ends in the state" in at_end["message"]
+
+
+def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    first, over = long_run(log, [*flat(520), *falling(700)], step_s=5.0)
+    assert (first["state"], over["state"], over["over"]) == ("NEVER_LEARNS", "NEVER_LEARNS", True)
+    assert over["step"] == 2 * FIRST_LOOK
+    assert replay_log(log).own.in_order  # type: ignore[union-attr]
+
+
+def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    assert len(long_run(log, flat(600), step_s=5.0, end=False)) == 1
+    own = replay_log(log).own
+    assert own is not None
+    assert own.sentence.startswith(
+        "not watched to its end, the last step is 600: no alert in 600 records; NEVER_LEARNS"
+    )
+
+
+def test_looks_take_no_more_than_their_share_of_the_training(tmp_path: Path) -> None:
+    assert [line["step"] for line in long_run(tmp_path / "run.jsonl", flat(1200), step_s=0.02)] == [1200]
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:
