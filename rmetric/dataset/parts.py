@@ -1,7 +1,7 @@
 """Runs that stay on disk: a study whose records, configurations and events are read when somebody asks for them.
 
-In memory are the JSON texts of configurations and events, as columns, and the records of the last few files that were
-asked for. Whoever goes through the runs in order reads each file once.
+In memory are the JSON texts of configurations and events, as columns, what the first thousand of them say, and the
+records of the last few files that were asked for. Whoever goes through the runs in order reads each file once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from rmetric.records import Observations, Run
 
 FILES_IN_MEMORY = 16
 """Of 60 simulated runs of 500 records: 5 MB each."""
+RUNS_IN_MEMORY = 1_000
+"""Runs whose configurations and events are kept: 70 MB. Tables go through all runs a hundred times."""
 
 
 class StoredObservations(Observations):
@@ -95,6 +97,7 @@ class StoredRuns(Sequence[Run]):
         self._files, self._labels = files, list(labels)
         self._ends = np.cumsum([len(table) for table in self._labels])
         self._latest: tuple[int, list[tuple[str, str, str, int]]] = (-1, [])
+        self._kept: dict[int, Run] = {}
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -114,6 +117,12 @@ class StoredRuns(Sequence[Run]):
         return map(self._run, range(len(self)))
 
     def _run(self, index: int) -> Run:
+        run = self._kept.get(index) or self._made(index)
+        if len(self._kept) < RUNS_IN_MEMORY:
+            self._kept[index] = run
+        return run
+
+    def _made(self, index: int) -> Run:
         file = int(np.searchsorted(self._ends, index, side="right"))
         rows = self._rows_of(file)
         row = index - int(self._ends[file]) + len(rows)

@@ -145,8 +145,8 @@ def bootstrap_weights(
     best_B, found_B3 = np.full(len(weights_BR), -1.0), np.full((len(weights_BR), 3), np.nan)
 
     def f1_with(weights: Weights) -> NDArray[np.float64]:
-        tp_RT, fp_RT = _hits_by_run(part, part.starts(weights.weigh(*signals)), counted, thresholds)
-        tp_BT, fp_BT = weighted_sums(weights_BR, tp_RT), weighted_sums(weights_BR, fp_RT)
+        hits_R2T = np.hstack(_hits_by_run(part, part.starts(weights.weigh(*signals)), counted, thresholds))
+        tp_BT, fp_BT = np.hsplit(weighted_sums(weights_BR, hits_R2T), 2)
         return np.asarray(f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1))  # NaN without a failed run
 
     tried = _nearest_first(weight_grid() if grid is None else grid)
