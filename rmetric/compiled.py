@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,18 @@ def pays(values: int) -> bool:
     if "numba" not in sys.modules:  # nobody has paid for it yet
         _judged_without += values
     return "numba" in sys.modules or _judged_without >= PAYS_FROM
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C within compiled code be a KeyboardInterrupt: Numba makes a SystemError of it, or several in a row."""
+    try:
+        yield
+    except SystemError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        raise (KeyboardInterrupt if cause is not None else error) from None
 
 
 @cache

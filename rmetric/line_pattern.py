@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from rmetric.batches import COLUMNS, Batch
-from rmetric.compiled import compiled
+from rmetric.compiled import compiled, interruptible
 from rmetric.records import MAX_STEP, Event
 
 _PLACES = {name: place for place, name in enumerate((*COLUMNS, "step"))}
@@ -69,7 +69,8 @@ class LinePattern:
         text = np.frombuffer(lines, dtype=np.uint8)[begin : lines.rfind(b"\n") + 1]
         most = len(text) // len(self._text) + 1  # no line is shorter than its pattern; one may be half a line
         table = np.full((most, len(_PLACES)), np.nan)
-        rows, length = _read(text, self._text, self._ends, self._places, _POWERS, table)
+        with interruptible():
+            rows, length = _read(text, self._text, self._ends, self._places, _POWERS, table)
         step, end = table[:rows, _PLACES["step"]].astype(np.int64), begin + length
         if not rows or not (step[:-1] < step[1:]).all():
             return None, begin

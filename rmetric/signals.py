@@ -179,9 +179,10 @@ def _exact_means(values: NDArray[np.float64], first: int, window: int) -> NDArra
     size = np.abs(values)
     if not len(values) or not 1e-200 < size.min() <= size.max() < 1e200:
         return None
-    unit, most = np.ldexp(1.0, np.frexp([size.min(), size.max()])[1] - np.array([53, 0]))
-    if window * (most / unit) >= 2.0**63:
+    least, most = np.frexp([size.min(), size.max()])[1].tolist()
+    if 53 + most - least + window.bit_length() > 63:
         return None
+    unit = math.ldexp(1.0, least - 53)
     before = np.append(0, np.cumsum((values / unit).astype(np.int64)))  # differences hold even where it overflows
     at = np.arange(first, len(values))
     begin = np.maximum(at - window, 0)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.advice import ADVICE
-from rmetric.records import TERMINAL_EVENTS, step_of
+from rmetric.records import MAX_STEP, TERMINAL_EVENTS, step_of
 from rmetric.robust.reference import WARM_UP
+from rmetric.states import RECOGNISERS
 
 CALL_ORDER = "CALL_ORDER"
 """Event of a monitor that is called at the wrong place; ``wrong``, ``details``. People are told of it elsewhere."""
 
 STATE = "STATE"
-"""Event of a state in which a run is, or ends: ``state``, one of :data:`rmetric.states.RECOGNISERS`, ``since``,
-``sure``; ``over`` where it is in that state no more."""
+"""Event of a state in which a run is: ``state``, one of :data:`rmetric.states.RECOGNISERS`, ``since``, ``sure``; with
+``over`` where it is in that state no more, with ``at_end`` where the run has ended by then."""
 
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
@@ -85,11 +85,11 @@ class RunSummary:
 
     def _note_state(self, event: Mapping[str, Any]) -> None:
         state, since = event.get("state"), event.get("since")
-        if not isinstance(state, str) or state not in ADVICE:
+        if not isinstance(state, str) or state not in RECOGNISERS:
             return
-        if event.get("over"):
+        if event.get("over") is True:
             self.states.pop(state, None)
-        elif type(since) is int:
+        elif type(since) is int and 0 <= since < MAX_STEP:
             self.states[state] = since
 
     def _note_call(self, wrong: str) -> None:
@@ -137,7 +137,8 @@ class RunSummary:
     @property
     def _counts(self) -> str:
         first = f", the first at step {self.first_alert:,} ({self.first_detector})" if self.alerts else ""
-        states = "".join(f"; {state} since step {since:,}" for state, since in self.states.items())
+        lasting = {} if self.ended == "EXPERIMENT_FAILURE" else self.states  # that of a look before it failed
+        states = "".join(f"; {state} since step {since:,}" for state, since in lasting.items())
         repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
         calls = f"; {_counted(self.wrong_calls, 'wrong call')} of the monitor" if self.wrong_calls else ""

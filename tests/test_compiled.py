@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmetric import compiled as module
-from rmetric.compiled import PAYS_FROM, compiled, pays
+from rmetric.compiled import PAYS_FROM, compiled, interruptible, pays
 from rmetric.detectors.paper_baselines import fading_z
 from tests.helpers import bits
 
@@ -31,6 +31,22 @@ def test_short_logs_pay_together() -> None:
 def test_what_is_imported_already_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", module)
     assert pays(1)
+
+
+def test_ctrl_c_in_compiled_code_is_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        try:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as interrupt:
+                raise SystemError("returned a result with an exception set") from interrupt
+        except SystemError:
+            raise SystemError("returned a result with an exception set")  # noqa: B904 - as Numba does
+
+
+def test_any_other_system_error_stays_one() -> None:
+    with pytest.raises(SystemError, match="of its own"), interruptible():
+        raise SystemError("of its own")
 
 
 def test_one_source_gives_the_same_bits_interpreted_and_compiled() -> None:

@@ -90,6 +90,12 @@ def test_many_evaluations_at_once_give_the_same_bits(found: list[float], first: 
     assert together.update(2.0).hex() == one_by_one.update(2.0).hex()
 
 
+def test_losses_of_very_different_size_are_no_warning() -> None:
+    found = np.array([1e-180, 1e180] * 3)
+    one_by_one = ValidationDrift()
+    assert np.array_equal(ValidationDrift().extend(found), [one_by_one.update(x) for x in found], equal_nan=True)
+
+
 def test_the_first_evaluation_is_not_measured_rather_than_zero() -> None:
     assert math.isnan(ValidationDrift().update(2.0))
 

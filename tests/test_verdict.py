@@ -41,8 +41,8 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
         (
             [
                 *RECORDS,
-                *({**OVERFITS, "state": odd} for odd in ("\x1b[31m", [1])),
-                {**OVERFITS, "since": "40"},
+                *({**OVERFITS, "state": odd} for odd in ("\x1b[31m", [1], "LOSS_RISE")),
+                *({**OVERFITS, "since": odd} for odd in ("40", -7, 10**300)),
                 SUCCESS,
             ],
             "in order as far as it was watched: no alert in 100 records",
@@ -54,6 +54,11 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
         (
             [*RECORDS, ALERT, FAILURE],
             "failed at step 95 (NAN_LOSS): 1 alert in 100 records, the first at step 81 (numerics)",
+        ),
+        ([*RECORDS, OVERFITS, FAILURE], "failed at step 95 (NAN_LOSS): no alert in 100 records"),
+        (
+            [*RECORDS, OVERFITS, {**OVERFITS, "over": "false"}],
+            "not watched to its end, the last step is 100: no alert in 100 records; OVERFITS since step 40",
         ),
         (RECORDS, "not watched to its end, the last step is 100: no alert in 100 records"),
         (

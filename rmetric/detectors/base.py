@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.compiled import pays
+from rmetric.compiled import interruptible, pays
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.records import Observations
@@ -141,10 +141,14 @@ class CompiledDetector(StreamingDetector):
         """Scores of the next ``n`` records, shape (n,); the same bits as ``n`` times :meth:`update`."""
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        return self.columns(observations) if pays(len(observations)) else super().extend(observations)
+        if not pays(len(observations)):
+            return super().extend(observations)
+        with interruptible():
+            return self.columns(observations)
 
     def score_run(self, observations: Observations) -> NDArray[np.float64]:
-        return self.fresh().columns(observations)
+        with interruptible():
+            return self.fresh().columns(observations)
 
 
 @dataclass(kw_only=True)

@@ -95,7 +95,8 @@ def _rows(values: Iterator[Value]) -> Iterator[Row]:
 
 def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S)) as base:
+        place = f"file:{quote(str(path))}?mode=ro"  # a reader may go on in another thread
+        with closing(sqlite3.connect(place, uri=True, timeout=_BUSY_S, check_same_thread=False)) as base:
             if not _is_store(base):
                 raise UserError(f"{path} is an SQLite data base without MLflow's tables 'runs' and 'metrics'")
             for run, name in base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall():

@@ -56,6 +56,7 @@ from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import Event, Observations
 from rmetric.robust.context import Announcements
+from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
 
 if TYPE_CHECKING:
@@ -544,8 +545,8 @@ class TrainingMonitor:
             self._order.count("optimizer replaced")
         if self._announcements.update(announced=observation.announced) and self._processes.first:
             self._order.tell(ANNOUNCED_TOO_OFTEN)
-        if self._states.is_due(self._pipeline.estimators.elapsed_s):
-            with self._clock.paused():
+        if self._processes.first and self._states.is_due(self._pipeline.estimators.elapsed_s):
+            with StepClock.all_paused():
                 self._tell_states(observation.step, self._states.look)
 
     def _vetoed(self) -> bool:
@@ -579,6 +580,7 @@ class TrainingMonitor:
             "validation": list(self._validation),
             "planned_changes": self._planned_changes,
             "recorder": self._recorder.state_dict(),
+            "states": state_of(self._states),
             **self._pipeline.state_dict(),
             **self._measurer.state_dict(),
             **({} if self._policies is None else {"repairs": self._policies.state_dict()}),
@@ -611,6 +613,8 @@ class TrainingMonitor:
         self._validation = list(state["validation"])
         self._planned_changes += state.get("planned_changes", 0)  # states of older versions have none
         self._recorder.load_state_dict(state["recorder"])
+        if "states" in state:  # states of older versions have none
+            restore(self._states, state["states"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])
         self.step_number, self._resumed = state["step"], True

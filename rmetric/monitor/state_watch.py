@@ -16,7 +16,7 @@ SHARE = 0.005
 
 
 class StateWatch:
-    """Tells when a run comes into a state that healthy runs are seldom in, when it is out of it, and how it ends.
+    """Tells when a run comes into a state that healthy runs are seldom in, and when it is out of it.
 
     It looks after 512 records, 1,024, and so on: ten times in a run of 262,144. How sure a state is follows from ten
     looks at healthy runs.
@@ -35,44 +35,36 @@ class StateWatch:
 
     def look(self, step: int, seen: Observations) -> list[Event]:
         """What is news at this step: states in which the run is by now, and such in which it is no more."""
-        before, states = self._names, self._looked(seen)
-        news = [_told(step, state, "is") for state in states if state.name not in before]
-        return [*self._over(step, before), *news]
+        before, states = self._names, self._states_of(seen)
+        self._names = [state.name for state in states]
+        over = [_over(step, name) for name in before if name not in self._names]
+        return [*over, *(_entered(step, state) for state in states if state.name not in before)]
 
     def end(self, step: int, seen: Observations) -> list[Event]:
-        """States in which a run is at its end, and such in which it is no more."""
-        before, states = self._names, self._looked(seen)
-        return [*self._over(step, before), *(_told(step, state, "ends") for state in states)]
+        """The same of a last look: lines that are written again when the run is resumed from before."""
+        return [{**event, "at_end": True} for event in self.look(step, seen)]
 
-    def _looked(self, seen: Observations) -> list[State]:
+    def _states_of(self, seen: Observations) -> list[State]:
         began_s = time.perf_counter()
-        states = states_of(seen)
-        self._names = [state.name for state in states]
-        self._expected_s = time.perf_counter() - began_s
-        self._spent_s += self._expected_s
-        self._next = 2 * self._records
-        return states
-
-    def _over(self, step: int, before: list[str]) -> list[Event]:
-        return [
-            {
-                "event": STATE,
-                "step": step,
-                "state": name,
-                "over": True,
-                "message": f"Step {step}: the run is not in the state {name} any more.",
-            }
-            for name in before
-            if name not in self._names
-        ]
+        try:
+            return states_of(seen)
+        finally:  # a look that fails costs as much
+            self._expected_s = time.perf_counter() - began_s
+            self._spent_s += self._expected_s
+            self._next = 2 * self._records
 
 
-def _told(step: int, state: State, verb: str) -> Event:
+def _entered(step: int, state: State) -> Event:
     return {
         "event": STATE,
         "step": step,
         "state": state.name,
         "since": state.since,
         "sure": state.sure,
-        "message": f"Step {step}: the run {verb} in the state {state}. {ADVICE[state.name].action}",
+        "message": f"Step {step}: the run is in the state {state}. {ADVICE[state.name].action}",
     }
+
+
+def _over(step: int, name: str) -> Event:
+    told = f"Step {step}: the run is not in the state {name} any more."
+    return {"event": STATE, "step": step, "state": name, "over": True, "message": told}

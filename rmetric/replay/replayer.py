@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.compiled import interruptible
 from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
@@ -81,16 +82,18 @@ class Replayer:
         ``r_metric``, ``r_metric_logged`` and ``alert_<detector>``. A normalised signal is NaN where
         the signal was not measured, ``r_metric`` where none of the three was.
         """
-        for columns, observations, r in _one_ahead(self._recovered(events, on_damage)):
-            yield columns | self._alert(observations, r)
+        for columns, observations, r, onset in _one_ahead(self._recovered(events, on_damage)):
+            with interruptible():
+                alerts = self._alert(observations, r, onset)
+            yield columns | alerts
 
     def _recovered(
         self, events: Iterator[NumberedEvent], on_damage: OnDamage
-    ) -> Iterator[tuple[Columns, Observations, NDArray[np.float64]]]:
-        """Columns of each chunk but for the alerts, and what the detectors are to see: its observations and R."""
+    ) -> Iterator[tuple[Columns, Observations, NDArray[np.float64], int | None]]:
+        """Columns of each chunk but for the alerts, its observations, R, and the step of the fault if known by then."""
         for chunk in chunks(self._filter.admit(events, on_damage), on_damage, self._chunk_records):
             if len(chunk.step):
-                yield self._extend(chunk)
+                yield *self._extend(chunk), self._filter.metadata.injection_step
             else:
                 self._recovery().extend_without_records(_of_hardware(chunk))
                 self._note_evaluations(chunk, np.empty(0), np.empty(0, dtype=bool))
@@ -168,7 +171,7 @@ class Replayer:
         for name, values in theirs.items():
             self._agreement.setdefault(name, LogAgreement()).extend(columns[name], values)
 
-    def _alert(self, observations: Observations, r: NDArray[np.float64]) -> Columns:
+    def _alert(self, observations: Observations, r: NDArray[np.float64], onset: int | None) -> Columns:
         """``alert_<detector>`` for all of them, each of shape (n,)."""
         assert self._metric is not None
         alerts = {"r_metric": r > self._metric.threshold}
@@ -176,7 +179,7 @@ class Replayer:
             alerts[name] = detector.extend(observations) > detector.threshold
         for name, above in alerts.items():
             self._first_alerts.extend(name, observations.step, above)
-        self._episodes.extend(observations.step, alerts["r_metric"], self._filter.metadata.injection_step)
+        self._episodes.extend(observations.step, alerts["r_metric"], onset)
         return {f"alert_{name}": above for name, above in alerts.items()}
 
     # --- the end ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 import rmetric
@@ -34,8 +35,9 @@ def test_every_layout_is_read_with_its_points(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", [name for name, sample in SAMPLES.items() if sample.runs == 1])
 def test_every_layout_can_be_replayed(name: str, tmp_path: Path) -> None:
-    sample = SAMPLES[name]
-    replay = replay_log(written(name, tmp_path))
+    sample, log = SAMPLES[name], written(name, tmp_path)
+    replay = replay_log(log)
+    assert orjson.dumps(replay_log(log, chunk_records=8).to_dict()) == orjson.dumps(replay.to_dict())  # reads ahead
     assert replay.format == sample.format
     assert replay.records >= sample.points
     assert any(sample.note in note for note in replay.notes) or not sample.note
@@ -63,6 +65,7 @@ def test_one_run_of_several_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="none is named 'three'"):
         rmetric.read_run(log, run="three")
     assert rmetric.read_run(log, run="two").name == "two"
+    assert replay_log(log, run="two", chunk_records=8).records == replay_log(log, run="two").records > 16
     assert [run.name for run in rmetric.read_runs(log)] == ["one", "two"]
 
 

@@ -14,9 +14,10 @@ import pytest
 from rmetric.diagnosis import diagnose
 from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
+from rmetric.records import Observations
 from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
-from rmetric.states import FIRST_LOOK
+from rmetric.states import FIRST_LOOK, State
 from tests.monitor.common import small_loss, small_training
 
 STEPS, EVERY = 240, 30
@@ -123,13 +124,25 @@ def test_a_run_that_is_resumed_after_its_end_is_in_no_state_of_before(tmp_path: 
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
 
 
-def long_run(log: Path, losses: Iterable[float], *, step_s: float, end: bool = True) -> list[dict[str, Any]]:
-    """A run of these losses by a clock on which each step takes so long; the states in its log."""
+def long_run(
+    log: Path, losses: Iterable[float], *, step_s: float, end: bool = True, resume_at: int = 0
+) -> list[dict[str, Any]]:
+    """A run of these losses by a clock on which each step takes so long; the states in its log.
+
+    With ``resume_at`` it is resumed after so many steps from where it was 50 steps before.
+    """
     model, optimizer = small_training()
     clock = (number * step_s for number in itertools.count())
-    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, clock=lambda: next(clock))
-    for loss in losses:
+    options: dict[str, Any] = {"log": log, "hardware": False, "clock": lambda: next(clock)}
+    monitor = TrainingMonitor(model, optimizer, **options)
+    for step, loss in enumerate(losses, 1):
         _step(monitor, model, optimizer, loss)
+        if step == resume_at - 50:
+            state = monitor.state_dict()
+        if step == resume_at:
+            monitor.detach()
+            monitor = TrainingMonitor(model, optimizer, **options)
+            monitor.load_state_dict(state)
     if end:
         monitor.close()
     else:
@@ -145,12 +158,12 @@ def falling(steps: int) -> list[float]:
     return [2.0 / (1.0 + 0.1 * step) for step in range(steps)]
 
 
-def test_a_state_is_told_while_the_run_goes_on_and_again_at_its_end(tmp_path: Path) -> None:
-    at_first, at_end = long_run(tmp_path / "run.jsonl", flat(1200), step_s=5.0)
-    assert (at_first["step"], at_first["state"], at_first["since"]) == (FIRST_LOOK, "NEVER_LEARNS", 1)
-    assert "the run is in the state NEVER_LEARNS" in at_first["message"]  # and not again in the second look
-    assert (at_end["step"], at_end["state"]) == (1200, "NEVER_LEARNS")
-    assert "the run ends in the state" in at_end["message"]
+def test_a_state_is_told_once_while_the_run_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    (told,) = long_run(log, flat(1200), step_s=5.0)
+    assert (told["step"], told["state"], told["since"]) == (FIRST_LOOK, "NEVER_LEARNS", 1)
+    assert "the run is in the state NEVER_LEARNS" in told["message"]
+    assert replay_log(log).own.states == {"NEVER_LEARNS": 1}  # type: ignore[union-attr]
 
 
 def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path: Path) -> None:
@@ -159,6 +172,30 @@ def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path
     assert (first["state"], over["state"], over["over"]) == ("NEVER_LEARNS", "NEVER_LEARNS", True)
     assert over["step"] == 2 * FIRST_LOOK
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
+
+
+def test_what_was_told_before_a_resume_is_told_once_and_can_be_over(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    first, over = long_run(log, [*flat(520), *falling(750)], step_s=5.0, resume_at=700)
+    assert (first["step"], over["step"], over["over"]) == (FIRST_LOOK, 2 * FIRST_LOOK, True)
+    assert replay_log(log).own.in_order  # type: ignore[union-attr]
+
+
+def test_what_was_told_after_the_checkpoint_is_told_again(tmp_path: Path) -> None:
+    (told,) = long_run(tmp_path / "run.jsonl", flat(900), step_s=5.0, resume_at=540)  # the state is that of step 490
+    assert told["step"] == FIRST_LOOK
+
+
+def test_a_look_that_fails_is_not_made_at_once_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def fails(seen: Observations) -> list[State]:
+        looks.append(len(seen))
+        raise ImportError("no SciPy")
+
+    monkeypatch.setattr("rmetric.monitor.state_watch.states_of", fails)
+    assert not long_run(tmp_path / "run.jsonl", flat(1100), step_s=5.0)
+    assert looks == [FIRST_LOOK, 2 * FIRST_LOOK, 1100]
 
 
 def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path) -> None:

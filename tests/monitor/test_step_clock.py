@@ -24,3 +24,16 @@ def test_the_mean_of_several_steps_leaves_out_the_one_in_which_it_was_set_back()
     for _ in range(4):
         clock.tick()
     assert clock.read() == pytest.approx(2.0)
+
+
+def test_what_holds_up_the_process_is_no_part_of_anybodys_step() -> None:
+    now = 0.0
+    clocks = [StepClock(lambda: now), StepClock(lambda: now)]
+    for clock in clocks:
+        clock.tick()
+    with StepClock.all_paused():
+        now += 5.0
+    now += 0.5
+    for clock in clocks:
+        clock.tick()
+        assert clock.read() == pytest.approx(0.5)

@@ -17,7 +17,6 @@ from rmetric.files import written_aside
 from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
 from rmetric.records import TERMINAL_EVENTS, VALIDATION, step_of
-from rmetric.verdict import STATE
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 """Endings that promise what no log is."""
@@ -180,7 +179,7 @@ def _kept(path: Path, step: int) -> Iterator[bytes]:
 
 
 def _is_later(line: bytes, step: int) -> bool:
-    """Return whether a line ends a run or belongs to a later step. An unreadable line stays for the reader.
+    """Return whether a line is of the end of a run or of a later step. An unreadable line stays for the reader.
 
     An evaluation after that very step is later, too: the checkpoint knows which there were, and they are written again.
     """
@@ -191,7 +190,7 @@ def _is_later(line: bytes, step: int) -> bool:
     if not isinstance(event, dict):
         return False
     after = (step_of(event) or 0) + (event.get("event") == VALIDATION)
-    return event.get("event") in (*TERMINAL_EVENTS, STATE) or after > step
+    return event.get("event") in TERMINAL_EVENTS or event.get("at_end") is True or after > step
 
 
 def _is_log(path: Path) -> bool:
