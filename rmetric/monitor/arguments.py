@@ -33,7 +33,10 @@ def check_trained(model: Any, optimizer: Any) -> None:
     if not isinstance(model, nn.Module):
         raise UserError(f"model must be the torch module that is trained, not {_kind(model)}")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UserError(f"optimizer must be the torch optimizer of the model, not {_kind(optimizer)}")
+        several = (
+            "; of several, give the one that updates most of it" if isinstance(optimizer, list | tuple | dict) else ""
+        )
+        raise UserError(f"optimizer must be the torch optimizer of the model, not {_kind(optimizer)}{several}")
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if not trained:
         raise UserError(
@@ -50,10 +53,16 @@ def check_trained(model: Any, optimizer: Any) -> None:
 
 
 def unwrapped(optimizer: Any) -> Any:
-    """The optimizer inside wrappers that look like one but lack its hooks, as Accelerate's; another as it is."""
+    """The optimizer that makes the steps.
+
+    Inside wrappers that look like one but lack its hooks, as Accelerate's, or that let another one step, as common
+    implementations of SAM do; any other as it is.
+    """
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = inner
-    return optimizer
+    base = getattr(optimizer, "base_optimizer", None)
+    steps = isinstance(base, torch.optim.Optimizer) and base.param_groups is optimizer.param_groups
+    return base if steps else optimizer
 
 
 def usable_loss(loss: Any) -> Tensor | None:

@@ -47,7 +47,7 @@ class Replayer:
     settings
         Which R-Metric.
     chunk_records
-        Records at a time. Changes the memory that is used and nothing else.
+        Records at a time. Changes the memory that is used, and which points of a plot's curves are kept.
     trace
         Keep what a plot needs.
     """
@@ -296,7 +296,8 @@ def replay_log(
     run
         Name of the run, needed where a log holds several.
     on_damage
-        Receives ``(line, message)``; without it, damage is an error, but a last line that was cut off is a warning.
+        Receives ``(line, message)``, maybe in another thread; without it, damage is an error, but a last line that was
+        cut off is a warning.
     sink
         Receives the columns of each chunk, see :meth:`Replayer.run`.
     trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
+from rmetric.replay import replay_log
 from tests.monitor.common import small_training
 
 
@@ -49,6 +51,53 @@ def test_an_option_of_the_wrong_kind(options: dict[str, Any], message: str) -> N
 def test_a_policy_with_a_wrong_number(retries: Any) -> None:
     with pytest.raises(UserError, match="max_retries must be a whole number, at least 1"):
         RecomputeStep(max_retries=retries)
+
+
+def test_of_several_optimizers_one_is_asked_for() -> None:
+    model, optimizer = small_training()
+    with pytest.raises(UserError, match="not a list; of several, give the one that updates most of it"):
+        TrainingMonitor(model, [optimizer], hardware=False)  # type: ignore[arg-type]
+
+
+class SharpnessAware(torch.optim.Optimizer):
+    """Ascends, and lets another optimizer step from there, as it is commonly written."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {})
+        self.base_optimizer = torch.optim.SGD(self.param_groups, lr=lr)
+        self.param_groups = self.base_optimizer.param_groups
+        self.offsets: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def ascend(self) -> None:
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        norm = torch.stack([parameter.grad.norm() for parameter in parameters]).norm()
+        self.offsets = [0.05 * parameter.grad / norm for parameter in parameters]
+        torch._foreach_add_(parameters, self.offsets)
+
+    @torch.no_grad()
+    def descend(self) -> None:
+        torch._foreach_sub_([parameter for group in self.param_groups for parameter in group["params"]], self.offsets)
+        self.base_optimizer.step()
+
+
+def test_an_optimizer_that_lets_another_one_step(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4)
+    optimizer, log = SharpnessAware(model.parameters(), lr=0.05), tmp_path / "run.jsonl"
+    inputs = torch.randn(640, 8)
+    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+        for step in range(100):
+            batch = inputs[6 * step : 6 * step + 32]
+            for move in (optimizer.ascend, optimizer.descend):
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(batch), batch[:, :4].argmax(1))
+                loss.backward()
+                if move == optimizer.ascend:
+                    monitor.step(loss)
+                move()
+    own = replay_log(log).own
+    assert own is not None and own.in_order
 
 
 def test_swapped_model_and_optimizer() -> None:
