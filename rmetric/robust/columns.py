@@ -142,7 +142,7 @@ def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
     counts = part["non_finite_count"], np.where(part.announced, math.nan, part["settings_changed"])
     norm, size = part["grad_norm"], part["update_rms"]
-    z, excess = windows.trend(of._norm, part.step, windows.logarithms(norm))
+    z, excess = windows.trend(of._norm, part.step - of._after, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)
     before = windows.logarithms(np.append(of._rate, rates[:-1]))
     of._rate = float(rates[-1])

@@ -166,7 +166,9 @@ class GradientEvidence:
     )
     _read = staticmethod(reader(reads))
 
-    def __init__(self, window: int, warm_up: int) -> None:
+    def __init__(self, window: int, warm_up: int, after: int = 0) -> None:
+        self._after = after
+        """Step after which the run, or what it does since it was changed, began."""
         self._norm = RobustTrend(
             window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
         )
@@ -185,7 +187,7 @@ class GradientEvidence:
         broken, changed, norm, loss, agreement, update, rate = self._read(observation)
         if observation.announced:
             changed = math.nan
-        level = self._level.update(self._norm.update(observation.step, logarithm(norm)))
+        level = self._level.update(self._norm.update(observation.step - self._after, logarithm(norm)))
         learned_before, self._all_learned = self._all_learned, loss == 0.0
         if self._zero_norms.update(math.nan if self._all_learned else norm):
             level = math.inf

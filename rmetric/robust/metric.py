@@ -121,17 +121,17 @@ class Statistics:
         self._hardware = HardwareEvidence(window, warm_up)
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, after: int = 0) -> None:
         """Begin with no past, but for events of the hardware: they do not depend on what a record stands for."""
         self._hardware.forget_times()
         self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
-        self._gradients = GradientEvidence(self._window, self._warm_up)
+        self._gradients = GradientEvidence(self._window, self._warm_up, after)
         self._loss = LossEvidence(self._window)
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""
         if self._context.changes(observation):
-            self._start()
+            self._start(observation.step - 1)
         loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
         return (
             self._hardware.update(observation),
@@ -147,7 +147,7 @@ class Statistics:
         found = [np.empty((0, len(STATISTICS) - 1))]
         for part, anew in columns.alike(self._context, observations):
             if anew:
-                self._start()
+                self._start(int(part.step[0]) - 1)
             found.append(
                 np.column_stack(columns.training(self._hardware, self._curve, self._gradients, self._loss, part))
             )

@@ -129,6 +129,16 @@ def test_where_training_is_known_to_change_what_is_usual_is_learned_anew(names: 
     assert bits(np.concatenate(parts)) == bits(whole)
 
 
+def test_after_an_announced_change_a_gradient_norm_may_rise_as_in_a_run_that_begins() -> None:
+    made = columns()
+    made["planned_changes"][ONSET] = 1.0
+    at, steps = STATISTICS.index("grad_norm.level"), np.arange(1, len(made["grad_norm"]) + 1)
+    announced = Statistics.of(Observations(steps, made))[ONSET:, at]
+    begun = Statistics.of(Observations(steps[:-ONSET], {"grad_norm": made["grad_norm"][ONSET:]}))[:, at]
+    assert not np.isnan(begun).all()
+    assert bits(announced) == bits(begun)
+
+
 def test_what_breaks_after_an_announced_change_is_seen_and_so_is_what_no_step_may_have() -> None:
     planned = np.full(len(columns()["training_loss"]), np.nan)
     planned[ONSET - 100] = planned[ONSET + 20] = 1.0
