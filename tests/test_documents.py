@@ -168,6 +168,7 @@ def has_options(script: Path, words: list[str]) -> bool:
     return all(f'"{word.split("=")[0]}"' in source for word in words if word.startswith("--"))
 
 
+@pytest.mark.slow
 @document
 def test_classes_in_code_spans_exist(path: Path) -> None:
     known = "\n".join(

@@ -90,6 +90,7 @@ def test_a_missing_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert errors.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_several_logs_have_a_line_each_and_the_unhealthy_ones_details(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(REAL_RUNS)]) == 1
     shown = capsys.readouterr().out
@@ -179,6 +180,7 @@ def test_cells_are_no_lines_and_those_without_a_measurement_no_damage(
     assert ("not a number" in shown) == is_damage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log", "status"), [(HEALTHY, 0), (BROKEN, 1)])
 def test_a_reader_that_does_not_wait_changes_no_exit_status(log: str, status: int) -> None:
     command = f"env -u PYTHONUNBUFFERED {sys.executable} -m rmetric diagnose {log} | true; exit ${{PIPESTATUS[0]}}"

@@ -156,6 +156,7 @@ def test_json_is_strict_and_complete(capsys: pytest.CaptureFixture[str]) -> None
     assert found["steps"] == 600
 
 
+@pytest.mark.slow
 def test_the_study_writes_its_table(tmp_path: Path) -> None:
     for path in (TWIN, *FORKS[:4]):
         run = read_run(path)

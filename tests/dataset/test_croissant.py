@@ -76,6 +76,7 @@ def test_a_column_that_the_card_does_not_describe_is_named(tmp_path: Path) -> No
         croissant.metadata(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_loader_of_the_card_gives_the_whole_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     (block,) = [block for block in re.findall(r"```python\n(.*?)```", CARD, re.S) if "def load" in block]

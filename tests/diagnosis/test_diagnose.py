@@ -234,6 +234,7 @@ def test_each_run_of_a_file_is_diagnosed() -> None:
     assert [found.run for found in diagnose_runs(REAL_RUNS[0])] == [REAL_RUNS[0].stem]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [1, 7, 250])
 def test_a_log_read_in_portions_gives_the_diagnosis_of_its_run(records: int) -> None:
     path = next(path for path in REAL_RUNS if "gradient_explosion" in path.name)

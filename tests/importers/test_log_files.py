@@ -218,6 +218,7 @@ def test_the_index_beside_a_data_set_is_no_log(tmp_path: Path) -> None:
     assert [log.name for log in collected] == ["other_index.csv", "run.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize(
     ("kind", "line"),

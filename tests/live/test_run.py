@@ -13,6 +13,7 @@ from rmetric.live.run import LiveRunConfig
 from tests.live.live import make_live_run, train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", TINY_MODELS)
 def test_a_fork_goes_on_with_the_same_bits(model: str) -> None:
     run = make_live_run(model, workers=2)

@@ -508,6 +508,7 @@ IN_ORDER: list[Loop] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
 @pytest.mark.parametrize("loop", IN_ORDER, ids=lambda loop: loop.__name__)
 def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list[str]]) -> None:

@@ -504,6 +504,7 @@ class FewExamples(Loop):
         return torch.linspace(-1.0, 1.0, 160).view(20, 8)[torch.randint(20, (32,), generator=generator)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "usual",
     [

@@ -163,6 +163,7 @@ def test_gradient_norm_and_update_are_those_of_all_parameters(change: str, tmp_p
     assert [seen["update_rms"][s - 1] for s in there] == pytest.approx([updates[s - 1] for s in there], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("frozen", "told"),
     [(range(150), {1: 2.0, 151: 6.0}), (range(100, 200), {1: 6.0, 132: 2.0, 201: 6.0})],

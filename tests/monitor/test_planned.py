@@ -113,6 +113,7 @@ def test_a_change_that_is_announced_before_a_checkpoint_counts_after_it() -> Non
         assert resumed.last is not None and resumed.last.planned_changes == 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["", " ", 3, None])
 def test_words_that_say_nothing_are_passed_by_in_one_line(what: Any, caplog: pytest.LogCaptureFixture) -> None:
     def wrong(monitor: TrainingMonitor, model: nn.Module) -> None:

@@ -166,6 +166,7 @@ def test_a_state_is_told_once_while_the_run_goes_on(tmp_path: Path) -> None:
     assert replay_log(log).own.states == {"NEVER_LEARNS": 1}  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     first, over = long_run(log, [*flat(520), *falling(700)], step_s=5.0)
@@ -174,6 +175,7 @@ def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_what_was_told_before_a_resume_is_told_once_and_can_be_over(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     first, over = long_run(log, [*flat(520), *falling(750)], step_s=5.0, resume_at=700)
@@ -181,11 +183,13 @@ def test_what_was_told_before_a_resume_is_told_once_and_can_be_over(tmp_path: Pa
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_what_was_told_after_the_checkpoint_is_told_again(tmp_path: Path) -> None:
     (told,) = long_run(tmp_path / "run.jsonl", flat(900), step_s=5.0, resume_at=540)  # the state is that of step 490
     assert told["step"] == FIRST_LOOK
 
 
+@pytest.mark.slow
 def test_a_look_that_fails_is_not_made_at_once_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
@@ -198,6 +202,7 @@ def test_a_look_that_fails_is_not_made_at_once_again(tmp_path: Path, monkeypatch
     assert looks == [FIRST_LOOK, 2 * FIRST_LOOK, 1100]
 
 
+@pytest.mark.slow
 def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     assert len(long_run(log, flat(600), step_s=5.0, end=False)) == 1
@@ -208,6 +213,7 @@ def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path)
     )
 
 
+@pytest.mark.slow
 def test_looks_take_no_more_than_their_share_of_the_training(tmp_path: Path) -> None:
     assert [line["step"] for line in long_run(tmp_path / "run.jsonl", flat(1200), step_s=0.02)] == [1200]
 

@@ -56,6 +56,7 @@ def test_several_processes_give_the_files_the_order_and_the_warnings_of_one(
     assert [result["log"] for result in found[0]] == [str(log) for log in logs]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_a_pool")
 def test_strict_names_the_first_damaged_log_whatever_the_number_of_processes(logs: list[Path], tmp_path: Path) -> None:
     for jobs in (1, 2):

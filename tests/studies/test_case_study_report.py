@@ -35,6 +35,8 @@ from tests.helpers import strict_json
 from tests.studies.case_studies import ONSET, STEPS, Plan, by_hand, of_real_runs
 from tests.studies.test_figures import assert_texts_are_clear
 
+pytestmark = pytest.mark.slow
+
 FAILED = {"fault": "DATA_CORRUPTION", "failure": 141, "grad_norm": [1.0, 1.0, 150.0]}
 RECOVERED = {"fault": "LR_SPIKE", "grad_norm": [150.0], "cleared": 121}
 NAN_LOSS = {"fault": "SILENT_DATA_CORRUPTION", "failure": 103, "reason": "NAN_LOSS", "grad_norm": [1.0, math.inf]}

@@ -80,6 +80,7 @@ def test_the_figure_has_four_panels(comparison: Comparison) -> None:
     assert len(picture.figure(comparison).axes) == 4
 
 
+@pytest.mark.slow
 def test_the_command_writes_tables_and_the_figure(
     folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

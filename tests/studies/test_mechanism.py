@@ -173,6 +173,7 @@ def test_a_band_holds_the_median_and_the_range_of_the_seeds(results: MechanismRe
     assert not len(band(results, "router_similarity", results.cases[STRONG], twins=True, every=5).middle)
 
 
+@pytest.mark.slow
 def test_everything_is_written_once_and_replaces_what_was_there(results: MechanismResults, tmp_path: Path) -> None:
     (tmp_path / "signals_of_an_earlier_study.png").write_text("old")
     tables = write_results(results, tmp_path, "python run_case_study.py --suite mechanism")

@@ -105,6 +105,7 @@ def test_repairs_are_counted_by_kind(frame: pd.DataFrame) -> None:
     assert "RecomputeStep" in to_markdown(repair_table(frame, ("RecomputeStep",), None, ""))
 
 
+@pytest.mark.slow
 def test_the_map_is_the_same_bytes_twice(frame: pd.DataFrame) -> None:
     one, other = (figure.draw(part, "").files for part in (frame, frame.copy()))
     assert one == other

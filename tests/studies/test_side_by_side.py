@@ -28,6 +28,7 @@ from tests.evaluation.builders import build_logs
 from tests.studies.test_figures import assert_texts_are_clear
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
 DETECTORS = ["loss_spike", "r_metric", "grad_norm", "robust_z"]
 TINY = ("tiny-llama", "tiny-mistral")
 REAL = {"models": TINY, "backend": "torch", "optimizer": "adamw", "step_time_s": 0.02}

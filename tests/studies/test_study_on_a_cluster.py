@@ -90,6 +90,7 @@ def test_a_folder_of_logs_is_not_resumed_as_parquet(tmp_path: Path, capsys: pyte
     assert "another study" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_the_rest_is_made_later(alone: Path, tmp_path: Path) -> None:
     full = ["run_modern_experiments.py", *SMALL, "--jobs", "1", "--logs-format", "parquet", "--out", str(tmp_path)]
     largest = min(path.stat().st_size for path in alone.glob("*.parquet")) + 1

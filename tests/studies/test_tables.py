@@ -307,6 +307,7 @@ def test_a_table_that_these_logs_cannot_make_is_named(main, tmp_path, capsys):
     assert "warning: table 17 needs what these logs lack" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_logs_of_one_seed(main, real_logs, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "50"]
     assert main(["--logs", str(real_logs[0].parent), *out, "--detectors", *DETECTORS]) == 0

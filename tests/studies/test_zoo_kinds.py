@@ -68,6 +68,7 @@ def test_losses_and_held_out_loss_are_finite_and_it_changes_its_weights(told: To
     assert not same(told.fork["model"], told.end["model"])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(told: Told) -> None:
     again = KindRun(told.run.kind, 0, STEPS)
     assert losses(again, FORK) == told.losses[:FORK]

@@ -82,6 +82,7 @@ def test_numbers_in_words() -> None:
     }
 
 
+@pytest.mark.slow
 def test_pretraining_leaves_random_numbers_and_hands_out_copies() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()

@@ -34,6 +34,7 @@ def test_all_commands_are_known_kinds() -> None:
     assert [words[0] for words in COMMANDS] == ["watch"] * 5 + ["report"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "report"], ids=" ".join)
 def test_the_page_is_written(words: list[str], folder: Path) -> None:
     ended = subprocess.run([sys.executable, "-m", "rmetric", *words], capture_output=True, text=True)

@@ -35,6 +35,7 @@ def script(folder: Path, text: str) -> Path:
 # --- the command, from the log to the receiver
 
 
+@pytest.mark.slow
 def test_a_finding_reaches_webhook_chat_and_command(watch: Begin, serve: Serve, tmp_path: Path) -> None:
     hook, chat, told = serve(200), serve(200), tmp_path / "told"
     tell = script(tmp_path, f'cat > "{told}.json"; printf "%s|%s" "$RMETRIC_RUN" "$RMETRIC_SEVERITY" > "{told}"')
@@ -138,6 +139,7 @@ def test_a_server_that_always_fails_is_given_up(serve: Serve) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [302, 401, 404])
 def test_a_refusal_is_not_tried_again(status: int, serve: Serve) -> None:
     server = serve(status)

@@ -76,6 +76,7 @@ CONTENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTENTS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_any_portions_give_the_diagnosis_of_the_whole(name: str, seed: int, tmp_path: Path) -> None:

@@ -238,6 +238,7 @@ NOT_OF_TEXT = {
 """Bugs that a language model cannot have without dropout, batch norm, numbers as inputs, classes and a schedule."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_a_language_model_has_a_bug_or_says_no(make_run: MAKE, twin_of: MAKE, name: str) -> None:
     run = trained(make_run("tiny-llama"), HEALTHY_STEPS)

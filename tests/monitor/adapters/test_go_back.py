@@ -83,6 +83,7 @@ def test_trainer_is_stopped_where_nothing_helps(train: Callable[..., Trainer]) -
     assert ONSET < stopped.value.step < STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [SAVED_EVERY, 0], ids=["in memory", "Lightning's own"])
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*", "ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*exists and is not empty.*", "ignore:.*GPU available but not used.*")

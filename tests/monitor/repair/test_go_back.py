@@ -72,6 +72,7 @@ def test_a_healthy_run_is_left_as_it_is(twin: Spiked) -> None:
     assert equal(watched.bits(), twin.bits())
 
 
+@pytest.mark.slow
 def test_what_does_not_pass_stops_the_training_with_a_verdict_and_an_exit_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,6 +112,7 @@ def test_functions_of_ones_own_take_the_training_loop_back_too(twin: Spiked) -> 
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_that_was_good_is_kept_while_newer_ones_are_not_known_to_be() -> None:
     made: list[int] = []
     toy = Spiked(first=152, steps=20)
@@ -126,6 +128,7 @@ def test_the_checkpoint_that_was_good_is_kept_while_newer_ones_are_not_known_to_
     assert loaded[0] == 120  # those of 130, 140 and 150 are less than 25 records older than the first sign
 
 
+@pytest.mark.slow
 def test_the_learning_rate_is_lower_for_a_while_after_it() -> None:
     toy, rates = Spiked(factor=1000.0), []
     policy = GoBack(learning_rate_factor=0.5, learning_rate_steps=10)
@@ -147,6 +150,7 @@ class Scripted(FatalRule):
         return f"step {step} fails" if step in self.fails_at else ""
 
 
+@pytest.mark.slow
 def test_the_reason_names_the_step_of_the_loop_after_it_went_back_too() -> None:
     toy, again = Spiked(steps=12), 300
     with toy.watch(policy=GoBack()) as monitor:
@@ -213,6 +217,7 @@ def test_losses_before_an_announced_change_are_no_reference_for_those_after_it()
     assert not [repair for repair in monitor.repairs if repair.verdict == "went_back"]
 
 
+@pytest.mark.slow
 def test_who_goes_back_behind_an_announced_change_still_knows_of_it() -> None:
     monitor = Retasked(200, 225, 300.0).run(500)
     (repair,) = [repair for repair in monitor.repairs if repair.verdict == "went_back"]

@@ -102,6 +102,7 @@ def test_nothing_is_unusual_in_the_first_steps() -> None:
     assert trained(17).judge(step_numbers(norms=(1e6, 1e6, 1e6))) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_healthy_steps_with_heavy_tails_are_hardly_ever_suspicious(seed: int) -> None:
     suspicion, alarms = trained(0), 0
