@@ -1,4 +1,4 @@
-# make reproduce    720 simulated runs beside the published real ones: all tables, all figures (4 minutes, no torch)
+# make reproduce    720 simulated runs beside the published real ones: all tables, all figures (2 to 4 minutes, no torch)
 # make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts, site
 # make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
 # make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in four to ten
