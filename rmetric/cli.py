@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import functools
 import io
+import itertools
 import os
 import shlex
 import sys
@@ -109,7 +111,16 @@ class Parser(argparse.ArgumentParser):
         self.add_engine()
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (try {self.prog} --help)\n")
+        self.exit(2, f"error: {message}{self._hint(message)} (try {self.prog} --help)\n")
+
+    def _hint(self, message: str) -> str:
+        """The option, of a subcommand too, that is spelt like the first one that is not known."""
+        _, told, unknown = message.partition("unrecognized arguments: ")
+        commands = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        parsers = [self, *itertools.chain.from_iterable(choices.values() for choices in commands)]
+        options = [option for each in parsers for option in each._option_string_actions]
+        near = difflib.get_close_matches(unknown.split("=")[0].split(" ")[0], options, n=1)
+        return f"; did you mean {near[0]}?" if told and near else ""
 
 
 def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:

@@ -73,6 +73,15 @@ def test_a_script_opens_with_its_command_and_stays_thin(script: str) -> None:
     assert len(source.splitlines()) <= 115
 
 
+def test_an_option_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    from rmetric.commands import main
+
+    assert main(["replay", "log.jsonl", "--no-plots=1"]) == 2
+    assert "unrecognized arguments: --no-plots=1; did you mean --no-plot?" in capsys.readouterr().err
+    assert main(["replay", "log.jsonl", "--zzzz"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_unknown_option_is_one_line(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--help" in fails_with_one_line(capsys, script, "--no-such-option")
