@@ -227,12 +227,11 @@ class Replayer:
 
 
 def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, none of them ``None``; from the third on each is made while the caller works on the one before.
+    """The same items, none of them ``None``; from the second on each is made while the caller works on the one before.
 
-    In a thread: reading and judging are mostly compiled code, which lets the interpreter go. Most logs are a single
-    chunk, for which a thread does not pay.
+    In a thread: reading and judging are mostly compiled code, which lets the interpreter go.
     """
-    yield from islice(items, 2)
+    yield from islice(items, 1)
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(next, items, None)
         while (item := upcoming.result()) is not None:
