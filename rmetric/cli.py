@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import functools
 import io
@@ -17,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, did_you_mean
 from rmetric.registry import load_plugin
 
 DEFAULT_LOGS = Path("logs_FULL_METRIC")
@@ -119,8 +118,7 @@ class Parser(argparse.ArgumentParser):
         commands = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
         parsers = [self, *itertools.chain.from_iterable(choices.values() for choices in commands)]
         options = [option for each in parsers for option in each._option_string_actions]
-        near = difflib.get_close_matches(unknown.split("=")[0].split(" ")[0], options, n=1)
-        return f"; did you mean {near[0]}?" if told and near else ""
+        return did_you_mean(unknown.split("=")[0].split(" ")[0], options) if told else ""
 
 
 def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:

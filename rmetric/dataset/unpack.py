@@ -6,7 +6,6 @@ python -m rmetric.dataset.unpack data/real_runs.parquet:transfer --runs NAME --o
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.dataset.sources import data_set_of
-from rmetric.errors import UserError
+from rmetric.errors import UserError, did_you_mean
 from rmetric.files import write_atomically
 from rmetric.log_writer import encode_metrics
 from rmetric.measurements import MEASUREMENTS
@@ -53,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     stored = {item.name: item for item in read_stored(file)}
     for name in args.runs:
         if name not in stored:
-            near = difflib.get_close_matches(name, stored, n=1, cutoff=0.3)
-            raise UserError(f"no run is named {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            raise UserError(f"no run is named {name}{did_you_mean(name, stored, cutoff=0.3)}")
     out = output_folder(args.out)
     chosen = args.runs or list(stored)
     for name in chosen:

@@ -467,10 +467,9 @@ class TrainingMonitor:
         self._leave(failed(self.step_number, "WORKER_LOST"))
 
     @never_raises(None, ends=False)
-    def _tell_states(self, step: int, told: Callable[[int, Observations], list[Event]]) -> None:
+    def _tell_states(self, step: int, told: Callable[[int, Observations | None], list[Event]]) -> None:
         """Look at what states the run is in, and write what is to be told of them."""
-        seen = self._pipeline.seen if self._processes.first else None
-        for event in told(step, seen) if seen is not None else ():
+        for event in told(step, self._pipeline.seen):
             self._recorder.now(event)
 
     @never_raises(None)
@@ -479,7 +478,7 @@ class TrainingMonitor:
             self._start()
         self._recorder.write_notes(self.step_number + 1)
         if terminal is not None and self._started:
-            if terminal["event"] == "EXPERIMENT_SUCCESS":
+            if self._processes.first and terminal["event"] == "EXPERIMENT_SUCCESS":
                 self._tell_states(self.step_number, self._states.end)
             self._recorder.end(terminal)
         self._release()

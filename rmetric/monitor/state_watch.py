@@ -33,14 +33,20 @@ class StateWatch:
         self._records += 1
         return self._records >= self._next and self._spent_s + self._expected_s <= SHARE * elapsed_s
 
-    def look(self, step: int, seen: Observations) -> list[Event]:
-        """What is news at this step: states in which the run is by now, and such in which it is no more."""
+    def look(self, step: int, seen: Observations | None) -> list[Event]:
+        """What is news at this step: states in which the run is by now, and such in which it is no more.
+
+        ``None``: the run is not known as a whole, and there is no news.
+        """
+        self._next = 2 * self._records
+        if seen is None:
+            return []
         before, states = self._names, self._states_of(seen)
         self._names = [state.name for state in states]
         over = [_over(step, name) for name in before if name not in self._names]
         return [*over, *(_entered(step, state) for state in states if state.name not in before)]
 
-    def end(self, step: int, seen: Observations) -> list[Event]:
+    def end(self, step: int, seen: Observations | None) -> list[Event]:
         """The same of a last look: lines that are written again when the run is resumed from before."""
         return [{**event, "at_end": True} for event in self.look(step, seen)]
 
@@ -51,7 +57,6 @@ class StateWatch:
         finally:  # a look that fails costs as much
             self._expected_s = time.perf_counter() - began_s
             self._spent_s += self._expected_s
-            self._next = 2 * self._records
 
 
 def _entered(step: int, state: State) -> Event:

@@ -109,7 +109,7 @@ class CsvWriter:
 
 
 _WITHOUT_HEADER = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
-"""Arrow's own header has its names in quotes."""
+"""Arrow's own header has its names in quotes, and so would be texts."""
 
 
 def _cells(values: NDArray[Any]) -> pyarrow.Array:

@@ -262,8 +262,8 @@ class RobustTrend:
     as a margin: a trend that is less than noise cannot be told from it, and a correction by a noisy lag is what drifts
     by itself. A lag upward is not taken out; it is what is looked for. But a signal may rise as a power of the step
     number, by ln(t / t̃) times the power a since the step t̃ in the middle of the window: at the beginning of a run, or
-    of what it does since it was changed on purpose, all
-    that it has done is recent, and nothing is settled; in step 1000 a window of 96 steps allows a twentieth of a.
+    of what it does since it was changed on purpose, all that it has done is recent, and nothing is settled; in step
+    1000 a window of 96 steps allows a twentieth of a.
 
     Parameters
     ----------

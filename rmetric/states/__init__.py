@@ -14,7 +14,7 @@ from rmetric.records import Observations, Run, reported_evaluations, with_evalua
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
-from rmetric.states.history import FIRST_LOOK, History
+from rmetric.states.history import History
 from rmetric.states.never_learns import never_learns
 from rmetric.states.overfits import overfits
 from rmetric.states.worse_level import worse_level
@@ -34,6 +34,9 @@ FOLLOWS: dict[str, frozenset[str]] = {
 """State → states that follow from it, or contradict it, and are not told beside it."""
 BUDGET = 0.01
 """Largest share of healthy runs in which a state may be reported."""
+FIRST_LOOK = 512
+"""Records of a run that goes on when a monitor first looks at its states; the next time there are twice as many.
+Learning may begin late."""
 
 
 def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]:

@@ -15,9 +15,6 @@ from rmetric.state import state_of
 READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes")
 """Measurements that states are recognised from."""
 MOST_RECORDS = 4096
-FIRST_LOOK = 512
-"""Records of a run that goes on before its states are looked at; the next time there are twice as many. Learning may
-begin late."""
 FEW = 256
 """Single records that are appended together: to append one costs as much."""
 

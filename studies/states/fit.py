@@ -93,10 +93,10 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Score the healthy runs, write the calibration, print the false states."""
     args = parser().parse_args(argv)
-    files = args.data or [file for name in FITTED if (file := DATA / f"{name}.parquet").exists()]
-    runs = [*controls(files), *(strangers(args.strangers) if args.strangers else ())]
     if args.as_a_monitor and not args.judge:
         raise UserError("states.json is fitted to ten looks; --as-a-monitor goes with --judge")
+    files = args.data or [file for name in FITTED if (file := DATA / f"{name}.parquet").exists()]
+    runs = [*controls(files), *(strangers(args.strangers) if args.strangers else ())]
     scores = population_scores(runs, args.jobs, as_a_monitor if args.as_a_monitor else tenths)
     if args.scores:
         scores.to_csv(args.scores, index=False)

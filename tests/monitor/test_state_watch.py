@@ -14,6 +14,7 @@ import pytest
 from rmetric.diagnosis import diagnose
 from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.state_watch import StateWatch
 from rmetric.records import Observations
 from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
@@ -200,6 +201,16 @@ def test_a_look_that_fails_is_not_made_at_once_again(tmp_path: Path, monkeypatch
     monkeypatch.setattr("rmetric.monitor.state_watch.states_of", fails)
     assert not long_run(tmp_path / "run.jsonl", flat(1100), step_s=5.0)
     assert looks == [FIRST_LOOK, 2 * FIRST_LOOK, 1100]
+
+
+def test_a_run_that_is_not_known_as_a_whole_is_not_asked_for_at_every_record() -> None:
+    watch = StateWatch()
+    due = []
+    for record in range(1, 1100):
+        if watch.is_due(1e6):
+            due.append(record)
+            assert watch.look(record, None) == []
+    assert due == [FIRST_LOOK, 2 * FIRST_LOOK]
 
 
 @pytest.mark.slow

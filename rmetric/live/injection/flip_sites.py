@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, did_you_mean
 from rmetric.live.injection.bits import FORMATS
 from rmetric.live.models.structure import decoder_layers, unwrapped
 from rmetric.live.run import LiveRun
@@ -133,8 +132,7 @@ def _fitting(sites: list[Site[Item]], pattern: str) -> list[Site[Item]]:
 def _hint(pattern: str, sites: list[Site[Item]]) -> str:
     """The nearest name, or part of a name between two dots."""
     words = {word: None for site in sites for word in (site.name, *site.name.split(".")) if not word.isdigit()}
-    near = difflib.get_close_matches(pattern, words, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    return did_you_mean(pattern, words, cutoff=0.5)
 
 
 class _Layers:

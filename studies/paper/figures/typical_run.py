@@ -8,7 +8,6 @@ it failed, never by what a detector made of it. ``run`` names another one.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import RMetricDetector, first_alert
-from rmetric.errors import UserError
+from rmetric.errors import UserError, did_you_mean
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import DIVERGED, NAN_LOSS, Truth
 from rmetric.evaluation.protocols import WARNING, Timeline, group_key
@@ -82,9 +81,7 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
                 if not len(run.observations):
                     raise UserError(f"the log {name} holds no record; choose another --run")
                 return run, truth, "It was chosen by name."
-        near = difflib.get_close_matches(wanted, [run.name for run, _ in pairs], n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"no log is named {name}{hint}")
+        raise UserError(f"no log is named {name}{did_you_mean(wanted, (run.name for run, _ in pairs), cutoff=0.3)}")
     fitting = [
         (run, truth, truth.incubation)
         for run, truth in pairs
