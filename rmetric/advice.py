@@ -162,6 +162,16 @@ ON_SETTINGS: Mapping[str, Advice] = {
         ("targets that are all masked or ignored", "a loss or weights of examples that were multiplied by 0"),
         "Look at the targets of a batch and at their mask: nothing is learned",
     ),
+    "the number of trained tensors that get no gradient": Advice(
+        ("a part of the model that was detached, or is no longer used", "units that have all died", "gradients too "
+         "small for their precision"),
+        "Look in TENSOR_GRAD_NORMS for the tensors that are missing or 0, and at what the forward pass does with them",
+    ),
+    "the norm of the gradient": Advice(
+        ("a part of the model that was detached", "a loss that is divided, weighted or masked after it was logged",
+         "gradients that are no longer unscaled or summed as before"),
+        "Compare the gradient norms of tensors (TENSOR_GRAD_NORMS) before and after this step",
+    ),
     "the state of batch norm's running statistics": Advice(
         ("a momentum of batch norm that was set to 0", "statistics that are copied back after each step"),
         "Compare the running statistics of two steps: evaluation relies on them",

@@ -37,6 +37,7 @@ UNTOUCHED = 1e-3
 STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
 INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
+NORM, WITHOUT = "the norm of the gradient", "the number of trained tensors that get no gradient"
 RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
 
@@ -282,6 +283,73 @@ class NothingToLearn(Invariant):
         return NOTHING_TO_LEARN
 
 
+class GradientsArrive(Invariant):
+    """No more of the tensors that require a gradient get none, or zeros, than in any of the last 32 measurements.
+
+    What is frozen requires none. Where all get zeros, the loss has come to its end, or there is nothing to learn.
+    """
+
+    by_chance = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._without: deque[float] = deque(maxlen=HELD)
+        self._now = math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        self._now = measured.get("without_gradient", math.nan)
+        if not (math.isfinite(self._now) and measured.get("grad_norm", math.nan) > 0.0):
+            return None
+        broken = self._now > max(self._without, default=self._now)
+        if not broken:
+            self._without.append(self._now)
+        return broken
+
+    def change(self) -> Change:
+        return Change(WITHOUT, max(self._without, default=0.0), self._now)
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._without.clear()
+
+
+class GradientFalls(Invariant):
+    """The gradient norm is not three times as small as any of the last 32, unless the loss is below all of those, too.
+
+    Gradients shrink as a model learns, but not at once. One that is cut off, or of a loss that was made small after it
+    was logged, does; weights that are frozen may do it, too, and what was usual is learned anew.
+    """
+
+    by_chance = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usual: deque[tuple[float, float]] = deque(maxlen=HELD)
+        self._now = self._required = math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        loss, self._now = (measured.get(name, math.nan) for name in ("training_loss", "grad_norm"))
+        required = measured.get("required_gradients", math.inf)
+        if required != self._required:
+            self._required = required
+            self.begin_anew()
+        if not (0.0 < self._now < math.inf and math.isfinite(loss)):
+            return None
+        losses, norms = zip(*self._usual, strict=True) if self._usual else ((loss,), (self._now,))
+        broken = self._now * FACTOR < min(norms) and loss >= min(losses)
+        if not broken:
+            self._usual.append((loss, self._now))
+        return broken
+
+    def change(self) -> Change:
+        least = min((norm for _, norm in self._usual), default=math.nan)
+        return Change(NORM, f"at least {least:.3g}", _in_short(self._now))
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._usual.clear()
+
+
 class LoopInvariants:
     """Tells which invariants hold no more.
 
@@ -305,6 +373,8 @@ class LoopInvariants:
             RateLeap(),
             FewBatches(),
             NothingToLearn(),
+            GradientsArrive(),
+            GradientFalls(),
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -325,7 +395,9 @@ class LoopInvariants:
         ----------
         measured
             Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``training_loss``,
-            ``grad_norm``, ``learning_rate`` and ``step``. What is missing or NaN was not looked at.
+            ``grad_norm``, ``learning_rate`` and ``step``, the number of tensors that require a gradient
+            (``required_gradients``) and of those that got none or zeros (``without_gradient``). What is missing or
+            NaN was not looked at.
         planned
             Whether a change was announced: what held before counts no more.
         """

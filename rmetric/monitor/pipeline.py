@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
@@ -155,7 +157,13 @@ class StepPipeline:
 
     def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
         """What held in every step of the loop and holds no more."""
-        of_the_step = {"step": pending.step, "learning_rate": pending.learning_rate, "grad_norm": numbers.norm}
+        of_the_step = {
+            "step": pending.step,
+            "learning_rate": pending.learning_rate,
+            "grad_norm": numbers.norm,
+            "required_gradients": pending.required_gradients,
+            "without_gradient": pending.required_gradients - np.count_nonzero(numbers.norms),
+        }
         others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
         return self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)
 

@@ -26,9 +26,11 @@ from rmetric.monitor.loop_invariants import (
     FEW_BATCHES,
     HELD,
     INPUTS,
+    NORM,
     NOTHING_TO_LEARN,
     RATE,
     SCHEDULE,
+    WITHOUT,
     FewBatches,
     LoopInvariants,
 )
@@ -162,6 +164,24 @@ class NotNormalised(Loop):
         return super().batch() * (4.0 if self.broken else 1.0)
 
 
+class Detached(Loop):
+    """No gradient reaches the first layer any more."""
+
+    def passes(self) -> Tensor:
+        first, *others = self.model  # type: ignore[misc]
+        hidden = first(self.batch())
+        loss: Tensor = nn.Sequential(*others)(hidden.detach() if self.broken else hidden).square().mean()
+        loss.backward()
+        return loss
+
+
+class DetachedZeros(Detached):
+    """The same where gradients are cleared to zeros."""
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=False)
+
+
 class Copies(Loop):
     def batch(self) -> Tensor:
         batch = super().batch()
@@ -185,6 +205,15 @@ class Sorted(Classified):
 
     def labels(self) -> Tensor:
         return torch.full((32,), self.step // 2 % 3) if self.broken else super().labels()
+
+
+class LossDivided(Classified):
+    """The loss is divided by the micro-batches once more, after it was logged."""
+
+    def passes(self) -> Tensor:
+        loss = functional.cross_entropy(self.model(self.batch()), self.labels())
+        (loss / (8 if self.broken else 1)).backward()
+        return loss
 
 
 class Normalised(Loop):
@@ -263,6 +292,9 @@ BREAKS = {
     OldCopies: FACTS["weights_changed"].setting,
     SameBatch: FACTS["batch_repeated"].setting,
     NotNormalised: INPUTS,
+    Detached: WITHOUT,
+    DetachedZeros: WITHOUT,
+    LossDivided: NORM,
     Copies: FACTS["examples_repeated"].setting,
     Sorted: FACTS["targets_alike"].setting,
     StaleStatistics: FACTS["statistics_still"].setting,
@@ -444,6 +476,31 @@ class ClippedByThePast(Loop):
         )
 
 
+class Frozen(Classified):
+    """The first layer, whose gradients are many times as large, is frozen on purpose."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        with torch.no_grad():
+            self.model[0].weight.mul_(0.05)  # type: ignore[index, union-attr, operator]
+            self.model[2].weight.mul_(20.0)  # type: ignore[index, union-attr, operator]
+
+    def between(self) -> None:
+        if self.step == ONSET:
+            self.model[0].requires_grad_(False)  # type: ignore[index]
+
+
+class SharedByExperts(Loop):
+    """A batch in eight reaches one of two layers only."""
+
+    def passes(self) -> Tensor:
+        first, other = self.model[0], self.model[2]  # type: ignore[index]
+        out = first(self.batch()).square().mean()
+        loss: Tensor = out if self.step % 8 == 0 else out + other(torch.ones(4, 16)).square().mean()
+        loss.backward()
+        return loss
+
+
 class ClippedNowAndThen(Clips):
     """Only what is longer than usual is clipped."""
 
@@ -512,7 +569,7 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen,
+        OneClassNowAndThen, Frozen, SharedByExperts,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
