@@ -162,7 +162,7 @@ ON_SETTINGS: Mapping[str, Advice] = {
         ("targets that are all masked or ignored", "a loss or weights of examples that were multiplied by 0"),
         "Look at the targets of a batch and at their mask: nothing is learned",
     ),
-    "the number of trained tensors that get no gradient": Advice(
+    "the number of tensors that get no gradient any more": Advice(
         ("a part of the model that was detached, or is no longer used", "units that have all died", "gradients too "
          "small for their precision"),
         "Look in TENSOR_GRAD_NORMS for the tensors that are missing or 0, and at what the forward pass does with them",

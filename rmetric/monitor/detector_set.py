@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, RMetricDetector, StreamingDetector, checked_score, make_detector
 from rmetric.episodes import EpisodesByCause
@@ -14,7 +13,7 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
 from rmetric.monitor.alerts import Alert, Cause, Finding, GradientOutliers, alert_message, finding_of
-from rmetric.monitor.settings import Change
+from rmetric.monitor.settings import FACTOR, Change
 from rmetric.monitor.transfer import StepNumbers
 
 SMOOTHING = 0.1
@@ -59,6 +58,10 @@ class DetectorSet:
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
         self._baseline = GradientNormBaseline()
+
+    def cut_off(self, numbers: StepNumbers) -> int:
+        """Number of parameters that get no gradient in the next step, and had one as long as usual before."""
+        return self._baseline.cut_off(numbers)
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -136,7 +139,13 @@ def _streaming(detector: str | StreamingDetector) -> StreamingDetector:
 
 
 class GradientNormBaseline:
-    """Exponentially weighted mean of each parameter's gradient norm, to name the one that stands out in a step."""
+    """Each parameter's gradient norm until now, to name the one that stands out in a step, and to miss what is cut off.
+
+    Known are its latest norm and an exponentially weighted mean; a step without a gradient, or with zeros, counts for
+    neither.
+    """
+
+    _latest = np.empty(0)  # here and not in an object: states of older versions have none
 
     def __init__(self) -> None:
         self._means = np.empty(0)
@@ -146,24 +155,35 @@ class GradientNormBaseline:
         norms = numbers.norms
         if not len(norms):
             return GradientOutliers()
-        finite, means = np.isfinite(norms), self._of(numbers.gradients)
+        self._make_room(numbers)
+        finite, means = np.isfinite(norms), self._means[numbers.gradients]
         growth = np.divide(norms, means, out=np.zeros(len(norms)), where=finite & (means > 0))
         worst = int(growth.argmax())
         largest = numbers.names[numbers.gradients[worst]] if growth[worst] > 0 else ""
         return GradientOutliers(tuple(numbers.named(~finite)), len(norms), largest, float(growth[worst]))
 
-    def update(self, numbers: StepNumbers) -> None:
-        """Let the finite norms of a step enter the means."""
-        norms = numbers.norms
-        if not len(norms):
-            return
-        means, finite = self._of(numbers.gradients), np.isfinite(norms)
-        entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
-        self._means[numbers.gradients] = np.where(finite, entered, means)
+    def cut_off(self, numbers: StepNumbers) -> int:
+        """Number of parameters that get no gradient now, and had one as long as usual when they last had any.
 
-    def _of(self, gradients: Sequence[int]) -> NDArray[np.float64]:
-        """Means of some parameters, NaN for one that is new."""
-        unknown = max(gradients) + 1 - len(self._means)
-        if unknown > 0:
-            self._means = np.append(self._means, np.full(unknown, np.nan))
-        return self._means[gradients]
+        What fades, as a term does whose weight is annealed to 0, is a third of its recent mean or less when it ends.
+        """
+        self._make_room(numbers)
+        arrives = np.zeros(len(self._means), dtype=bool)
+        arrives[numbers.gradients] = numbers.norms != 0.0
+        return int(np.count_nonzero(~arrives & (self._latest * FACTOR > self._means)))
+
+    def update(self, numbers: StepNumbers) -> None:
+        """Take in the gradients of a step, those that are finite and not 0."""
+        self._make_room(numbers)
+        norms, means, latest = numbers.norms, self._means[numbers.gradients], self._latest[numbers.gradients]
+        counts = np.isfinite(norms) & (norms > 0.0)
+        entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
+        self._means[numbers.gradients] = np.where(counts, entered, means)
+        self._latest[numbers.gradients] = np.where(counts, norms, latest)
+
+    def _make_room(self, numbers: StepNumbers) -> None:
+        """NaN for each parameter that is new."""
+        size = max(len(self._means), max(numbers.gradients, default=-1) + 1)
+        self._means, self._latest = (
+            np.append(known, np.full(size - len(known), np.nan)) for known in (self._means, self._latest)
+        )

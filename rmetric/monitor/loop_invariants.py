@@ -37,7 +37,7 @@ UNTOUCHED = 1e-3
 STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
 INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
-NORM, WITHOUT = "the norm of the gradient", "the number of trained tensors that get no gradient"
+NORM, CUT_OFF = "the norm of the gradient", "the number of tensors that get no gradient any more"
 RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
 
@@ -283,59 +283,66 @@ class NothingToLearn(Invariant):
         return NOTHING_TO_LEARN
 
 
-class GradientsArrive(Invariant):
-    """No more of the tensors that require a gradient get none, or zeros, than in any of the last 32 measurements.
-
-    What is frozen requires none. Where all get zeros, the loss has come to its end, or there is nothing to learn.
-    """
+class OfGradients(Invariant):
+    """Of the gradients as they come. Where layers are frozen or freed, what is usual is learned anew."""
 
     by_chance = True
 
     def __init__(self) -> None:
         super().__init__()
-        self._without: deque[float] = deque(maxlen=HELD)
-        self._now = math.nan
+        self._required = math.inf
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        self._now = measured.get("without_gradient", math.nan)
-        if not (math.isfinite(self._now) and measured.get("grad_norm", math.nan) > 0.0):
-            return None
-        broken = self._now > max(self._without, default=self._now)
+        before, self._required = self._required, measured.get("required_gradients", math.inf)
+        if self._required != before:
+            self.begin_anew()
+        return self._is_broken(measured) if measured.get("grad_norm", math.nan) > 0.0 else None
+
+    @abstractmethod
+    def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        """The same where there is a gradient."""
+
+
+class GradientsArrive(OfGradients):
+    """No more tensors are cut off from the gradient than in any of the last 32 measurements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cut_off: deque[float] = deque(maxlen=HELD)
+        self._now = math.nan
+
+    def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        self._now = measured.get("cut_off", 0.0)
+        broken = self._now > max(self._cut_off, default=self._now)
         if not broken:
-            self._without.append(self._now)
+            self._cut_off.append(self._now)
         return broken
 
     def change(self) -> Change:
-        return Change(WITHOUT, max(self._without, default=0.0), self._now)
+        return Change(CUT_OFF, max(self._cut_off, default=0.0), self._now)
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self._without.clear()
+        self._cut_off.clear()
 
 
-class GradientFalls(Invariant):
+class GradientFalls(OfGradients):
     """The gradient norm is not three times as small as any of the last 32, unless the loss is below all of those, too.
 
-    Gradients shrink as a model learns, but not at once. One that is cut off, or of a loss that was made small after it
-    was logged, does; weights that are frozen may do it, too, and what was usual is learned anew.
+    Gradients shrink as a model learns, but not at once. One that is cut off does, and one of a loss that was made small
+    after it was logged.
     """
-
-    by_chance = True
 
     def __init__(self) -> None:
         super().__init__()
         self._usual: deque[tuple[float, float]] = deque(maxlen=HELD)
-        self._now = self._required = math.nan
+        self._now = math.nan
 
-    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        loss, self._now = (measured.get(name, math.nan) for name in ("training_loss", "grad_norm"))
-        required = measured.get("required_gradients", math.inf)
-        if required != self._required:
-            self._required = required
-            self.begin_anew()
-        if not (0.0 < self._now < math.inf and math.isfinite(loss)):
+    def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        loss, self._now = measured.get("training_loss", math.nan), measured["grad_norm"]
+        if not (math.isfinite(loss) and math.isfinite(self._now)):
             return None
-        losses, norms = zip(*self._usual, strict=True) if self._usual else ((loss,), (self._now,))
+        losses, norms = zip(*(self._usual or [(loss, self._now)]), strict=True)
         broken = self._now * FACTOR < min(norms) and loss >= min(losses)
         if not broken:
             self._usual.append((loss, self._now))
@@ -396,8 +403,8 @@ class LoopInvariants:
         measured
             Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``training_loss``,
             ``grad_norm``, ``learning_rate`` and ``step``, the number of tensors that require a gradient
-            (``required_gradients``) and of those that got none or zeros (``without_gradient``). What is missing or
-            NaN was not looked at.
+            (``required_gradients``) and of those that are cut off from it (``cut_off``). What is missing or NaN was not
+            looked at.
         planned
             Whether a change was announced: what held before counts no more.
         """

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
@@ -162,7 +160,7 @@ class StepPipeline:
             "learning_rate": pending.learning_rate,
             "grad_norm": numbers.norm,
             "required_gradients": pending.required_gradients,
-            "without_gradient": pending.required_gradients - np.count_nonzero(numbers.norms),
+            "cut_off": self.detectors.cut_off(numbers),
         }
         others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
         return self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)

@@ -22,6 +22,7 @@ from rmetric.monitor.loop_invariants import (
     BATCHES,
     BROKEN,
     CLIPPING,
+    CUT_OFF,
     FACTS,
     FEW_BATCHES,
     HELD,
@@ -30,7 +31,6 @@ from rmetric.monitor.loop_invariants import (
     NOTHING_TO_LEARN,
     RATE,
     SCHEDULE,
-    WITHOUT,
     FewBatches,
     LoopInvariants,
 )
@@ -292,8 +292,8 @@ BREAKS = {
     OldCopies: FACTS["weights_changed"].setting,
     SameBatch: FACTS["batch_repeated"].setting,
     NotNormalised: INPUTS,
-    Detached: WITHOUT,
-    DetachedZeros: WITHOUT,
+    Detached: CUT_OFF,
+    DetachedZeros: CUT_OFF,
     LossDivided: NORM,
     Copies: FACTS["examples_repeated"].setting,
     Sorted: FACTS["targets_alike"].setting,
@@ -490,6 +490,20 @@ class Frozen(Classified):
             self.model[0].requires_grad_(False)  # type: ignore[index]
 
 
+class Faded(Loop):
+    """A term of the loss with a head of its own; its weight falls to 0 in steps of 2 %."""
+
+    def __init__(self, **options: Any) -> None:
+        model = nn.ModuleDict({name: nn.Linear(8, 3) for name in ("main", "other")})
+        super().__init__(model=model, **options)
+
+    def passes(self) -> Tensor:
+        main, other = (part(self.batch()).square().mean() for part in self.model.values())  # type: ignore[operator]
+        loss: Tensor = main + max(0.0, 1.0 - self.step / 50) * other
+        loss.backward()
+        return loss
+
+
 class SharedByExperts(Loop):
     """A batch in eight reaches one of two layers only."""
 
@@ -569,7 +583,7 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen, Frozen, SharedByExperts,
+        OneClassNowAndThen, Frozen, Faded, SharedByExperts,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
