@@ -175,15 +175,16 @@ class GradientNormBaseline:
     def update(self, numbers: StepNumbers) -> None:
         """Take in the gradients of a step, those that are finite and not 0."""
         self._make_room(numbers)
-        norms, means, latest = numbers.norms, self._means[numbers.gradients], self._latest[numbers.gradients]
-        counts = np.isfinite(norms) & (norms > 0.0)
-        entered = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
-        self._means[numbers.gradients] = np.where(counts, entered, means)
-        self._latest[numbers.gradients] = np.where(counts, norms, latest)
+        counts = np.isfinite(numbers.norms) & (numbers.norms > 0.0)
+        at, norms = np.array(numbers.gradients, dtype=int)[counts], numbers.norms[counts]
+        means = self._means[at]
+        self._means[at] = np.where(np.isnan(means), norms, means + SMOOTHING * (norms - means))
+        self._latest[at] = norms
 
     def _make_room(self, numbers: StepNumbers) -> None:
         """NaN for each parameter that is new."""
-        size = max(len(self._means), max(numbers.gradients, default=-1) + 1)
-        self._means, self._latest = (
-            np.append(known, np.full(size - len(known), np.nan)) for known in (self._means, self._latest)
-        )
+        size = max(numbers.gradients, default=-1) + 1
+        if size > len(self._latest):
+            self._means, self._latest = (
+                np.append(known, np.full(size - len(known), np.nan)) for known in (self._means, self._latest)
+            )
