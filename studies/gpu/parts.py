@@ -10,10 +10,10 @@ from typing import Any
 from rmetric.live.models.shapes import SHAPES
 
 Figures = dict[str, Any]
-SIZES = ("200M", "1.2B", "3B")
-"""Of benchmarks/monitor.py."""
-PRECISIONS = ("fp32", "bf16", "fp16")
-STUDIED = ("qwen2.5-3b", "llama-3.2-1b")
+OVERHEADS = (("200M", "bf16", 20, 4), ("200M", "fp16", 20, 4), ("1.2B", "bf16", 10, 2), ("3B", "bf16", 10, 2))
+"""Size and precision of benchmarks/monitor.py, steps of a block, pairs of blocks."""
+TINY_OVERHEADS = tuple(("0.02M", precision, 3, 1) for precision in ("fp32", "bf16", "fp16"))
+STUDIED = ("llama-3.2-1b", "qwen2.5-3b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,8 @@ def parts(device: str, *, tiny: bool) -> Iterator[Part]:
     """
     yield _probe("nvml", device, tiny, 60)
     yield _probe("repair", device, tiny, 90)
-    for size in ["0.02M"] if tiny else SIZES:
-        for precision in PRECISIONS:
-            yield _overhead(size, precision, device, tiny)
+    for size, precision, steps, blocks in TINY_OVERHEADS if tiny else OVERHEADS:
+        yield _overhead(size, precision, steps, blocks, device)
     for shape in ["tiny-qwen"] if tiny else STUDIED:
         yield _case_study(shape if tiny else f"random:{SHAPES[shape].hub_name}", device, tiny)
     yield _real_study(device, tiny)
@@ -63,23 +62,27 @@ def _probe(name: str, device: str, tiny: bool, limit_s: float) -> Part:
     )
 
 
-def _overhead(size: str, precision: str, device: str, tiny: bool) -> Part:
-    steps, blocks = ("3", "1") if tiny else ("5", "4")
+def _overhead(size: str, precision: str, steps: int, blocks: int, device: str) -> Part:
     return Part(
         name=f"overhead {size} {precision}",
         command=(
             "benchmarks/monitor.py", "--device", device, "--precision", precision, "--sizes", size, "--workers", "1",
-            "--steps", steps, "--blocks", blocks, "--out", "{out}/monitor.json",
+            "--record-every", "1", "auto", "--warm-up", "64", "--steps", str(steps), "--blocks", str(blocks),
+            "--out", "{out}/monitor.json",
         ),
         result="monitor.json",
         figures=_of_overhead,
-        limit_s=60,
+        limit_s=180,
     )  # fmt: skip
 
 
 def _of_overhead(report: Mapping[str, Any]) -> Figures:
-    names = ("parameters", "step_ms", "overhead_pct", "overhead_pct_quartiles")
-    return {name: report["sizes"][0][name] for name in names}
+    each, chosen = report["sizes"]
+    names = ("overhead_ms", "overhead_pct", "overhead_pct_quartiles")
+    return {
+        **{name: each[name] for name in ("parameters", "step_ms", *names)},
+        **{f"auto_{name}": chosen[name] for name in ("chosen_record_every", *names)},
+    }
 
 
 def _case_study(model: str, device: str, tiny: bool) -> Part:

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.record_interval import CHECKED
 from rmetric.monitor.repair import SkipUpdate
 from tests.forked import needs_fork, run_forked
 from tests.live.live import make_live_run, read, train, watched
@@ -606,14 +608,15 @@ def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
 def test_on_a_gpu_a_step_makes_no_device_wait() -> None:
     run = make_live_run(workers=2)
     run.model.to("cuda")
-    measurer = measurer_of(run)
-    measurer.measure(1, measurer.computation(backward(run, batch_of(run))), step_time_s=0.1, validation=[])
-    loss = backward(run, batch_of(run))
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        measurer.measure(2, measurer.computation(loss), step_time_s=0.1, validation=[])
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with warnings.catch_warnings(record=True) as waits, TrainingMonitor(run.model, run.optimizer) as monitor:
+        warnings.simplefilter("always")
+        for step in range(CHECKED + 4):
+            loss = backward(run, batch_of(run))
+            torch.cuda.set_sync_debug_mode("warn" if step > CHECKED else "default")
+            monitor.step(loss)
+            torch.cuda.set_sync_debug_mode("default")
+            run.optimizer.step()
+    assert not [wait for wait in waits if "called a synchronizing" in str(wait.message)]
 
 
 @pytest.mark.long
