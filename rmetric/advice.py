@@ -165,7 +165,11 @@ ON_SETTINGS: Mapping[str, Advice] = {
     "the number of tensors that get no gradient any more": Advice(
         ("a part of the model that was detached, or is no longer used", "units that have all died", "gradients too "
          "small for their precision"),
-        "Look in TENSOR_GRAD_NORMS for the tensors that are missing or 0, and at what the forward pass does with them",
+        "Look at what the forward pass does with these tensors",
+    ),
+    "the number of passes of a step that begin with no gradient": Advice(
+        ("gradients that are cleared for each micro-batch instead of once an update",),
+        "Look at the line that clears gradients: only the last micro-batch of a step counts",
     ),
     "the norm of the gradient": Advice(
         ("a part of the model that was detached", "a loss that is divided, weighted or masked after it was logged",

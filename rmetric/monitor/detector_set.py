@@ -59,8 +59,8 @@ class DetectorSet:
         """Detector → step of its first alert."""
         self._baseline = GradientNormBaseline()
 
-    def cut_off(self, numbers: StepNumbers) -> int:
-        """Number of parameters that get no gradient in the next step, and had one as long as usual before."""
+    def cut_off(self, numbers: StepNumbers) -> list[str]:
+        """Names of parameters that get no gradient in the next step, and had one as long as usual before."""
         return self._baseline.cut_off(numbers)
 
     @property
@@ -162,15 +162,15 @@ class GradientNormBaseline:
         largest = numbers.names[numbers.gradients[worst]] if growth[worst] > 0 else ""
         return GradientOutliers(tuple(numbers.named(~finite)), len(norms), largest, float(growth[worst]))
 
-    def cut_off(self, numbers: StepNumbers) -> int:
-        """Number of parameters that get no gradient now, and had one as long as usual when they last had any.
+    def cut_off(self, numbers: StepNumbers) -> list[str]:
+        """Names of parameters that get no gradient now, and had one as long as usual when they last had any.
 
         What fades, as a term does whose weight is annealed to 0, is a third of its recent mean or less when it ends.
         """
         self._make_room(numbers)
         arrives = np.zeros(len(self._means), dtype=bool)
         arrives[numbers.gradients] = numbers.norms != 0.0
-        return int(np.count_nonzero(~arrives & (self._latest * FACTOR > self._means)))
+        return [numbers.names[index] for index in np.flatnonzero(~arrives & (self._latest * FACTOR > self._means))]
 
     def update(self, numbers: StepNumbers) -> None:
         """Take in the gradients of a step, those that are finite and not 0."""

@@ -38,6 +38,7 @@ STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
 INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
 NORM, CUT_OFF = "the norm of the gradient", "the number of tensors that get no gradient any more"
+FIRST_PASSES = "the number of passes of a step that begin with no gradient"
 RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
 
@@ -303,27 +304,34 @@ class OfGradients(Invariant):
         """The same where there is a gradient."""
 
 
-class GradientsArrive(OfGradients):
-    """No more tensors are cut off from the gradient than in any of the last 32 measurements."""
+class NoMore(OfGradients):
+    """A number of tensors or passes is no larger than any of the last 32.
 
-    def __init__(self) -> None:
+    Of tensors that are cut off from the gradient. And of passes that begin with no gradient: of the micro-batches of a
+    step the first does; where all do, each clears what the one before has added.
+    """
+
+    def __init__(self, name: str, setting: str) -> None:
         super().__init__()
-        self._cut_off: deque[float] = deque(maxlen=HELD)
+        self._name, self._setting = name, setting
+        self._usual: deque[float] = deque(maxlen=HELD)
         self._now = math.nan
 
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        self._now = measured.get("cut_off", 0.0)
-        broken = self._now > max(self._cut_off, default=self._now)
+        self._now = measured.get(self._name, math.nan)
+        if math.isnan(self._now):
+            return None
+        broken = self._now > max(self._usual, default=self._now)
         if not broken:
-            self._cut_off.append(self._now)
+            self._usual.append(self._now)
         return broken
 
     def change(self) -> Change:
-        return Change(CUT_OFF, max(self._cut_off, default=0.0), self._now)
+        return Change(self._setting, max(self._usual, default=0.0), self._now)
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self._cut_off.clear()
+        self._usual.clear()
 
 
 class GradientFalls(OfGradients):
@@ -380,8 +388,9 @@ class LoopInvariants:
             RateLeap(),
             FewBatches(),
             NothingToLearn(),
-            GradientsArrive(),
+            NoMore("cut_off", CUT_OFF),
             GradientFalls(),
+            NoMore("first_passes", FIRST_PASSES),
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -215,8 +215,8 @@ class UpdateProbe:
         self._views: list[Tensor] = []
         self._left: Tensor | None = None
         self._changed: Tensor | None = None
-        self._there: Tensor | None = None
-        self._kept: Tensor | None = None
+        self._is_first: Tensor | None = None
+        self._first_passes: Tensor | None = None
         self._measured_norm: Tensor | None = None
         self._left_of_gradient: Tensor | None = None
         self._at_rest: Tensor | None = None
@@ -243,13 +243,14 @@ class UpdateProbe:
     @property
     def gradients_kept(self) -> bool:
         """Whether each pass since the update has found gradients. Waits for the device."""
-        return self._kept is not None and bool(self._kept)
+        return self._first_passes is not None and not self._first_passes
 
     def measure(self) -> Measured:
         """What was seen since the call before, on the device; ``None``: there was nothing to see.
 
         Truth values of the passes since the last update: ``weights_changed``, the first of them found other weights
-        than the update had left; ``gradients_kept``, each of them found gradients. Of the update after the call
+        than the update had left; ``gradients_kept``, each of them found gradients; and ``first_passes``, the number of
+        those that found none. Of the update after the call
         before: ``gradient_left``, what it found of a gradient, as a multiple of what that call had found. Nothing is
         looked at before the next update: where one is skipped, what was found after the last would be found once more.
         ``updated_elsewhere``: weights that this optimizer has updated move, though it has made no step for long.
@@ -259,7 +260,8 @@ class UpdateProbe:
         measured: Measured = {
             "updated_elsewhere": self._moved_at_rest,
             "weights_changed": self._changed,
-            "gradients_kept": self._kept,
+            "gradients_kept": None if self._first_passes is None else self._first_passes == 0,
+            "first_passes": self._first_passes,
             "gradient_left": self._left_of_gradient,
         }
         self._forget()
@@ -313,14 +315,15 @@ class UpdateProbe:
                 return
             self._changed = (now != self._left).any()
         earlier = self._parameter.grad
-        self._there = torch.zeros_like(self._changed) if earlier is None else (stored(earlier) != 0).any()
+        cleared = torch.ones_like(self._changed) if earlier is None else (stored(earlier) == 0).all()
+        self._is_first = cleared.int()
 
     @ends_quietly
     def _added(self, _: Tensor) -> None:
         """Count what a pass found if it has added to it: ``torch.autograd.grad`` leaves ``grad`` alone."""
-        there, self._there = self._there, None
-        if there is not None:
-            self._kept = there if self._kept is None else self._kept & there
+        is_first, self._is_first = self._is_first, None
+        if is_first is not None:
+            self._first_passes = is_first if self._first_passes is None else self._first_passes + is_first
 
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""
@@ -328,7 +331,7 @@ class UpdateProbe:
         return None if gradient is None else torch.linalg.vector_norm(real(stored(gradient)).float())
 
     def _forget(self) -> None:
-        self._left = self._changed = self._there = self._kept = None
+        self._left = self._changed = self._is_first = self._first_passes = None
 
     def _choose(self) -> None:
         """Choose what is looked at, of what the optimizer has just updated."""

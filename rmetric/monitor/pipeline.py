@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
-from rmetric.monitor.loop_invariants import LoopInvariants
+from rmetric.monitor.loop_invariants import CUT_OFF, LoopInvariants
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.settings import Change
@@ -25,6 +25,8 @@ from rmetric.state import restore, state_of
 from rmetric.states import History
 
 LOGGER = logging.getLogger("rmetric")
+NAMED = 3
+"""Tensors that are named where more are cut off."""
 MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"
 """Sources of ``training_loss`` in a training with several processes."""
 
@@ -155,15 +157,17 @@ class StepPipeline:
 
     def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
         """What held in every step of the loop and holds no more."""
+        cut_off = self.detectors.cut_off(numbers)
         of_the_step = {
             "step": pending.step,
             "learning_rate": pending.learning_rate,
             "grad_norm": numbers.norm,
             "required_gradients": pending.required_gradients,
-            "cut_off": self.detectors.cut_off(numbers),
+            "cut_off": len(cut_off),
         }
         others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
-        return self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)
+        changes = self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)
+        return [_naming(change, cut_off) if change.setting == CUT_OFF else change for change in changes]
 
     def state_dict(self) -> dict[str, Any]:
         """History that later scores depend on, in plain values."""
@@ -217,3 +221,9 @@ class StepPipeline:
         except Exception as error:  # noqa: BLE001 - whatever a callback does, training goes on
             self._on_alert = None
             LOGGER.warning("on_alert raised %s: %s; it is not called again", type(error).__name__, error)
+
+
+def _naming(change: Change, names: Sequence[str]) -> Change:
+    """A change of a number of tensors, with some of them by name."""
+    few = ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
+    return change._replace(now=f"{len(names)} ({few})")

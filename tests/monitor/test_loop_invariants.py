@@ -25,6 +25,7 @@ from rmetric.monitor.loop_invariants import (
     CUT_OFF,
     FACTS,
     FEW_BATCHES,
+    FIRST_PASSES,
     HELD,
     INPUTS,
     NORM,
@@ -182,6 +183,28 @@ class DetachedZeros(Detached):
         self.optimizer.zero_grad(set_to_none=False)
 
 
+class Accumulated(Loop):
+    """Four micro-batches a step."""
+
+    def passes(self) -> Tensor:
+        for part in self.batch().chunk(4):
+            self.before_pass()
+            loss: Tensor = self.model(part).square().mean() / 4
+            loss.backward()
+        return loss
+
+    def before_pass(self) -> None:
+        """Called before each."""
+
+
+class ClearedEachTime(Accumulated):
+    """Gradients are cleared for each micro-batch: only the last one counts."""
+
+    def before_pass(self) -> None:
+        if self.broken:
+            self.optimizer.zero_grad()
+
+
 class Copies(Loop):
     def batch(self) -> Tensor:
         batch = super().batch()
@@ -295,6 +318,7 @@ BREAKS = {
     Detached: CUT_OFF,
     DetachedZeros: CUT_OFF,
     LossDivided: NORM,
+    ClearedEachTime: FIRST_PASSES,
     Copies: FACTS["examples_repeated"].setting,
     Sorted: FACTS["targets_alike"].setting,
     StaleStatistics: FACTS["statistics_still"].setting,
@@ -583,7 +607,7 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen, Frozen, Faded, SharedByExperts,
+        OneClassNowAndThen, Frozen, Faded, SharedByExperts, Accumulated,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
