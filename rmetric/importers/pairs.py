@@ -7,7 +7,16 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rmetric.importers.names import BATCH_WORDS, EPOCH_WORDS, STEP_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS
+from rmetric.importers.names import (
+    BATCH_WORDS,
+    EPOCH_WORDS,
+    LINE_NUMBER,
+    STEP_WORDS,
+    TEST_WORDS,
+    TRAINING_WORDS,
+    VALIDATION_WORDS,
+    measures_loss,
+)
 from rmetric.importers.steps import TOTAL
 
 MAX_LINE = 20_000
@@ -36,7 +45,7 @@ _VALUE = re.compile(
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
       |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}}'"]|$|\s\s))
       |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
-    [a-zA-Zµ%]{{0,6}}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
+    (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
@@ -46,6 +55,14 @@ _LEVEL = r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b(?::[\w.]+:|:|\s)\s*"
 _BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
+_BATCH_RANGE = re.compile(r"(batch(?:es)?\b\W{1,3})\d+-(?=\d)|\d+-(?=\d+batch)", re.IGNORECASE)
+"""The begin of ``Batch [20-40]`` or ``21-40batch``, of which the end counts."""
+_EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
+"""What follows the epoch in ``[2,  4000] loss: 1.3``."""
+_TWO_CELLS = re.compile(r"\s*[|│┃]\s*([^|│┃]*[A-Za-z][^|│┃]*?)\s*[|│┃]\s*([-+]?\.?\d\S*|[-+]?nan|[-+]?inf)\s*[|│┃]\s*$")
+"""``|    loss    | 2.5    |``: a name, and its value in a cell of its own."""
+LARGEST_LINE_NUMBER = 10**9
+"""A number before a line that is not smaller is a time."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")
@@ -57,7 +74,8 @@ def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
-    training alone, before batches, is the epoch. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
+    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]``. A number alone before the rest of the line
+    is ``#``. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
     validation loss. Whole numbers with a comma between that parts no thousands, as in ``0,88``, stay a text.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
@@ -70,30 +88,55 @@ def pairs(line: str) -> dict[str, Any]:
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
     found: dict[str, Any] = {}
-    end, setting = 0, ""
-    text = _ESCAPES.sub("", line[:MAX_LINE])
+    end, setting, line_number, is_guess = 0, "", None, False
+    text = _BATCH_RANGE.sub(r"\1", two_cells(_ESCAPES.sub("", line[:MAX_LINE])))
     for match in _VALUE.finditer(text):
         gap = text[end : match.start()]
         name = _name(gap[-2 * MAX_NAME :])
         total = match["total"]
-        end = match.end()
+        is_first, end = not found and end == 0, match.end()
         number = match["number"]
         is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
         if not name:
-            if not is_whole or not (total is not None or gap.strip().startswith("][")):
+            if not is_whole:
                 continue
-            name = "batch"
+            opens = gap.rstrip()[-1:]
+            if match["unit"] in _COUNTERS:
+                name = match["unit"]
+            elif opens == "[" and _EPOCH_AND_BATCH.match(text, end):
+                name = "epoch"
+            elif total is not None or gap.strip().startswith("][") or (gap.strip() == "," and "epoch" in found):
+                if opens == "(" and not any(known.casefold() in _COUNTERS for known in found):
+                    continue  # one of several workers
+                name = "batch"
+                is_guess = is_guess or name not in found
+            elif line_number is None and ((opens == "[" and text[end : end + 1] == "]") or (is_first and not opens)):
+                line_number = _value(match)
+                continue
+            else:
+                continue
         elif is_whole:
-            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name)
+            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name, total is not None)
+            if is_guess and name.casefold() == "batch":
+                is_guess = False
+                found.pop("batch"), found.pop("batch" + TOTAL, None)
         if not setting:
             setting = _setting(gap[-SETTING:])
-        if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
+        if setting and measures_loss(name) and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
             found[name] = _value(match)
             if total is not None:
                 found[name + TOTAL] = _number(total, match["total_scale"])
+    if found and type(line_number) is int and line_number < LARGEST_LINE_NUMBER:
+        found.setdefault(LINE_NUMBER, line_number)
     return found
+
+
+def two_cells(line: str) -> str:
+    """A line; a row of a name and a value in cells of their own as a pair."""
+    row = _TWO_CELLS.fullmatch(line) if line.lstrip()[:1] in ("|", "│", "┃") else None
+    return line if row is None else f"{row[1]}: {row[2]}"
 
 
 @lru_cache(CACHED)
@@ -108,9 +151,11 @@ def _name(gap: str) -> str:
 
 
 @lru_cache(CACHED)
-def _counter(name: str) -> str:
-    """A name that ends with what is counted (``validation loss at iteration``) as that."""
+def _counter(name: str, has_total: bool = False) -> str:
+    """A name that ends with what is counted (``validation loss at iteration``) as that; ``Training [10/500]`` counts batches."""
     words = _WORDS.findall(name.casefold())
+    if has_total and words and TRAINING_WORDS.issuperset(words):
+        return "batch"
     if len(words) > 2 and words[-1] in _COUNTERS and words[-2] in ("at", "of", "after") and words[0] != "number":
         return words[-1]
     if len(words) == 2 and words[0] in _COUNTERS and words[1] in _SETTINGS:
