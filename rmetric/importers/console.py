@@ -7,7 +7,6 @@ reports, and the rest (settings, source code, tables) is left aside. What the na
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,20 +15,24 @@ from typing import Any
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
-from rmetric.importers.commas import DecimalMarks, with_points
-from rmetric.importers.names import meanings, names_epoch
-from rmetric.importers.pairs import pairs
+from rmetric.importers.commas import DecimalMarks
+from rmetric.importers.console_lines import Line, console_lines
+from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
+from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_reader import NumberedEvent, OnDamage
 
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
 _LOSSES = ("training_loss", "validation_loss")
 _MEASURED = frozenset(("training_loss", "grad_norm"))
+_REPORTED = frozenset((*_LOSSES, *_MEASURED))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
-_DIGIT = re.compile(rb"\d|nan|inf", re.IGNORECASE)
+_FRESH = 0.9
+"""Share of the reports without a step before each of which another line announces a new one; it is then theirs."""
+WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
 
 
 @register_importer("console")
@@ -43,7 +46,8 @@ def read_console(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
     patterns = Patterns.of(path, mapping)
     if not patterns.hold_a_loss:
         raise UserError(f"{path} reports no loss ({patterns.seen or 'no line repeats name value pairs'})")
-    return imported(path, lambda report: patterns.rows(path, report), mapping, on_damage)
+    events = imported(path, lambda report: patterns.rows(path, report), mapping, on_damage)
+    return itertools.chain([(1, note(WORKERS))], events) if patterns.are_of_several else events
 
 
 def is_console(path: Path, mapping: Mapping[str, str] | None = None) -> bool:
@@ -64,17 +68,32 @@ class Patterns:
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._holds: dict[tuple[str, ...], frozenset[str]] = {}
         self._marks = DecimalMarks()
+        self._workers: dict[tuple[str, ...], str] = {}
+        self.are_of_several = False
+        """Whether lines of one pattern begin with different processes."""
+        self._are_announced = False
+        """Whether the step of a report stands in a line before it."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
         """Patterns of the first lines."""
         patterns = cls(FieldMap(mapping))
-        for _, text, found in itertools.islice(_lines(path, _ignore), SURVEYED_ROWS):
-            names = tuple(found)
-            if patterns._meant(names):
-                patterns._marks.add(text)
+        announced: dict[str, Any] = {}
+        reports, fresh, is_new = 0, 0, False
+        for line in itertools.islice(console_lines(path, _ignore, patterns._fields), SURVEYED_ROWS):
+            names = tuple(line.found)
+            meant = patterns._meant(names)
+            if meant:
+                patterns._marks.add(line.text)
             if names in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
                 patterns._counts[names] += 1
+            patterns.are_of_several |= not patterns._is_of_first(line, names) and not meant.isdisjoint(_REPORTED)
+            steps = patterns._steps_of(line.found)
+            if steps and "training_loss" not in meant:
+                is_new, announced = is_new or steps != announced, steps
+            elif "training_loss" in meant and not steps:
+                reports, fresh, is_new = reports + 1, fresh + (is_new and fresh == reports), False
+        patterns._are_announced = bool(reports) and fresh >= _FRESH * reports
         return patterns
 
     @property
@@ -97,23 +116,50 @@ class Patterns:
         """The reports of a log. A line without an epoch belongs to the one that a line before it has announced."""
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
+        announced: dict[str, Any] = {}
         is_told = False
-        for line, _, found in _lines(path, on_damage, self._marks.are_commas):
-            names = tuple(found)
+        for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
+            found, names = line.found, tuple(line.found)
             meant = self._meant(names)
+            if not self._is_of_first(line, names):
+                continue
             count = self._counts.get(names, 0)
             if not count and len(late) < MAX_PATTERNS:
                 late[names] += 1
                 count = late[names]
+            steps = self._steps_of(found) if self._are_announced else {}
             if "validation_loss" in meant or (count >= REPEATED and meant & _MEASURED):
                 doubtful = self._doubtful(found)
                 if doubtful and not is_told:
                     is_told = True
-                    on_damage(line, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
+                    on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                yield Row(line, epoch | found if epoch and epoch_of(found) is None else found)
-            elif count >= REPEATED and not meant:
+                if "training_loss" in meant and self._are_announced and not steps:
+                    found = announced | found
+                yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
+                epoch = line.epoch or epoch
+            elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
+            announced = announced if "training_loss" in meant else steps or announced
+
+    def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The steps that a line states."""
+        return {name: value for name, value in found.items() if names_step(name, self._fields)}
+
+    def _is_of_first(self, line: Line, names: tuple[str, ...]) -> bool:
+        """Whether a line is of the process that has written the first one with its names, if it says of which it is.
+
+        A mere number before a line tells the process only if the line states a counter besides.
+        """
+        if not line.worker:
+            return True
+        if line.worker[0].isdigit() and not any(
+            names_counter(name, self._fields) for name in names if name != LINE_NUMBER
+        ):
+            return True
+        if len(self._workers) >= MAX_PATTERNS:
+            return self._workers.get(names, line.worker) == line.worker
+        return self._workers.setdefault(names, line.worker) == line.worker
 
     def _doubtful(self, found: Mapping[str, Any]) -> list[str]:
         """Names of ours under which a number with a comma stands that may be a decimal one, or part two numbers."""
@@ -127,20 +173,6 @@ class Patterns:
             if len(self._holds) < MAX_PATTERNS:
                 self._holds[names] = meant
         return meant
-
-
-def _lines(
-    path: Path, on_damage: OnDamage, has_decimal_commas: bool = False
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Lines with pairs, and these. What a progress bar wrote over is a line of its own."""
-    for number, line in numbered_lines(path, on_damage):
-        if not _DIGIT.search(line):
-            continue
-        text = line.decode(errors="replace")
-        for part in text.split("\r") if "\r" in text else (text,):
-            found = pairs(with_points(part) if has_decimal_commas else part)
-            if found:
-                yield number, part, found
 
 
 def _ignore(line: int, message: str) -> None:

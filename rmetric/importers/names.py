@@ -26,8 +26,8 @@ _NO_LOSS = _words(
 
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy")
 USUAL, COMPONENT, LIKE_A_LOSS = 100, 200, 300
-"""Ranks, after those of the aliases: a name of usual words alone, the loss of a part, and what stands for a loss where a
-log has none by name."""
+"""Ranks, after those of the aliases: a name of usual words alone, the loss of a part, and what stands for a loss in a
+log that has none by name."""
 
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up")
 _OF_STEPS = _words("completed train training learning global current cur optimizer gradient grad i")
@@ -64,8 +64,8 @@ def _is_step(name: str) -> bool:
 def names_step(name: str, fields: FieldMap) -> bool:
     """Whether a name of theirs is that of a counter of steps, as an alias or by its words.
 
-    >>> [names_step(name, FieldMap({})) for name in ("step_i", "Learning iteration", "global_step/max_steps", "max_steps")]
-    [True, True, True, False]
+    >>> [names_step(name, FieldMap({})) for name in ("step_i", "Learning iteration", "global_step/max_steps")]
+    [True, True, True]
     """
     return any(ours == "step" for ours, _ in fields.targets(name)) or (len(name) <= LONGEST_COUNTER and _is_step(name))
 

@@ -24,6 +24,8 @@ MAX_LINE = 20_000
 MAX_NAME = 60
 SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
+LONGEST_ROW = 256
+"""Pairs of a report."""
 CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
@@ -50,7 +52,8 @@ _VALUE = re.compile(
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 """``Array(`` or ``np.float64(`` between a name and its value."""
-_LEVEL = r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b(?::[\w.]+:|:|\s)\s*"
+_LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
+_LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
 _BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
@@ -74,9 +77,9 @@ def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
-    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]``. A number alone before the rest of the line
-    is ``#``. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
-    validation loss. Whole numbers with a comma between that parts no thousands, as in ``0,88``, stay a text.
+    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]``; one alone before the rest of
+    the line is ``#``. ``34.5k`` is 34,500. A loss after a word such as *valid* is a validation loss. Whole numbers with
+    a comma between that parts no thousands, as in ``0,88``, stay a text.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
@@ -89,21 +92,26 @@ def pairs(line: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     end, setting, line_number, is_guess = 0, "", None, False
-    text = _BATCH_RANGE.sub(r"\1", two_cells(_ESCAPES.sub("", line[:MAX_LINE])))
+    text = _BATCH_RANGE.sub(r"\1", two_cells(without_escapes(line)))
     for match in _VALUE.finditer(text):
+        if text.startswith(")=", match.end()):
+            continue  # a part of a name: "LR (group 0)=0.1"
         gap = text[end : match.start()]
         name = _name(gap[-2 * MAX_NAME :])
         total = match["total"]
         is_first, end = not found and end == 0, match.end()
         number = match["number"]
         is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
-        if not name:
+        is_counted = (
+            is_whole and match["unit"] in _COUNTERS and text[end : end + 1] != "/"
+        )  # "3epoch:", and not "3it/s"
+        if is_counted and (not name or TRAINING_WORDS.issuperset(_WORDS.findall(name))):
+            name = match["unit"]
+        elif not name:
             if not is_whole:
                 continue
             opens = gap.rstrip()[-1:]
-            if match["unit"] in _COUNTERS:
-                name = match["unit"]
-            elif opens == "[" and _EPOCH_AND_BATCH.match(text, end):
+            if opens == "[" and _EPOCH_AND_BATCH.match(text, end):
                 name = "epoch"
             elif total is not None or gap.strip().startswith("][") or (gap.strip() == "," and "epoch" in found):
                 if opens == "(" and not any(known.casefold() in _COUNTERS for known in found):
@@ -133,6 +141,11 @@ def pairs(line: str) -> dict[str, Any]:
     return found
 
 
+def without_escapes(line: str) -> str:
+    """The begin of a line, without what sets its colours."""
+    return _ESCAPES.sub("", line[:MAX_LINE])
+
+
 def two_cells(line: str) -> str:
     """A line; a row of a name and a value in cells of their own as a pair."""
     row = _TWO_CELLS.fullmatch(line) if line.lstrip()[:1] in ("|", "│", "┃") else None
@@ -147,12 +160,17 @@ def _name(gap: str) -> str:
     for found in _BREAK.finditer(text):
         start = found.end()
     name = text[start:].lstrip(" \t'\"[(<>]-*#~.").strip()
+    if name in _LEVELS:
+        return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 
 
 @lru_cache(CACHED)
 def _counter(name: str, has_total: bool = False) -> str:
-    """A name that ends with what is counted (``validation loss at iteration``) as that; ``Training [10/500]`` counts batches."""
+    """A name that ends with what is counted (``validation loss at iteration``) as that.
+
+    ``Training [10/500]``, which has a total, counts batches.
+    """
     words = _WORDS.findall(name.casefold())
     if has_total and words and TRAINING_WORDS.issuperset(words):
         return "batch"
