@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from rmetric.importers.names import (
     names_epoch,
     names_step,
 )
+from rmetric.log_reader import OnDamage
 
 SURVEYED_ROWS = 20_000
 MAX_NAMES = 4096
@@ -41,6 +42,10 @@ class Row:
     """Whether its loss is empty, and it says nothing else that is new."""
     is_nan: bool = False
     """Whether that stands for NaN."""
+
+
+Rows = Callable[[OnDamage], Iterator[Row]]
+"""Reads the rows of a log; called more than once: for surveys first, and then for the records."""
 
 
 @dataclass(slots=True)

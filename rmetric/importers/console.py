@@ -16,7 +16,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
-from rmetric.importers.console_lines import Line, console_lines
+from rmetric.importers.console_lines import console_lines
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
@@ -67,10 +67,11 @@ class Patterns:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._holds: dict[tuple[str, ...], frozenset[str]] = {}
+        self._steps: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._marks = DecimalMarks()
-        self._workers: dict[tuple[str, ...], str] = {}
-        self.are_of_several = False
-        """Whether lines of one pattern begin with different processes."""
+        self._workers: dict[tuple[str, ...], Counter[str]] = {}
+        self._first: dict[tuple[str, ...], str] = {}
+        """The first process that has written a pattern, where several have."""
         self._are_announced = False
         """Whether the step of a report stands in a line before it."""
 
@@ -87,12 +88,14 @@ class Patterns:
                 patterns._marks.add(line.text)
             if names in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
                 patterns._counts[names] += 1
-            patterns.are_of_several |= not patterns._is_of_first(line, names) and not meant.isdisjoint(_REPORTED)
+            if line.worker and not meant.isdisjoint(_REPORTED):
+                patterns._workers.setdefault(names, Counter())[line.worker] += 1
             steps = patterns._steps_of(line.found)
             if steps and "training_loss" not in meant:
                 is_new, announced = is_new or steps != announced, steps
             elif "training_loss" in meant and not steps:
                 reports, fresh, is_new = reports + 1, fresh + (is_new and fresh == reports), False
+        patterns._settle_workers()
         patterns._are_announced = bool(reports) and fresh >= _FRESH * reports
         return patterns
 
@@ -121,7 +124,7 @@ class Patterns:
         for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
             found, names = line.found, tuple(line.found)
             meant = self._meant(names)
-            if not self._is_of_first(line, names):
+            if line.worker and self._first.get(names, line.worker) != line.worker:
                 continue
             count = self._counts.get(names, 0)
             if not count and len(late) < MAX_PATTERNS:
@@ -144,22 +147,31 @@ class Patterns:
 
     def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The steps that a line states."""
-        return {name: value for name, value in found.items() if names_step(name, self._fields)}
+        names = tuple(found)
+        steps = self._steps.get(names)
+        if steps is None:
+            steps = tuple(name for name in names if names_step(name, self._fields))
+            if len(self._steps) < MAX_PATTERNS:
+                self._steps[names] = steps
+        return {name: found[name] for name in steps}
 
-    def _is_of_first(self, line: Line, names: tuple[str, ...]) -> bool:
-        """Whether a line is of the process that has written the first one with its names, if it says of which it is.
+    def _settle_workers(self) -> None:
+        """The first process for each pattern that several have written.
 
-        A mere number before a line tells the process only if the line states a counter besides.
+        A mere number before a line may be a counter: it tells the process only if the line states a counter besides,
+        and if it comes again.
         """
-        if not line.worker:
-            return True
-        if line.worker[0].isdigit() and not any(
-            names_counter(name, self._fields) for name in names if name != LINE_NUMBER
-        ):
-            return True
-        if len(self._workers) >= MAX_PATTERNS:
-            return self._workers.get(names, line.worker) == line.worker
-        return self._workers.setdefault(names, line.worker) == line.worker
+        for names, lines in self._workers.items():
+            first = next(iter(lines))
+            counts = any(names_counter(name, self._fields) for name in names if name != LINE_NUMBER)
+            comes_again = 2 * len(lines) <= lines.total()
+            if len(lines) > 1 and (not first[0].isdigit() or (counts and comes_again)):
+                self._first[names] = first
+
+    @property
+    def are_of_several(self) -> bool:
+        """Whether several processes have written lines of one pattern."""
+        return bool(self._first)
 
     def _doubtful(self, found: Mapping[str, Any]) -> list[str]:
         """Names of ours under which a number with a comma stands that may be a decimal one, or part two numbers."""

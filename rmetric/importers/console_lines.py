@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from rmetric.importers.base import FieldMap
 from rmetric.importers.commas import with_points
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
@@ -18,6 +20,10 @@ from rmetric.log_reader import OnDamage, numbered_lines
 
 MOST_JOINED = 64
 """Lines of an object in braces."""
+MOST_KNOWN = 4096
+"""Sets of names that are remembered."""
+MESSAGES = ("log", "message", "msg", "textPayload")
+_MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
 _DIGIT = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE)
 _WRITTEN_OVER = re.compile(r"\r|\x08+")
 _WORKER = re.compile(
@@ -56,7 +62,7 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         if not text:
             yield None
             continue
-        for part in _WRITTEN_OVER.split(text):
+        for part in _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text else (text,):
             part = without_escapes(with_points(part) if has_decimal_commas else part)
             found = table.row(part) or pairs(part)
             if found:
@@ -70,9 +76,21 @@ def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
     """Lines that may say something; empty for one without a number that begins with a word."""
     for number, line in numbered_lines(path, on_damage):
         if _DIGIT.search(line):
-            yield number, line.decode(errors="replace").rstrip("\n")
+            yield number, (_message(line) or line).decode(errors="replace").rstrip("\n")
         elif line[:1].isalnum():
             yield number, ""
+
+
+def _message(line: bytes) -> bytes:
+    """The text that an object on a line holds, if that tells of a loss: what a container's log makes of a line."""
+    if not line.startswith(b"{") or not _MESSAGE.search(line):
+        return b""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return b""
+    texts = (record.get(name) for name in MESSAGES) if isinstance(record, dict) else ()
+    return next((text.encode(errors="replace") for text in texts if isinstance(text, str) and "loss" in text), b"")
 
 
 def _objects(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -105,6 +123,7 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
     """
     held: Line | None = None
     is_row = counts = False
+    known: dict[tuple[str, ...], tuple[bool, bool]] = {}
     for line in lines:
         if line is None:
             if held is not None:
@@ -112,7 +131,13 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
             held = None
             continue
         is_row_too = two_cells(line.text) is not line.text
-        states_counter = any(names_counter(name, fields) for name in line.found)
+        names = tuple(line.found)
+        states = known.get(names)
+        if states is None:
+            states = any(names_counter(name, fields) for name in names), any(map(measures_loss, names))
+            if len(known) < MOST_KNOWN:
+                known[names] = states
+        states_counter, states_loss = states
         if held is not None and len(held.found) < LONGEST_ROW and not held.found.keys() & line.found.keys():
             goes_on = counts and not states_counter and not line.text[:1].strip()
             if (is_row and is_row_too) or (goes_on and not is_row):
@@ -121,6 +146,6 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
                 continue
         if held is not None:
             yield held
-        held, is_row, counts = line, is_row_too, states_counter and not any(map(measures_loss, line.found))
+        held, is_row, counts = line, is_row_too, states_counter and not states_loss
     if held is not None:
         yield held

@@ -58,8 +58,10 @@ _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 _BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
-_BATCH_RANGE = re.compile(r"(batch(?:es)?\b\W{1,3})\d+-(?=\d)|\d+-(?=\d+batch)", re.IGNORECASE)
+_BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,3})\d+-(?=\d)")
+_GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
 """The begin of ``Batch [20-40]`` or ``21-40batch``, of which the end counts."""
+_GLUED = re.compile(r"\dbatch")
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
 _TWO_CELLS = re.compile(r"\s*[|│┃]\s*([^|│┃]*[A-Za-z][^|│┃]*?)\s*[|│┃]\s*([-+]?\.?\d\S*|[-+]?nan|[-+]?inf)\s*[|│┃]\s*$")
@@ -92,14 +94,17 @@ def pairs(line: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     end, setting, line_number, is_guess = 0, "", None, False
-    text = _BATCH_RANGE.sub(r"\1", two_cells(without_escapes(line)))
+    text = two_cells(without_escapes(line))
+    if "-" in text and "atch" in text:
+        text = (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
     for match in _VALUE.finditer(text):
-        if text.startswith(")=", match.end()):
+        begin, stop = match.span()
+        if text.startswith(")=", stop):
             continue  # a part of a name: "LR (group 0)=0.1"
-        gap = text[end : match.start()]
+        gap = text[end:begin]
         name = _name(gap[-2 * MAX_NAME :])
         total = match["total"]
-        is_first, end = not found and end == 0, match.end()
+        is_first, end = end == 0, stop
         number = match["number"]
         is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
         is_counted = (
@@ -143,7 +148,7 @@ def pairs(line: str) -> dict[str, Any]:
 
 def without_escapes(line: str) -> str:
     """The begin of a line, without what sets its colours."""
-    return _ESCAPES.sub("", line[:MAX_LINE])
+    return _ESCAPES.sub("", line[:MAX_LINE]) if "\x1b" in line else line[:MAX_LINE]
 
 
 def two_cells(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,17 @@ def processes_by_their_numbers() -> Iterator[str]:
             yield f"{process}:  step {step:4d}/ 900 | loss: {loss(step):.4f} |"
         if step % 10 == 0:
             yield f"3: validation loss at step {step} | loss value: {loss(step) + 0.1:.4f} |"
+
+
+@layout(Seen())
+def steps_before_each_line_that_look_like_processes() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{step}: step {step} loss {loss(step):.4f}"
+
+
+@layout(Seen(first=20, last=20 * POINTS))
+def a_bar_without_a_total() -> Iterator[str]:
+    yield "\r".join(f"{step * 20}it [00:10,  8it/s, loss={loss(step):.3f}]" for step in STEPS)
 
 
 @layout(Seen(grad_norm=1.5, learning_rate=2e-4, evaluations=3, note="taken from 'eval/all/CE loss'"))
@@ -227,6 +239,21 @@ def a_bar_that_goes_back_with_backspaces() -> Iterator[str]:
     for step in STEPS:
         yield f"Epoch {step}/30"
         yield f"1/100 [>..] - loss: 9.9{chr(8) * 30}100/100 [====] - loss: {loss(step):.4f} - acc: 0.9"
+
+
+@layout(Seen(evaluations=3, note="batches count"))
+def a_bar_that_states_the_validation_at_its_end() -> Iterator[str]:
+    for epoch in (0, 1, 2):
+        shown = [f"{at}/10 [00:01<00:10, 8.33it/s, train_loss={loss(10 * epoch + at):.3f}]" for at in range(1, 11)]
+        last = 10 * epoch + 10
+        shown += [f"10/10 [00:02<00:00, 8.33it/s, train_loss={loss(last):.3f}, val_loss={loss(last) + 0.1:.3f}]"]
+        yield "\r".join(f"Epoch {epoch}:  50%|####      | {bar}" for bar in shown)
+
+
+@layout(Seen())
+def lines_of_a_container() -> Iterator[str]:
+    for step in STEPS:
+        yield json.dumps({"log": f"step {step} loss {loss(step):.4f}\n", "stream": "stdout", "time": "2025-01-03"})
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
