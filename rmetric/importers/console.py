@@ -16,7 +16,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
-from rmetric.importers.console_lines import console_lines
+from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
@@ -26,8 +26,7 @@ REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
 _LOSSES = ("training_loss", "validation_loss")
-_MEASURED = frozenset(("training_loss", "grad_norm"))
-_REPORTED = frozenset((*_LOSSES, *_MEASURED))
+_REPORTED = frozenset((*_LOSSES, "grad_norm"))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 _FRESH = 0.9
@@ -86,8 +85,9 @@ class Patterns:
             meant = patterns._meant(names)
             if meant:
                 patterns._marks.add(line.text)
-            if names in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
-                patterns._counts[names] += 1
+            for known in (names, *(tuple(piece.found) for piece in line.pieces)):
+                if known in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
+                    patterns._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
                 patterns._workers.setdefault(names, Counter())[line.worker] += 1
             steps = patterns._steps_of(line.found)
@@ -121,7 +121,7 @@ class Patterns:
         epoch: dict[str, Any] = {}
         announced: dict[str, Any] = {}
         is_told = False
-        for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
+        for line in self._reports(path, on_damage):
             found, names = line.found, tuple(line.found)
             meant = self._meant(names)
             if line.worker and self._first.get(names, line.worker) != line.worker:
@@ -131,7 +131,7 @@ class Patterns:
                 late[names] += 1
                 count = late[names]
             steps = self._steps_of(found) if self._are_announced else {}
-            if "validation_loss" in meant or (count >= REPEATED and meant & _MEASURED):
+            if "validation_loss" in meant or (count >= REPEATED and not meant.isdisjoint(_REPORTED)):
                 doubtful = self._doubtful(found)
                 if doubtful and not is_told:
                     is_told = True
@@ -144,6 +144,12 @@ class Patterns:
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
             announced = announced if "training_loss" in meant else steps or announced
+
+    def _reports(self, path: Path, on_damage: OnDamage) -> Iterator[Line]:
+        """The lines; of joined ones that are no report that repeats, such as source code, each by itself."""
+        for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
+            repeats = not line.pieces or self._counts.get(tuple(line.found), 0) >= REPEATED
+            yield from (line,) if repeats else line.pieces
 
     def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The steps that a line states."""

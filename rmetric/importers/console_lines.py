@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,13 @@ MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
 _DIGIT = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE)
 _WRITTEN_OVER = re.compile(r"\r|\x08+")
+_KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
 _WORKER = re.compile(
-    r"""\W{0,2}(?:\[?(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}(?P<named>\d{1,5})\]?[\s:|,\]]
-    |\[(?P<mpi>\d{1,5},\d{1,5})\]<
-    |(?P<bare>\d{1,5}):\s)""",
+    rf"""\W{{0,2}}(?:\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
+    |\[\d{{1,5}},[^\]]{{1,40}}\]<\w+>:?
+    |\[pod/[^\]]{{1,80}}\]
+    |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
+    |(?P<bare>\d{{1,5}}):\s)""",
     re.VERBOSE | re.IGNORECASE,
 )
 _WORD = re.compile(r"\w")
@@ -44,6 +47,8 @@ class Line:
     found: dict[str, Any]
     worker: str = ""
     """Which of several processes has written it, if it begins with that."""
+    pieces: list[Line] = field(default_factory=list)
+    """The single lines, if there are several."""
     epoch: dict[str, Any] = field(default_factory=dict)
     """The epoch of the first of several lines."""
 
@@ -64,9 +69,9 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             continue
         for part in _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text else (text,):
             part = without_escapes(with_points(part) if has_decimal_commas else part)
-            found = table.row(part) or pairs(part)
+            worker = _WORKER.match(part)
+            found = table.row(part) or pairs(part if worker is None or worker["bare"] else part[worker.end() :])
             if found:
-                worker = _WORKER.match(part)
                 yield Line(number, part, found, worker[0].strip() if worker else "")
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
                 yield None
@@ -141,8 +146,11 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
         if held is not None and len(held.found) < LONGEST_ROW and not held.found.keys() & line.found.keys():
             goes_on = counts and not states_counter and not line.text[:1].strip()
             if (is_row and is_row_too) or (goes_on and not is_row):
+                if not held.pieces:
+                    held.pieces = [replace(held, pieces=[])]
                 held.epoch = held.epoch or {name: held.found[name] for name in held.found if names_epoch(name)}
-                held.found |= line.found
+                held.pieces.append(line)
+                held.found = held.found | line.found
                 continue
         if held is not None:
             yield held

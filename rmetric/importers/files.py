@@ -21,7 +21,7 @@ from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
 from rmetric.importers.names import meanings, measures_loss
-from rmetric.importers.pairs import MAX_NAME, pairs
+from rmetric.importers.pairs import MAX_NAME, pairs, value_last
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 
@@ -210,7 +210,7 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
     """Whether a line names columns; one that states a value (``step 1: loss 4.4 (80 ms, 9 tok/s)``) does not."""
     delimiter = delimiter_of(header)
     names = [name.strip().strip('"') for name in header.split(delimiter)]
-    if any(_ENDS_IN_NUMBER.search(name) for name in names):
+    if any(_ENDS_IN_NUMBER.search(name) for name in names) or value_last(header) is not header:
         return False
     if any(meanings(name, fields) for name in pairs(header)) and not _are_numbers(names, first_row, delimiter, fields):
         return False

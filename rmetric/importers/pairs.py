@@ -55,13 +55,17 @@ _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 _LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
-_BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
+_BREAK = re.compile(rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
 _BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,3})\d+-(?=\d)")
 _GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
 """The begin of ``Batch [20-40]`` or ``21-40batch``, of which the end counts."""
 _GLUED = re.compile(r"\dbatch")
+_THEN_DECIMALS = re.compile(r":?\s+[-+]?\d*\.\d")
+"""What follows the step in ``Train loss 200 1.234``."""
+_VALUE_LAST = re.compile(r"\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s+([A-Za-z][\w /]*)")
+"""``1.234 avg loss`` between commas."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
 _TWO_CELLS = re.compile(r"\s*[|│┃]\s*([^|│┃]*[A-Za-z][^|│┃]*?)\s*[|│┃]\s*([-+]?\.?\d\S*|[-+]?nan|[-+]?inf)\s*[|│┃]\s*$")
@@ -93,8 +97,8 @@ def pairs(line: str) -> dict[str, Any]:
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
     found: dict[str, Any] = {}
-    end, setting, line_number, is_guess = 0, "", None, False
-    text = two_cells(without_escapes(line))
+    end, setting, line_number, is_guess, beside = 0, "", None, False, ""
+    text = value_last(two_cells(without_escapes(line)))
     if "-" in text and "atch" in text:
         text = (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
     for match in _VALUE.finditer(text):
@@ -102,7 +106,7 @@ def pairs(line: str) -> dict[str, Any]:
         if text.startswith(")=", stop):
             continue  # a part of a name: "LR (group 0)=0.1"
         gap = text[end:begin]
-        name = _name(gap[-2 * MAX_NAME :])
+        name, beside = _name(gap[-2 * MAX_NAME :]) or beside, ""
         total = match["total"]
         is_first, end = end == 0, stop
         number = match["number"]
@@ -128,6 +132,8 @@ def pairs(line: str) -> dict[str, Any]:
                 continue
             else:
                 continue
+        elif is_whole and total is None and measures_loss(name) and _THEN_DECIMALS.match(text, end):
+            beside, name = name, "step"
         elif is_whole:
             name = _epoch(name) if _BATCHES.match(text, end) else _counter(name, total is not None)
             if is_guess and name.casefold() == "batch":
@@ -157,6 +163,13 @@ def two_cells(line: str) -> str:
     return line if row is None else f"{row[1]}: {row[2]}"
 
 
+def value_last(line: str) -> str:
+    """A line; of one in which values stand before their names (``7 9.1 ms run, 1.2 loss, 0.1 lr``) as usual."""
+    first, *cells = line.split(",") if line.count(",") > 1 else (line,)
+    found = [_VALUE_LAST.fullmatch(cell) for cell in cells]
+    return ", ".join((first, *(f"{cell[2]}: {cell[1]}" for cell in found if cell))) if cells and all(found) else line
+
+
 @lru_cache(CACHED)
 def _name(gap: str) -> str:
     """The words right before a value."""
@@ -176,6 +189,9 @@ def _counter(name: str, has_total: bool = False) -> str:
 
     ``Training [10/500]``, which has a total, counts batches.
     """
+    _, bracket, last = name.rpartition("(")
+    if bracket and last.casefold() in _COUNTERS:
+        return last  # Train Metrics (step
     words = _WORDS.findall(name.casefold())
     if has_total and words and TRAINING_WORDS.issuperset(words):
         return "batch"

@@ -96,6 +96,17 @@ def a_header_and_indented_lines() -> Iterator[str]:
             yield f"    eval/all/CE loss={loss(step) + 0.1:.3f}"
 
 
+@layout(Seen(evaluations=3))
+def source_code_before_the_training() -> Iterator[str]:
+    yield "    step = 3"
+    yield "        val_loss = 0.5"
+    yield "        is_last = 7"
+    for step in STEPS:
+        yield f"step:{step}/20344 train_loss:{loss(step):.4f}"
+        if step % 10 == 0:
+            yield f"step:{step}/20344 val_loss:{loss(step) + 0.1:.4f}"
+
+
 @layout(Seen())
 def an_indented_remark_after_a_whole_report() -> Iterator[str]:
     for step in STEPS:
@@ -239,6 +250,48 @@ def a_bar_that_goes_back_with_backspaces() -> Iterator[str]:
     for step in STEPS:
         yield f"Epoch {step}/30"
         yield f"1/100 [>..] - loss: 9.9{chr(8) * 30}100/100 [====] - loss: {loss(step):.4f} - acc: 0.9"
+
+
+@layout(Seen(evaluations=3, grad_norm=1.5))
+def the_step_between_a_loss_and_its_value() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Train loss {step} {loss(step):.6f} Grad Norm 1.500000 1.50s/it"
+        if step % 10 == 0:
+            yield f"Validation loss {step}: {loss(step) + 0.1:9f}  "
+
+
+@layout(Seen(note="the number before"))
+def values_before_their_names() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{step:3d} 34.56 ms run, 12.30 ms python, {loss(step):.2f} loss, 0.12 acc, 0.001 LR, 12.34 GB used"
+
+
+@layout(Seen(evaluations=3, learning_rate=1e-3))
+def the_step_in_parentheses() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[10:11:12] Train Metrics (step {step}) - NLL Loss: {loss(step):.5f} | Learning Rate: 1.000e-03"
+        if step % 10 == 0:
+            yield f"[10:11:12] Validation Metrics (step {step}) - NLL Loss: {loss(step) + 0.1:.5f}"
+
+
+@layout(Seen())
+def a_step_after_a_quoted_message() -> Iterator[str]:
+    for step in STEPS:
+        yield f'ts=2025-01-03T10:11:12Z level=info msg="train step" step={step} loss={loss(step):.4f}'
+
+
+@layout(Seen(note="several processes"))
+def processes_of_a_launcher() -> Iterator[str]:
+    for step in STEPS:
+        for process in (0, 1):
+            yield f"[1,{process}]<stdout>:step {step} loss {loss(step) + process:.4f}"
+
+
+@layout(Seen(note="several processes"))
+def processes_by_their_ids() -> Iterator[str]:
+    for step in STEPS:
+        for process in (0, 1):
+            yield f"(Worker pid={4711 + process}, ip=10.0.0.1) step {step} loss {loss(step) + process:.4f}"
 
 
 @layout(Seen(evaluations=3, note="batches count"))
