@@ -5,16 +5,28 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmetric.importers.base import LAST_STEP, LOG_CALLS, FieldMap, plain
-from rmetric.importers.names import BATCH_WORDS, COMPONENT, STEP_WORDS, meanings, names_epoch
+from rmetric.importers.names import (
+    BATCH_WORDS,
+    COMPONENT,
+    LIKE_A_LOSS,
+    LINE_NUMBER,
+    ends_in_loss,
+    meanings,
+    names_epoch,
+    names_step,
+)
+from rmetric.log_reader import OnDamage
 
 SURVEYED_ROWS = 20_000
 MAX_NAMES = 4096
 """Names that are remembered."""
+LONGEST_SHOWN = 40
+"""Letters of a name of theirs in a message."""
 _LOSSES = ("training_loss", "validation_loss")
 
 
@@ -32,6 +44,10 @@ class Row:
     """Whether that stands for NaN."""
 
 
+Rows = Callable[[OnDamage], Iterator[Row]]
+"""Reads the rows of a log; called more than once: for surveys first, and then for the records."""
+
+
 @dataclass(slots=True)
 class _Seen:
     count: int = 0
@@ -39,6 +55,7 @@ class _Seen:
     repeats_epoch: int = 0
     """Rows in which the epoch is that of the name's row before."""
     value: Any = None
+    first: Any = None
     not_after: int = 0
     """Rows in which the value is not greater than in the name's row before."""
 
@@ -76,12 +93,17 @@ class Survey:
             seen.epoch = epoch
             if isinstance(value, int | float):
                 seen.not_after += seen.value is not None and value <= seen.value
-                seen.value = value
+                seen.value, seen.first = value, value if seen.value is None else seen.first
 
 
 def in_words(names: Iterable[str]) -> str:
     """The first of some names of columns, for a message."""
-    return ", ".join(repr(name[:40]) for name in itertools.islice(names, 12))
+    return ", ".join(repr(_shortened(name)) for name in itertools.islice(names, 12))
+
+
+def _shortened(name: str) -> str:
+    """A name; of a long one its end, which tells ``….total_loss`` from ``….policy_loss``."""
+    return name if len(name) <= LONGEST_SHOWN else "…" + name[1 - LONGEST_SHOWN :]
 
 
 def as_number(value: Any) -> int | float | None:
@@ -144,6 +166,7 @@ class Columns:
         return columns
 
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
+        ranks = {name: rank for name, rank in ranks.items() if rank < LIKE_A_LOSS} or ranks
         most = max(survey.seen[name].count for name in ranks)
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
@@ -153,17 +176,21 @@ class Columns:
         elif len(parts) == 1:
             self.fields[ours] = (best,)
             self.notes.append(f"{ours} is taken from {best!r}, the only loss of its kind")
+        elif len(wholes := [name for name in parts if ends_in_loss(name)]) == 1:
+            self.fields[ours] = (wholes[0],)
+            self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is not named after a part")
         elif len({name.partition("/")[0] for name in parts}) == 1 and all("/" in name for name in parts):
             self.fields[ours] = tuple(parts)
             self.notes.append(f"{ours} is the sum of {', '.join(map(repr, parts))}")
         else:
-            shown = ", ".join(repr(name[:40]) for name in parts[:6])
+            shown = in_words(parts[:6])
             self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
 
     def _choose_counters(self, survey: Survey, fields: FieldMap) -> None:
         steps = self._found.get("step", {})
         if "step" not in fields.explicit:
-            steps = steps | {name: 50 for name in survey.seen if plain(name) in STEP_WORDS and name not in steps}
+            steps = steps | {name: 50 for name in survey.seen if names_step(name, fields) and name not in steps}
+            steps = self._of_the_training(steps, survey)
         steps = self._without_log_calls(steps, survey)
         if steps:
             self.counters = tuple(sorted(steps, key=lambda name: (_jumps_back(survey.seen[name]), steps[name])))
@@ -177,8 +204,23 @@ class Columns:
         epochs = [seen for name, seen in survey.seen.items() if names_epoch(name)]
         repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses)
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
+        before = survey.seen.get(LINE_NUMBER)
+        if not self.epochs_count and before is not None and not _jumps_back(before) and not _never_rises(before):
+            self.counters = (LINE_NUMBER,)
+            self.notes.append("there is no step; the number before the rest of a line counts")
+            return
         if self.fields:
             self.notes.append(f"there is no step; {'epochs' if self.epochs_count else 'rows'} count")
+
+    def _of_the_training(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
+        """Those that count the steps of the training; none if the training is hardly ever stated with one.
+
+        What stays the same in all rows does not, and with counters that the evaluations alone have, all of the training
+        would be lost.
+        """
+        trained = max((survey.seen[name].count for name in self.fields.get("training_loss", ())[:1]), default=0)
+        rising = {name: rank for name, rank in steps.items() if trained <= 2 or not _never_rises(survey.seen[name])}
+        return rising if 2 * sum(survey.seen[name].count for name in rising) >= trained else {}
 
     def _without_log_calls(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""
@@ -219,6 +261,11 @@ class Columns:
 def _jumps_back(seen: _Seen) -> bool:
     """Whether a counter stands still or goes back in a good part of its rows."""
     return 3 * seen.not_after > seen.count
+
+
+def _never_rises(seen: _Seen) -> bool:
+    """Whether a counter has one value in all of its rows: ``Step [100/100]`` at the end of each epoch."""
+    return seen.count > 2 and seen.not_after == seen.count - 1 and seen.value == seen.first
 
 
 def _stands_still(seen: _Seen) -> bool:

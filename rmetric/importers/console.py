@@ -7,7 +7,6 @@ reports, and the rest (settings, source code, tables) is left aside. What the na
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,20 +15,23 @@ from typing import Any
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
-from rmetric.importers.commas import DecimalMarks, with_points
-from rmetric.importers.names import meanings, names_epoch
-from rmetric.importers.pairs import pairs
+from rmetric.importers.commas import DecimalMarks
+from rmetric.importers.console_lines import Line, console_lines
+from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
+from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_reader import NumberedEvent, OnDamage
 
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
 _LOSSES = ("training_loss", "validation_loss")
-_MEASURED = frozenset(("training_loss", "grad_norm"))
+_REPORTED = frozenset((*_LOSSES, "grad_norm"))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
-_DIGIT = re.compile(rb"\d|nan|inf", re.IGNORECASE)
+_FRESH = 0.9
+"""Share of the reports without a step before each of which another line announces a new one; it is then theirs."""
+WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
 
 
 @register_importer("console")
@@ -43,7 +45,8 @@ def read_console(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
     patterns = Patterns.of(path, mapping)
     if not patterns.hold_a_loss:
         raise UserError(f"{path} reports no loss ({patterns.seen or 'no line repeats name value pairs'})")
-    return imported(path, lambda report: patterns.rows(path, report), mapping, on_damage)
+    events = imported(path, lambda report: patterns.rows(path, report), mapping, on_damage)
+    return itertools.chain([(1, note(WORKERS))], events) if patterns.are_of_several else events
 
 
 def is_console(path: Path, mapping: Mapping[str, str] | None = None) -> bool:
@@ -63,18 +66,37 @@ class Patterns:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._holds: dict[tuple[str, ...], frozenset[str]] = {}
+        self._steps: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._marks = DecimalMarks()
+        self._workers: dict[tuple[str, ...], Counter[str]] = {}
+        self._first: dict[tuple[str, ...], str] = {}
+        """The first process that has written a pattern, where several have."""
+        self._are_announced = False
+        """Whether the step of a report stands in a line before it."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
         """Patterns of the first lines."""
         patterns = cls(FieldMap(mapping))
-        for _, text, found in itertools.islice(_lines(path, _ignore), SURVEYED_ROWS):
-            names = tuple(found)
-            if patterns._meant(names):
-                patterns._marks.add(text)
-            if names in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
-                patterns._counts[names] += 1
+        announced: dict[str, Any] = {}
+        reports, fresh, is_new = 0, 0, False
+        for line in itertools.islice(console_lines(path, _ignore, patterns._fields), SURVEYED_ROWS):
+            names = tuple(line.found)
+            meant = patterns._meant(names)
+            if meant:
+                patterns._marks.add(line.text)
+            for known in (names, *(tuple(piece.found) for piece in line.pieces)):
+                if known in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
+                    patterns._counts[known] += 1
+            if line.worker and not meant.isdisjoint(_REPORTED):
+                patterns._workers.setdefault(names, Counter())[line.worker] += 1
+            steps = patterns._steps_of(line.found)
+            if steps and "training_loss" not in meant:
+                is_new, announced = is_new or steps != announced, steps
+            elif "training_loss" in meant and not steps:
+                reports, fresh, is_new = reports + 1, fresh + (is_new and fresh == reports), False
+        patterns._settle_workers()
+        patterns._are_announced = bool(reports) and fresh >= _FRESH * reports
         return patterns
 
     @property
@@ -97,23 +119,65 @@ class Patterns:
         """The reports of a log. A line without an epoch belongs to the one that a line before it has announced."""
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
+        announced: dict[str, Any] = {}
         is_told = False
-        for line, _, found in _lines(path, on_damage, self._marks.are_commas):
-            names = tuple(found)
+        for line in self._reports(path, on_damage):
+            found, names = line.found, tuple(line.found)
             meant = self._meant(names)
+            if line.worker and self._first.get(names, line.worker) != line.worker:
+                continue
             count = self._counts.get(names, 0)
             if not count and len(late) < MAX_PATTERNS:
                 late[names] += 1
                 count = late[names]
-            if "validation_loss" in meant or (count >= REPEATED and meant & _MEASURED):
+            steps = self._steps_of(found) if self._are_announced else {}
+            if "validation_loss" in meant or (count >= REPEATED and not meant.isdisjoint(_REPORTED)):
                 doubtful = self._doubtful(found)
                 if doubtful and not is_told:
                     is_told = True
-                    on_damage(line, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
+                    on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                yield Row(line, epoch | found if epoch and epoch_of(found) is None else found)
-            elif count >= REPEATED and not meant:
+                if "training_loss" in meant and self._are_announced and not steps:
+                    found = announced | found
+                yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
+                epoch = line.epoch or epoch
+            elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
+            announced = announced if "training_loss" in meant else steps or announced
+
+    def _reports(self, path: Path, on_damage: OnDamage) -> Iterator[Line]:
+        """The lines; of joined ones that are no report that repeats, such as source code, each by itself."""
+        for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
+            repeats = not line.pieces or self._counts.get(tuple(line.found), 0) >= REPEATED
+            yield from (line,) if repeats else line.pieces
+
+    def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The steps that a line states."""
+        names = tuple(found)
+        steps = self._steps.get(names)
+        if steps is None:
+            steps = tuple(name for name in names if names_step(name, self._fields))
+            if len(self._steps) < MAX_PATTERNS:
+                self._steps[names] = steps
+        return {name: found[name] for name in steps}
+
+    def _settle_workers(self) -> None:
+        """The first process for each pattern that several have written.
+
+        A mere number before a line may be a counter: it tells the process only if the line states a counter besides,
+        and if it comes again.
+        """
+        for names, lines in self._workers.items():
+            first = next(iter(lines))
+            counts = any(names_counter(name, self._fields) for name in names if name != LINE_NUMBER)
+            comes_again = 2 * len(lines) <= lines.total()
+            if len(lines) > 1 and (not first[0].isdigit() or (counts and comes_again)):
+                self._first[names] = first
+
+    @property
+    def are_of_several(self) -> bool:
+        """Whether several processes have written lines of one pattern."""
+        return bool(self._first)
 
     def _doubtful(self, found: Mapping[str, Any]) -> list[str]:
         """Names of ours under which a number with a comma stands that may be a decimal one, or part two numbers."""
@@ -127,20 +191,6 @@ class Patterns:
             if len(self._holds) < MAX_PATTERNS:
                 self._holds[names] = meant
         return meant
-
-
-def _lines(
-    path: Path, on_damage: OnDamage, has_decimal_commas: bool = False
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Lines with pairs, and these. What a progress bar wrote over is a line of its own."""
-    for number, line in numbered_lines(path, on_damage):
-        if not _DIGIT.search(line):
-            continue
-        text = line.decode(errors="replace")
-        for part in text.split("\r") if "\r" in text else (text,):
-            found = pairs(with_points(part) if has_decimal_commas else part)
-            if found:
-                yield number, part, found
 
 
 def _ignore(line: int, message: str) -> None:

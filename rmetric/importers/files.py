@@ -14,14 +14,14 @@ from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
-from rmetric.importers.base import IMPORTERS, FieldMap
+from rmetric.importers.base import IMPORTERS, FieldMap, flattened
 from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
-from rmetric.importers.names import meanings
-from rmetric.importers.pairs import MAX_NAME, pairs
+from rmetric.importers.names import meanings, measures_loss
+from rmetric.importers.pairs import MAX_NAME, pairs, value_last
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 
@@ -149,6 +149,9 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     if any(str(record.get("event", "")).startswith(_EVENTS) for record in objects):
         return "rmetric"
     if objects:
+        has_a_loss = any(measures_loss(name) for record in objects for name in flattened(record))
+        if not has_a_loss and not mapping and is_console(path):
+            return "console"  # of a container, each line in an object
         return "megatron_reference" if holds_curves(objects[0]) else "jsonl"
     header, first_row = [*(line for line in lines if not line.startswith("#")), "", ""][:2]
     if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
@@ -207,7 +210,7 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
     """Whether a line names columns; one that states a value (``step 1: loss 4.4 (80 ms, 9 tok/s)``) does not."""
     delimiter = delimiter_of(header)
     names = [name.strip().strip('"') for name in header.split(delimiter)]
-    if any(_ENDS_IN_NUMBER.search(name) for name in names):
+    if any(_ENDS_IN_NUMBER.search(name) for name in names) or value_last(header) is not header:
         return False
     if any(meanings(name, fields) for name in pairs(header)) and not _are_numbers(names, first_row, delimiter, fields):
         return False

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rmetric.importers.base import flattened, register_importer
-from rmetric.importers.columns import Row
+from rmetric.importers.columns import Row, in_words
+from rmetric.importers.names import measures_loss
+from rmetric.importers.steps import TOTAL
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events
+
+_OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
+"""``"5/200"``: a counter and the number up to which it counts."""
 
 
 @register_importer("rmetric")
@@ -50,11 +56,33 @@ def jsonl_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
     for line, record in read_events(path, on_damage):
         named = record.pop("non_finite", None)
         flat = flattened(record)
+        if columns := _columns(flat):
+            yield from (
+                Row(line, dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)
+            )
+            if others := [name for name in flat if isinstance(flat[name], list) and name not in columns]:
+                on_damage(line, f"lists of another length are left out ({in_words(others)})")
+            continue
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
+        for name, counted in [(name, value) for name, value in flat.items() if type(value) is str and "/" in value]:
+            if found := _OF_TOTAL.fullmatch(counted):
+                flat[name], flat[name + TOTAL] = int(found[1]), int(found[2])
         if any(type(value) is float for value in flat.values()):
             flat = {name: value for name, value in flat.items() if not _says_nan(value)}
         yield Row(line, flat)
+
+
+def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The columns of a table, if a record holds whole ones: lists of numbers, as long as the longest of the losses."""
+    lists = {name: value for name, value in flat.items() if type(value) is list and len(value) > 1}
+    if not lists or any(measures_loss(name) and isinstance(flat[name], int | float) for name in flat):
+        return {}
+    tables = {
+        name: value for name, value in lists.items() if all(isinstance(item, int | float | None) for item in value)
+    }
+    length = max((len(value) for name, value in tables.items() if measures_loss(name)), default=0)
+    return {name: value for name, value in tables.items() if len(value) == length}
 
 
 def _says_nan(value: Any) -> bool:

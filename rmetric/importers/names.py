@@ -24,12 +24,19 @@ _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var time change diff"
 ) | _words("improvement target threshold exp count every interval ema aux")
 
-USUAL, COMPONENT = 100, 200
-"""Ranks, after those of the aliases: a name of usual words alone, and the loss of a part."""
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy")
+USUAL, COMPONENT, LIKE_A_LOSS = 100, 200, 300
+"""Ranks, after those of the aliases: a name of usual words alone, the loss of a part, and what stands for a loss in a
+log that has none by name."""
 
-STEP_WORDS = _words("step steps iter iters iteration iterations it update updates")
+STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up")
+_OF_STEPS = _words("completed train training learning global current cur optimizer gradient grad i")
+"""Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
+_OF_RATES = _words("train training optim optimizer opt current cur group")
 LONGEST_COUNTER = 32
+LINE_NUMBER = "#"
+"""Name of a whole number that stands alone before the rest of a line."""
 EPOCH_WORDS = _words("epoch ep epochs")
 RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
     "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
@@ -48,10 +55,52 @@ def names_epoch(name: str) -> bool:
     return len(name) <= LONGEST_COUNTER and _is_epoch(name)
 
 
+@lru_cache(4096)
+def _is_step(name: str) -> bool:
+    words = plain(name.partition("/")[0] if "/max" in name else name).split("_")  # "global_step/max_steps"
+    return len(STEP_WORDS.intersection(words)) == 1 and (STEP_WORDS | _OF_STEPS).issuperset(words)
+
+
+def names_step(name: str, fields: FieldMap) -> bool:
+    """Whether a name of theirs is that of a counter of steps, as an alias or by its words.
+
+    >>> [names_step(name, FieldMap({})) for name in ("step_i", "Learning iteration", "global_step/max_steps")]
+    [True, True, True]
+    """
+    return any(ours == "step" for ours, _ in fields.targets(name)) or (len(name) <= LONGEST_COUNTER and _is_step(name))
+
+
 def names_counter(name: str, fields: FieldMap) -> bool:
     """Whether a name of theirs counts steps, batches or epochs."""
-    is_step = any(ours == "step" for ours, _ in fields.targets(name))
-    return is_step or names_epoch(name) or plain(name) in STEP_WORDS | BATCH_WORDS
+    return names_step(name, fields) or names_epoch(name) or plain(name) in BATCH_WORDS
+
+
+@lru_cache(4096)
+def measures_loss(name: str) -> bool:
+    """Whether a name is that of a loss, or of what stands for one."""
+    return "loss" in name.casefold() or _is_like_a_loss({*plain(name).split("_")})
+
+
+def _is_like_a_loss(words: set[str]) -> bool:
+    is_cost = "cost" in words and words - {"cost"} <= _USUAL  # of the training, and not "cost_usd"
+    return is_cost or not words.isdisjoint(_LIKE_A_LOSS) or {"cross", "entropy"} <= words
+
+
+def _is_rate(words: list[str]) -> bool:
+    """Whether it is the learning rate of an optimizer: ``optim/LR (group 0)``, ``optim0_lr0``."""
+    bare = {word.rstrip("0123456789") for word in words} - {""}
+    return any(rate <= bare and bare - rate <= _OF_RATES for rate in ({"lr"}, {"learning", "rate"}))
+
+
+def ends_in_loss(name: str) -> bool:
+    """Whether the last part of a name with slashes or dots is a loss without the name of a part.
+
+    >>> [ends_in_loss(name) for name in ("learner.stats.total_loss", "learner.stats.policy_loss", "loss")]
+    [True, False, False]
+    """
+    start, _, last = name.replace(".", "/").rpartition("/")
+    words = {*plain(last).split("_")}
+    return bool(start) and "loss" in words and words <= _USUAL
 
 
 def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
@@ -76,8 +125,10 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal()]
         rank = (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
         return ("validation_loss" if present & VALIDATION_WORDS else "training_loss"), rank
-    if words[0] == "lr" or words[:2] == ["learning", "rate"]:
+    if _is_like_a_loss(present) and not present & (_NO_LOSS | TEST_WORDS):
+        return ("validation_loss" if present & VALIDATION_WORDS else "training_loss"), LIKE_A_LOSS + len(words)
+    if words[0] == "lr" or words[:2] == ["learning", "rate"] or _is_rate(words):
         return "learning_rate", USUAL + len(words)
-    if words == ["norm"] or {"grad", "norm"} <= present or {"gradient", "norm"} <= present:
+    if words in (["norm"], ["grad"]) or {"grad", "norm"} <= present or {"gradient", "norm"} <= present:
         return ("grad_norm", USUAL + len(words)) if not present & {"clip", "clipped", "max", "param"} else None
     return None

@@ -74,4 +74,7 @@ def _joined(record: Event, event: Event) -> bool:
     if len(event.keys() & record.keys()) == 1:
         record.update(event)
         return True
+    if "validation_loss" in event and "validation_loss" not in record:  # a progress bar at the end of its epoch
+        record["validation_loss"] = event["validation_loss"]
+        return True
     return event.keys() == _EVALUATION

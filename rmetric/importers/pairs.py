@@ -7,7 +7,16 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rmetric.importers.names import BATCH_WORDS, EPOCH_WORDS, STEP_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS
+from rmetric.importers.names import (
+    BATCH_WORDS,
+    EPOCH_WORDS,
+    LINE_NUMBER,
+    STEP_WORDS,
+    TEST_WORDS,
+    TRAINING_WORDS,
+    VALIDATION_WORDS,
+    measures_loss,
+)
 from rmetric.importers.steps import TOTAL
 
 MAX_LINE = 20_000
@@ -15,6 +24,8 @@ MAX_LINE = 20_000
 MAX_NAME = 60
 SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
+LONGEST_ROW = 256
+"""Pairs of a report."""
 CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
@@ -36,16 +47,31 @@ _VALUE = re.compile(
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
       |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}}'"]|$|\s\s))
       |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
-    [a-zA-Zµ%]{{0,6}}(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
+    (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
 """``Array(`` or ``np.float64(`` between a name and its value."""
-_LEVEL = r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b(?::[\w.]+:|:|\s)\s*"
+_LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
+_LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
-_BREAK = re.compile(rf"[|,;{{}}\t]|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
+_BREAK = re.compile(rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
+_BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,3})\d+-(?=\d)")
+_GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
+"""The begin of ``Batch [20-40]`` or ``21-40batch``, of which the end counts."""
+_GLUED = re.compile(r"\dbatch")
+_THEN_DECIMALS = re.compile(r":?\s+[-+]?\d*\.\d")
+"""What follows the step in ``Train loss 200 1.234``."""
+_VALUE_LAST = re.compile(r"\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s+([A-Za-z][\w /]*)")
+"""``1.234 avg loss`` between commas."""
+_EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
+"""What follows the epoch in ``[2,  4000] loss: 1.3``."""
+_TWO_CELLS = re.compile(r"\s*[|│┃]\s*([^|│┃]*[A-Za-z][^|│┃]*?)\s*[|│┃]\s*([-+]?\.?\d\S*|[-+]?nan|[-+]?inf)\s*[|│┃]\s*$")
+"""``|    loss    | 2.5    |``: a name, and its value in a cell of its own."""
+LARGEST_LINE_NUMBER = 10**9
+"""A number before a line that is not smaller is a time."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")
@@ -57,8 +83,9 @@ def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
-    training alone, before batches, is the epoch. ``34.5k`` is 34,500. A loss after a word such as *valid* is a
-    validation loss. Whole numbers with a comma between that parts no thousands, as in ``0,88``, stay a text.
+    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]``; one alone before the rest of
+    the line is ``#``. ``34.5k`` is 34,500. A loss after a word such as *valid* is a validation loss. Whole numbers with
+    a comma between that parts no thousands, as in ``0,88``, stay a text.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
@@ -70,30 +97,77 @@ def pairs(line: str) -> dict[str, Any]:
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
     found: dict[str, Any] = {}
-    end, setting = 0, ""
-    text = _ESCAPES.sub("", line[:MAX_LINE])
+    end, setting, line_number, is_guess, beside = 0, "", None, False, ""
+    text = value_last(two_cells(without_escapes(line)))
+    if "-" in text and "atch" in text:
+        text = (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
     for match in _VALUE.finditer(text):
-        gap = text[end : match.start()]
-        name = _name(gap[-2 * MAX_NAME :])
+        begin, stop = match.span()
+        if text.startswith(")=", stop):
+            continue  # a part of a name: "LR (group 0)=0.1"
+        gap = text[end:begin]
+        name, beside = _name(gap[-2 * MAX_NAME :]) or beside, ""
         total = match["total"]
-        end = match.end()
+        is_first, end = end == 0, stop
         number = match["number"]
         is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
-        if not name:
-            if not is_whole or not (total is not None or gap.strip().startswith("][")):
+        is_counted = (
+            is_whole and match["unit"] in _COUNTERS and text[end : end + 1] != "/"
+        )  # "3epoch:", and not "3it/s"
+        if is_counted and (not name or TRAINING_WORDS.issuperset(_WORDS.findall(name))):
+            name = match["unit"]
+        elif not name:
+            if not is_whole:
                 continue
-            name = "batch"
+            opens = gap.rstrip()[-1:]
+            if opens == "[" and _EPOCH_AND_BATCH.match(text, end):
+                name = "epoch"
+            elif total is not None or gap.strip().startswith("][") or (gap.strip() == "," and "epoch" in found):
+                if opens == "(" and not any(known.casefold() in _COUNTERS for known in found):
+                    continue  # one of several workers
+                name = "batch"
+                is_guess = is_guess or name not in found
+            elif line_number is None and ((opens == "[" and text[end : end + 1] == "]") or (is_first and not opens)):
+                line_number = _value(match)
+                continue
+            else:
+                continue
+        elif is_whole and total is None and measures_loss(name) and _THEN_DECIMALS.match(text, end):
+            beside, name = name, "step"
         elif is_whole:
-            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name)
+            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name, total is not None)
+            if is_guess and name.casefold() == "batch":
+                is_guess = False
+                found.pop("batch"), found.pop("batch" + TOTAL, None)
         if not setting:
             setting = _setting(gap[-SETTING:])
-        if setting and "loss" in name.casefold() and not _SETTINGS & set(_WORDS.findall(name.casefold())):
+        if setting and measures_loss(name) and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
             found[name] = _value(match)
             if total is not None:
                 found[name + TOTAL] = _number(total, match["total_scale"])
+    if found and type(line_number) is int and line_number < LARGEST_LINE_NUMBER:
+        found.setdefault(LINE_NUMBER, line_number)
     return found
+
+
+def without_escapes(line: str) -> str:
+    """The begin of a line, without what sets its colours."""
+    return _ESCAPES.sub("", line[:MAX_LINE]) if "\x1b" in line else line[:MAX_LINE]
+
+
+def two_cells(line: str) -> str:
+    """A line; a row of a name and a value in cells of their own as a pair."""
+    row = _TWO_CELLS.fullmatch(line) if line.lstrip()[:1] in ("|", "│", "┃") else None
+    return line if row is None else f"{row[1]}: {row[2]}"
+
+
+def value_last(line: str) -> str:
+    """A line; of one in which values stand before their names (``7 9.1 ms run, 1.2 loss, 0.1 lr``) as usual."""
+    first, *cells = line.split(",") if line.count(",") > 1 else (line,)
+    found = [_VALUE_LAST.fullmatch(cell) for cell in cells]
+    return ", ".join((first, *(f"{cell[2]}: {cell[1]}" for cell in found if cell))) if cells and all(found) else line
 
 
 @lru_cache(CACHED)
@@ -104,13 +178,23 @@ def _name(gap: str) -> str:
     for found in _BREAK.finditer(text):
         start = found.end()
     name = text[start:].lstrip(" \t'\"[(<>]-*#~.").strip()
+    if name in _LEVELS:
+        return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 
 
 @lru_cache(CACHED)
-def _counter(name: str) -> str:
-    """A name that ends with what is counted (``validation loss at iteration``) as that."""
+def _counter(name: str, has_total: bool = False) -> str:
+    """A name that ends with what is counted (``validation loss at iteration``) as that.
+
+    ``Training [10/500]``, which has a total, counts batches.
+    """
+    _, bracket, last = name.rpartition("(")
+    if bracket and last.casefold() in _COUNTERS:
+        return last  # Train Metrics (step
     words = _WORDS.findall(name.casefold())
+    if has_total and words and TRAINING_WORDS.issuperset(words):
+        return "batch"
     if len(words) > 2 and words[-1] in _COUNTERS and words[-2] in ("at", "of", "after") and words[0] != "number":
         return words[-1]
     if len(words) == 2 and words[0] in _COUNTERS and words[1] in _SETTINGS:

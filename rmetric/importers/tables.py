@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
-from rmetric.importers.columns import Columns, Row, Survey, in_words, late_names
+from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late_names
 from rmetric.importers.empty import LASTING, EmptyLosses
+from rmetric.importers.long_tables import widened
 from rmetric.importers.order import in_order
 from rmetric.importers.resumed import resumptions
 from rmetric.importers.run_column import RunColumn
@@ -24,8 +25,6 @@ from rmetric.records import Event
 
 JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
-Rows = Callable[[OnDamage], Iterator[Row]]
-"""Reads the rows of a log; called twice, first for the survey, and once or twice more where a column may name runs."""
 TAKEN_FOR_NAN = f"{LASTING} rows at least: taken as not finite, for many writers leave NaN empty"
 RESUMED = "a resumed run, or another one, is judged by itself from here on"
 CLOSING = "train_runtime"
@@ -46,6 +45,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
         If there are rows, but none of their columns is of use.
     """
     fields = FieldMap(mapping)
+    read = widened(path, read, fields)
     survey, runs = _surveyed(path, lambda: _observations(read(_ignore)), fields)
     columns = Columns.chosen(survey, fields)
     if survey.rows and not columns.fields:
@@ -77,11 +77,15 @@ def _surveyed(
 
 
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows without the closing one with the mean over the whole run; losses named after their split."""
+    """The rows without the closing one with the mean over the whole run; losses named after their split.
+
+    A row of another split without a loss counts in steps of its own, and is left out.
+    """
     for row in rows:
         if row.values.get(CLOSING) is None:
             row.values = with_split(row.values)
-            yield row
+            if row.values:
+                yield row
 
 
 def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn | None) -> Iterator[NumberedEvent]:

@@ -71,13 +71,41 @@ def test_a_mapped_column_that_never_occurs_is_reported(tmp_path: Path) -> None:
     assert damage == [(1, "--map names 'gn', which no record up to here has")]
 
 
-def test_columns_in_place_of_records_are_told_in_a_short_line(tmp_path: Path) -> None:
-    (tmp_path / "history.json").write_text(json.dumps({"step": [*range(1000)], "loss": [2.0] * 1000}))
+def test_columns_in_place_of_records_are_a_table(tmp_path: Path) -> None:
+    history = {"loss": [3.0, 2.0, math.nan], "val_loss": [3.5, None, 2.5], "lr": 0.1, "confusion": [1, 2]}
+    (tmp_path / "history.json").write_text(json.dumps(history))
+    damage: Damage = []
+    run = read_run(tmp_path / "history.json", on_damage=lambda line, message: damage.append((line, message)))
+    assert run.observations["training_loss"].tolist() == [3.0, 2.0, math.inf]
+    assert run.evaluations()[1].tolist() == [3.5, 2.5]
+    assert damage == [(1, "lists of another length are left out ('confusion')")]
+
+
+def test_a_list_beside_a_loss_is_no_table(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": 3.0 - step / 10, "layer_losses": [1.0, 2.0, 3.0]} for step in range(1, 9)]
+    assert run_of(tmp_path, rows).observations["training_loss"].tolist() == [row["loss"] for row in rows]
+
+
+def test_a_list_in_place_of_a_number_is_told_in_a_short_line(tmp_path: Path) -> None:
+    (tmp_path / "history.json").write_text(json.dumps({"step": [*range(1000)], "loss": 2.0}))
     with pytest.raises(
         UserError, match=r"that could be used \(.*not \[0, 1, .*\.\.\.\]; skipped\); check the file$"
     ) as caught:
         read_run(tmp_path / "history.json", lambda line, message: None)
     assert len(str(caught.value)) < 400
+
+
+def test_a_counter_with_its_total_in_a_text_counts(tmp_path: Path) -> None:
+    rows = [{"loss": 3.0 - step / 10, "global_step/max_steps": f"{5 * step}/40"} for step in range(1, 9)]
+    assert run_of(tmp_path, rows).observations.step.tolist() == [*range(5, 45, 5)]
+
+
+def test_what_another_split_says_without_a_loss_does_not_count(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for epoch in (1, 2, 3):
+        rows += ({"mode": "train", "epoch": epoch, "iter": at, "lr": 0.1, "loss": 2.0} for at in (50, 100))
+        rows += [{"mode": "val", "epoch": epoch, "iter": 625, "lr": 0.1, "accuracy": 0.5}]
+    assert run_of(tmp_path, rows).observations.step.tolist() == [50, 100, 150, 200, 250, 300]
 
 
 @pytest.mark.parametrize("true", ["train/global_step", "trainer/global_step", "iterations"])

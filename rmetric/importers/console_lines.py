@@ -1,0 +1,159 @@
+"""What a console log says at each place: lines, tables in text, and reports over several lines."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rmetric.importers.base import FieldMap
+from rmetric.importers.commas import with_points
+from rmetric.importers.names import measures_loss, names_counter, names_epoch
+from rmetric.importers.pairs import LONGEST_ROW, pairs, two_cells, without_escapes
+from rmetric.importers.text_tables import TextTable
+from rmetric.log_reader import OnDamage, numbered_lines
+
+MOST_JOINED = 64
+"""Lines of an object in braces."""
+MOST_KNOWN = 4096
+"""Sets of names that are remembered."""
+MESSAGES = ("log", "message", "msg", "textPayload")
+_MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
+_DIGIT = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE)
+_WRITTEN_OVER = re.compile(r"\r|\x08+")
+_KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
+_WORKER = re.compile(
+    rf"""\W{{0,2}}(?:\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
+    |\[\d{{1,5}},[^\]]{{1,40}}\]<\w+>:?
+    |\[pod/[^\]]{{1,80}}\]
+    |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
+    |(?P<bare>\d{{1,5}}):\s)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_WORD = re.compile(r"\w")
+
+
+@dataclass(slots=True)
+class Line:
+    """A line with pairs, or several that belong together."""
+
+    number: int
+    text: str
+    found: dict[str, Any]
+    worker: str = ""
+    """Which of several processes has written it, if it begins with that."""
+    pieces: list[Line] = field(default_factory=list)
+    """The single lines, if there are several."""
+    epoch: dict[str, Any] = field(default_factory=dict)
+    """The epoch of the first of several lines."""
+
+
+def console_lines(
+    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool = False
+) -> Iterator[Line]:
+    """The lines with pairs; what a progress bar wrote over is a line of its own."""
+    return _blocks(_single(path, on_damage, fields, has_decimal_commas), fields)
+
+
+def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line | None]:
+    """Single lines; ``None`` for one without pairs that ends a block."""
+    table = TextTable(fields)
+    for number, text in _objects(_texts(path, on_damage)):
+        if not text:
+            yield None
+            continue
+        for part in _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text else (text,):
+            part = without_escapes(with_points(part) if has_decimal_commas else part)
+            worker = _WORKER.match(part)
+            found = table.row(part) or pairs(part if worker is None or worker["bare"] else part[worker.end() :])
+            if found:
+                yield Line(number, part, found, worker[0].strip() if worker else "")
+            elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
+                yield None
+
+
+def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
+    """Lines that may say something; empty for one without a number that begins with a word."""
+    for number, line in numbered_lines(path, on_damage):
+        if _DIGIT.search(line):
+            yield number, (_message(line) or line).decode(errors="replace").rstrip("\n")
+        elif line[:1].isalnum():
+            yield number, ""
+
+
+def _message(line: bytes) -> bytes:
+    """The text that an object on a line holds, if that tells of a loss: what a container's log makes of a line."""
+    if not line.startswith(b"{") or not _MESSAGE.search(line):
+        return b""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return b""
+    texts = (record.get(name) for name in MESSAGES) if isinstance(record, dict) else ()
+    return next((text.encode(errors="replace") for text in texts if isinstance(text, str) and "loss" in text), b"")
+
+
+def _objects(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines; an object in braces over several of them, without another one within, as one."""
+    rest = iter(lines)
+    waiting: deque[tuple[int, str]] = deque()
+    while True:
+        head = waiting.popleft() if waiting else next(rest, None)
+        if head is None:
+            return
+        if head[1].count("{") != head[1].count("}") + 1 or not head[1].rstrip().endswith(("{", ",")):
+            yield head
+            continue
+        parts = [head]
+        while len(parts) < MOST_JOINED and (following := waiting.popleft() if waiting else next(rest, None)):
+            parts.append(following)
+            if "{" in following[1] or "}" in following[1]:
+                break
+        if "}" in parts[-1][1] and "{" not in parts[-1][1]:
+            yield head[0], " ".join(text.strip() for _, text in parts)
+        else:
+            yield head
+            waiting.extendleft(reversed(parts[1:]))
+
+
+def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
+    """The lines; those that go on with one that states a counter and no loss, and rows of two cells, as one.
+
+    A line goes on if it is indented, states no counter and nothing that has been said already.
+    """
+    held: Line | None = None
+    is_row = counts = False
+    known: dict[tuple[str, ...], tuple[bool, bool]] = {}
+    for line in lines:
+        if line is None:
+            if held is not None:
+                yield held
+            held = None
+            continue
+        is_row_too = two_cells(line.text) is not line.text
+        names = tuple(line.found)
+        states = known.get(names)
+        if states is None:
+            states = any(names_counter(name, fields) for name in names), any(map(measures_loss, names))
+            if len(known) < MOST_KNOWN:
+                known[names] = states
+        states_counter, states_loss = states
+        if held is not None and len(held.found) < LONGEST_ROW and not held.found.keys() & line.found.keys():
+            goes_on = counts and not states_counter and not line.text[:1].strip()
+            if (is_row and is_row_too) or (goes_on and not is_row):
+                if not held.pieces:
+                    held.pieces = [replace(held, pieces=[])]
+                held.epoch = held.epoch or {name: held.found[name] for name in held.found if names_epoch(name)}
+                held.pieces.append(line)
+                held.found = held.found | line.found
+                continue
+        if held is not None:
+            yield held
+        held, is_row, counts = line, is_row_too, states_counter and not states_loss
+    if held is not None:
+        yield held

@@ -1,0 +1,331 @@
+"""Layouts of trainers that a general rule reads: what a person sees in the log is what is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmetric.importers import runs_of
+
+POINTS = 30
+STEPS = range(1, POINTS + 1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a person sees."""
+
+    first: int = 1
+    last: int = POINTS
+    loss: float = 4.0 - POINTS / 10
+    evaluations: int = 0
+    grad_norm: float | None = None
+    learning_rate: float | None = None
+    note: str = ""
+
+
+Lines = Callable[[], Iterator[str]]
+LAYOUTS: dict[str, tuple[Lines, Seen]] = {}
+
+
+def layout(seen: Seen) -> Callable[[Lines], Lines]:
+    def add(lines: Lines) -> Lines:
+        LAYOUTS[lines.__name__] = lines, seen
+        return lines
+
+    return add
+
+
+def loss(step: int) -> float:
+    return 4.0 - step / 10
+
+
+def places(batches: int = 10) -> Iterator[tuple[int, int, int]]:
+    """Steps with their epochs, and their places in these."""
+    for step in STEPS:
+        yield step, (step - 1) // batches + 1, (step - 1) % batches + 1
+
+
+@layout(Seen(grad_norm=1.5, note="several processes have written this log"))
+def two_processes_in_turn_one_of_them_late() -> Iterator[str]:
+    for step in STEPS:
+        for rank in (0, 1):
+            if step > rank:
+                yield (
+                    f"[rank{rank}]:\x1b[31mstep: {step - rank:2d}  \x1b[32mloss: {loss(step - rank):7.4f}  "
+                    f"grad_norm: 1.5  tps: 7,12{rank}\x1b[39m"
+                )
+
+
+@layout(Seen(evaluations=3, note="several processes"))
+def processes_by_their_numbers() -> Iterator[str]:
+    for step in STEPS:
+        for process in (3, 0):
+            yield f"{process}:  step {step:4d}/ 900 | loss: {loss(step):.4f} |"
+        if step % 10 == 0:
+            yield f"3: validation loss at step {step} | loss value: {loss(step) + 0.1:.4f} |"
+
+
+@layout(Seen())
+def steps_before_each_line_that_look_like_processes() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{step}: step {step} loss {loss(step):.4f}"
+
+
+@layout(Seen(first=20, last=20 * POINTS))
+def a_bar_without_a_total() -> Iterator[str]:
+    yield "\r".join(f"{step * 20}it [00:10,  8it/s, loss={loss(step):.3f}]" for step in STEPS)
+
+
+@layout(Seen(grad_norm=1.5, learning_rate=2e-4, evaluations=3, note="taken from 'eval/all/CE loss'"))
+def a_header_and_indented_lines() -> Iterator[str]:
+    yield "    Setting/Peak (MB)=12,345"
+    for step in STEPS:
+        yield f"2024-05-01 10:00:00.123 host:0 trainer:52 INFO [step={step}/7000,epoch=1,eta=1:02:03]"
+        yield "    optim/grad norm=1.5000"
+        yield "    optim/LR (group 0)=2.0000e-04"
+        yield f"    train/CE loss={loss(step):.3f}"
+        yield f"    throughput/total_tokens={step * 4096:,}"
+        if step % 10 == 0:
+            yield "2024-05-01 10:00:59.123 host:0 evaluator:10 INFO [eval_step=1/8]"
+            yield f"    eval/all/CE loss={loss(step) + 0.1:.3f}"
+
+
+@layout(Seen(evaluations=3))
+def source_code_before_the_training() -> Iterator[str]:
+    yield "    step = 3"
+    yield "        val_loss = 0.5"
+    yield "        is_last = 7"
+    for step in STEPS:
+        yield f"step:{step}/20344 train_loss:{loss(step):.4f}"
+        if step % 10 == 0:
+            yield f"step:{step}/20344 val_loss:{loss(step) + 0.1:.4f}"
+
+
+@layout(Seen())
+def an_indented_remark_after_a_whole_report() -> Iterator[str]:
+    for step in STEPS:
+        yield f"  step {step} loss {loss(step):.3f}"
+        yield f"  # the note of somebody, 6.0 at {step}00 of all"
+
+
+@layout(Seen(first=0, last=POINTS - 1, grad_norm=1.5))
+def a_dictionary_over_several_lines() -> Iterator[str]:
+    for step in STEPS:
+        yield "{'gradient_norm': Array(1.5, dtype=float32),"
+        yield f" 'loss': Array({loss(step)}, dtype=float32),"
+        yield f" 'step': {step - 1}}}"
+
+
+@layout(Seen(first=100, last=100 * POINTS))
+def a_line_that_announces_the_step() -> Iterator[str]:
+    for step in STEPS:
+        yield f"INFO: Step {step * 100} per-step time 0.3s"
+        yield f"INFO: {{'total_loss': {loss(step)},"
+        yield " 'clone': 0.1}"
+
+
+@layout(Seen(note="rows count"))
+def a_line_that_announces_the_step_now_and_then() -> Iterator[str]:
+    for step in STEPS:
+        if step % 10 == 1:
+            yield f"[Rank 0] step={step + 9}, skipped=0, mom=[[0.9, 0.95]]"
+        yield f"{{'loss': {loss(step)}, 'learning_rate': 0.0001}}"
+
+
+@layout(Seen(learning_rate=3e-4))
+def cells_of_names_and_values() -> Iterator[str]:
+    for step in STEPS:
+        yield "-" * 40
+        rows = ("time/", ""), ("   fps", 501), ("   iterations", step), ("train/", "")
+        for name, value in (*rows, ("   learning_rate", 0.0003), ("   loss", loss(step)), ("   value", 7.1)):
+            yield f"| {name:22s}| {value!s:12s}|"
+        yield "-" * 40
+
+
+@layout(Seen(evaluations=POINTS, note="epochs count"))
+def a_table_between_blanks() -> Iterator[str]:
+    yield "Using device: cuda"
+    yield "  epoch    train_loss    valid_acc    valid_loss     dur"
+    yield "-------  ------------  -----------  ------------  ------"
+    for step in STEPS:
+        yield f"{step:7d}        {loss(step):.4f}       0.{step + 20}        {loss(step) + 0.1:.4f}  0.1{step}"
+
+
+@layout(Seen(first=50, last=50 * POINTS, evaluations=POINTS))
+def a_table_of_a_notebook() -> Iterator[str]:
+    yield " [1500/1500 07:26, Epoch 3/3]"
+    yield "Step\tTraining Loss\tValidation Loss"
+    for step in STEPS:
+        yield f"{step * 50}\t{loss(step):.6f}\t{loss(step) + 0.1:.6f}"
+
+
+@layout(Seen(evaluations=POINTS, note="epochs count"))
+def a_table_in_a_frame() -> Iterator[str]:
+    yield "┏━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓"
+    yield "┃ Epoch ┃ Train Loss ┃ Val Loss ┃"
+    yield "┡━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩"
+    for step in STEPS:
+        yield f"│ {step:5d} │ {loss(step):10.4f} │ {loss(step) + 0.1:8.4f} │"
+    yield "└───────┴────────────┴──────────┘"
+
+
+@layout(Seen(first=0, last=POINTS - 1, evaluations=3))
+def a_counter_of_several_words_beside_one_of_the_evaluations() -> Iterator[str]:
+    for step in STEPS:
+        yield f"completed step: {step - 1}, seconds: 0.631, total_weights: 1024, loss: {loss(step):.3f}"
+        if step % 10 == 0:
+            yield f"eval metrics after step: {step - 1}, loss={loss(step) + 0.1:.3f}, total_weights=77.0"
+
+
+@layout(Seen(evaluations=3, note="rows count"))
+def a_counter_that_only_the_evaluations_have() -> Iterator[str]:
+    for step in STEPS:
+        yield f"loss {loss(step):.3f} on (shard)"
+        if step % 10 == 0:
+            yield f"step {step}: val loss {loss(step) + 0.1:.3f}"
+
+
+@layout(Seen(note="epochs count"))
+def a_counter_that_stands_still() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch [{step}/30], Step [100/100], Loss: {loss(step):.4f}"
+
+
+@layout(Seen(first=0, last=POINTS - 1, evaluations=POINTS, note="the number before the rest of a line counts"))
+def rounds_in_brackets() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[{step - 1}]\ttrain-logloss:{loss(step):.5f}\teval-logloss:{loss(step) + 0.1:.5f}"
+
+
+@layout(Seen(first=10, last=10 * POINTS, note="the number before"))
+def steps_in_brackets_after_the_place_of_the_logger() -> Iterator[str]:
+    for step in STEPS:
+        yield f"I0307 05:49:05.438520 140284617180928 writer.py:48] [{step * 10}] collection=train loss={loss(step)}"
+
+
+@layout(Seen(first=200, last=200 * POINTS, note="batches count"))
+def epoch_and_batch_in_brackets() -> Iterator[str]:
+    for _, epoch, batch in places():
+        yield f"[{epoch}, {batch * 200:5d}] loss: {loss(10 * (epoch - 1) + batch):.3f}"
+
+
+@layout(Seen(first=10, last=10 * POINTS, learning_rate=1e-4, note="batches count"))
+def training_before_its_batches() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Training  [{step * 10:6d}/125000]  eta: 1 day, 2:03:04  lr: 0.0001 (0.0001)  loss: {loss(step)} (5)"
+
+
+@layout(Seen(first=50, last=50 * POINTS, evaluations=3, note="batches count"))
+def workers_in_parentheses_before_the_batch() -> Iterator[str]:
+    for step, epoch, batch in places():
+        start = "2023-01-01 10:00:00,123 INFO"
+        yield f"{start} [train.py:898] (0/4) Epoch {epoch}, batch {batch * 50}, loss[loss={loss(step)}, over 9 frames]"
+        if batch == 10:
+            yield f"{start} [train.py:932] (0/4) Epoch {epoch}, validation: loss={loss(step) + 0.1}, over 5.0 frames."
+
+
+@layout(Seen(first=100, last=100 * POINTS, evaluations=3, grad_norm=1.5, note="batches count"))
+def ranges_of_batches_and_means_of_epochs() -> Iterator[str]:
+    for step, epoch, batch in places():
+        start = "[gpu01:0/2] 2025-07-19 08:49:04,080"
+        yield (
+            f"{start} (trainer:732) INFO: {epoch}epoch:train:{batch * 100 - 99}-{batch * 100}batch: iter_time=2e-04, "
+            f"loss_att=1.1, loss={loss(step):.3f}, grad_norm=1.5, train_time=1.8"
+        )
+        if batch == 10:
+            yield (
+                f"{start} (trainer:338) INFO: {epoch}epoch results: [train] iter_time=0.001, loss_att=1.0, loss=9.9, "
+                f"time=10 minutes, total_count={epoch * 1000}, [valid] loss_att=1.2, loss={loss(step) + 0.1:.3f}"
+            )
+
+
+@layout(Seen(first=1, last=100 * POINTS, note="batches count"))
+def a_bar_that_goes_back_with_backspaces() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch {step}/30"
+        yield f"1/100 [>..] - loss: 9.9{chr(8) * 30}100/100 [====] - loss: {loss(step):.4f} - acc: 0.9"
+
+
+@layout(Seen(evaluations=3, grad_norm=1.5))
+def the_step_between_a_loss_and_its_value() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Train loss {step} {loss(step):.6f} Grad Norm 1.500000 1.50s/it"
+        if step % 10 == 0:
+            yield f"Validation loss {step}: {loss(step) + 0.1:9f}  "
+
+
+@layout(Seen(note="the number before"))
+def values_before_their_names() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{step:3d} 34.56 ms run, 12.30 ms python, {loss(step):.2f} loss, 0.12 acc, 0.001 LR, 12.34 GB used"
+
+
+@layout(Seen(evaluations=3, learning_rate=1e-3))
+def the_step_in_parentheses() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[10:11:12] Train Metrics (step {step}) - NLL Loss: {loss(step):.5f} | Learning Rate: 1.000e-03"
+        if step % 10 == 0:
+            yield f"[10:11:12] Validation Metrics (step {step}) - NLL Loss: {loss(step) + 0.1:.5f}"
+
+
+@layout(Seen())
+def a_step_after_a_quoted_message() -> Iterator[str]:
+    for step in STEPS:
+        yield f'ts=2025-01-03T10:11:12Z level=info msg="train step" step={step} loss={loss(step):.4f}'
+
+
+@layout(Seen(note="several processes"))
+def processes_of_a_launcher() -> Iterator[str]:
+    for step in STEPS:
+        for process in (0, 1):
+            yield f"[1,{process}]<stdout>:step {step} loss {loss(step) + process:.4f}"
+
+
+@layout(Seen(note="several processes"))
+def processes_by_their_ids() -> Iterator[str]:
+    for step in STEPS:
+        for process in (0, 1):
+            yield f"(Worker pid={4711 + process}, ip=10.0.0.1) step {step} loss {loss(step) + process:.4f}"
+
+
+@layout(Seen(evaluations=3, note="batches count"))
+def a_bar_that_states_the_validation_at_its_end() -> Iterator[str]:
+    for epoch in (0, 1, 2):
+        shown = [f"{at}/10 [00:01<00:10, 8.33it/s, train_loss={loss(10 * epoch + at):.3f}]" for at in range(1, 11)]
+        last = 10 * epoch + 10
+        shown += [f"10/10 [00:02<00:00, 8.33it/s, train_loss={loss(last):.3f}, val_loss={loss(last) + 0.1:.3f}]"]
+        yield "\r".join(f"Epoch {epoch}:  50%|####      | {bar}" for bar in shown)
+
+
+@layout(Seen())
+def lines_of_a_container() -> Iterator[str]:
+    for step in STEPS:
+        yield json.dumps({"log": f"step {step} loss {loss(step):.4f}\n", "stream": "stdout", "time": "2025-01-03"})
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
+    lines, seen = LAYOUTS[name]
+    path = tmp_path / "run.log"
+    path.write_text("\n".join(lines()) + "\n")
+    (logged,) = runs_of(path)
+    observations = logged.run.observations
+    trained = ~np.isnan(observations["training_loss"])
+    steps = np.asarray(observations.step)[trained]
+    assert (steps[0], steps[-1]) == (seen.first, seen.last)
+    assert trained.sum() == (2 * POINTS if "backspaces" in name else POINTS)
+    assert observations["training_loss"][trained][-1] == pytest.approx(seen.loss, abs=1e-3)
+    assert len(logged.run.evaluations()[0]) == seen.evaluations
+    if seen.evaluations:
+        assert logged.run.evaluations()[1][-1] == pytest.approx(seen.loss + 0.1, abs=1e-3)
+    for ours in ("grad_norm", "learning_rate"):
+        value = getattr(seen, ours)
+        assert value is None or observations[ours][trained][-1] == pytest.approx(value)
+    assert seen.note in " ".join(logged.notes)
+    assert bool(logged.notes) == bool(seen.note)
