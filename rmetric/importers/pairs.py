@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -97,59 +98,73 @@ def pairs(line: str) -> dict[str, Any]:
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
     found: dict[str, Any] = {}
-    end, setting, line_number, is_guess, beside = 0, "", None, False, ""
-    text = value_last(two_cells(without_escapes(line)))
-    if "-" in text and "atch" in text:
-        text = (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
-    for match in _VALUE.finditer(text):
+    end, setting, beside, is_guess = 0, "", "", False
+    for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
-        if text.startswith(")=", stop):
+        if match.string.startswith(")=", stop):
             continue  # a part of a name: "LR (group 0)=0.1"
-        gap = text[end:begin]
-        name, beside = _name(gap[-2 * MAX_NAME :]) or beside, ""
-        total = match["total"]
-        is_first, end = end == 0, stop
-        number = match["number"]
-        is_whole = number is not None and (number.isdecimal() or match["scale"] is not None)
-        is_counted = (
-            is_whole and match["unit"] in _COUNTERS and text[end : end + 1] != "/"
-        )  # "3epoch:", and not "3it/s"
-        if is_counted and (not name or TRAINING_WORDS.issuperset(_WORDS.findall(name))):
-            name = match["unit"]
-        elif not name:
-            if not is_whole:
-                continue
-            opens = gap.rstrip()[-1:]
-            if opens == "[" and _EPOCH_AND_BATCH.match(text, end):
-                name = "epoch"
-            elif total is not None or gap.strip().startswith("][") or (gap.strip() == "," and "epoch" in found):
-                if opens == "(" and not any(known.casefold() in _COUNTERS for known in found):
-                    continue  # one of several workers
-                name = "batch"
-                is_guess = is_guess or name not in found
-            elif line_number is None and ((opens == "[" and text[end : end + 1] == "]") or (is_first and not opens)):
-                line_number = _value(match)
-                continue
-            else:
-                continue
-        elif is_whole and total is None and measures_loss(name) and _THEN_DECIMALS.match(text, end):
-            beside, name = name, "step"
-        elif is_whole:
-            name = _epoch(name) if _BATCHES.match(text, end) else _counter(name, total is not None)
-            if is_guess and name.casefold() == "batch":
-                is_guess = False
-                found.pop("batch"), found.pop("batch" + TOTAL, None)
+        gap, is_first, end = match.string[end:begin], end == 0, stop
+        said = name = _name(gap[-2 * MAX_NAME :]) or beside
+        if _is_whole(match):
+            name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
+        beside = said if said != name == "step" else ""
+        if not name or (name in found and name == LINE_NUMBER):
+            continue
+        if is_guess and said and name.casefold() == "batch":
+            is_guess = False
+            found.pop("batch"), found.pop("batch" + TOTAL, None)
+        is_guess = is_guess or (not said and name == "batch" and name not in found)
         if not setting:
             setting = _setting(gap[-SETTING:])
         if setting and measures_loss(name) and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
             found[name] = _value(match)
-            if total is not None:
-                found[name + TOTAL] = _number(total, match["total_scale"])
-    if found and type(line_number) is int and line_number < LARGEST_LINE_NUMBER:
-        found.setdefault(LINE_NUMBER, line_number)
-    return found
+            if match["total"] is not None:
+                found[name + TOTAL] = _number(match["total"], match["total_scale"])
+    return found if found.keys() - {LINE_NUMBER} else {}
+
+
+def _prepared(line: str) -> str:
+    """A line without escapes, values after their names, and of a range of batches its end."""
+    text = value_last(two_cells(without_escapes(line)))
+    if "-" in text and "atch" in text:
+        return (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
+    return text
+
+
+def _is_whole(match: re.Match[str]) -> bool:
+    number = match["number"]
+    return number is not None and (number.isdecimal() or match["scale"] is not None)
+
+
+def _counted(name: str, match: re.Match[str]) -> str:
+    """Name of a whole number with one: what it counts, where its words or what follows tell that."""
+    has_total = match["total"] is not None
+    if _is_counter(match) and TRAINING_WORDS.issuperset(_WORDS.findall(name)):
+        return match["unit"]
+    if not has_total and measures_loss(name) and _THEN_DECIMALS.match(match.string, match.end()):
+        return "step"
+    return _epoch(name) if _BATCHES.match(match.string, match.end()) else _counter(name, has_total)
+
+
+def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first: bool) -> str:
+    """Name of a whole number without one, by where it stands; empty if it says nothing."""
+    if _is_counter(match):
+        return match["unit"]
+    opens, between = gap.rstrip()[-1:], gap.strip()
+    if opens == "[" and _EPOCH_AND_BATCH.match(match.string, match.end()):
+        return "epoch"
+    if match["total"] is not None or between.startswith("][") or (between == "," and "epoch" in found):
+        is_of_workers = opens == "(" and not any(known.casefold() in _COUNTERS for known in found)
+        return "" if is_of_workers else "batch"
+    is_alone = (opens == "[" and match.string.startswith("]", match.end())) or (is_first and not opens)
+    return LINE_NUMBER if is_alone and _number(match["number"], match["scale"]) < LARGEST_LINE_NUMBER else ""
+
+
+def _is_counter(match: re.Match[str]) -> bool:
+    """Whether a number has what it counts as its unit: ``3epoch:``, and not ``3it/s``."""
+    return match["unit"] in _COUNTERS and not match.string.startswith("/", match.end())
 
 
 def without_escapes(line: str) -> str:

@@ -170,7 +170,8 @@ class GradientNormBaseline:
         self._make_room(numbers)
         arrives = np.zeros(len(self._means), dtype=bool)
         arrives[numbers.gradients] = numbers.norms != 0.0
-        return [numbers.names[index] for index in np.flatnonzero(~arrives & (self._latest * FACTOR > self._means))]
+        missing = ~arrives & (self._latest * FACTOR > self._means)
+        return [numbers.names[index] for index in np.flatnonzero(missing).tolist()]
 
     def update(self, numbers: StepNumbers) -> None:
         """Take in the gradients of a step, those that are finite and not 0."""
