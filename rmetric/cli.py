@@ -9,10 +9,12 @@ import io
 import itertools
 import os
 import shlex
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,8 +22,8 @@ from rmetric.errors import UserError, did_you_mean
 from rmetric.registry import load_plugin
 
 DEFAULT_LOGS = Path("logs_FULL_METRIC")
-CUT_OFF = 141
-"""Exit status of a program that a broken pipe ends: 128 and the signal's number."""
+CUT_OFF, TERMINATED, INTERRUPTED = 141, 143, 130
+"""Exit status of a program that a broken pipe, SIGTERM or Ctrl-C ends: 128 and the signal's number."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
@@ -124,8 +126,9 @@ class Parser(argparse.ArgumentParser):
 def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
     """Make ``main(argv=None)`` return an exit status.
 
-    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C; 141, as of a
-    program that a broken pipe ends, where nobody read on before it was done.
+    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C, 143 after
+    SIGTERM, which ends it in the same way; 141, as of a program that a broken pipe ends, where nobody read on before it
+    was done.
     """
 
     @functools.wraps(main)
@@ -133,7 +136,8 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
         status: int | None = CUT_OFF
         _print_any_text()
         try:
-            status = main(argv)
+            with _interruptible_by_sigterm():
+                status = main(argv)
             sys.stdout.flush()
         except SystemExit as request:
             return request.code if isinstance(request.code, int) else 0
@@ -146,12 +150,31 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
                 raise  # of a library, and nothing that the system says
             said = _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)
             return _fail(f"{error.filename or 'output'}: {said}")
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 130
+        except KeyboardInterrupt as interrupt:
+            is_by_sigterm = interrupt.args == (signal.SIGTERM,)
+            print("terminated" if is_by_sigterm else "interrupted", file=sys.stderr)
+            return TERMINATED if is_by_sigterm else INTERRUPTED
         return status or 0
 
     return wrapped
+
+
+@contextmanager
+def _interruptible_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM, with which ``kill``, ``timeout`` and schedulers end a program, be what Ctrl-C is."""
+    is_main = threading.current_thread() is threading.main_thread()
+    is_ours = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number))
 
 
 def _print_any_text() -> None:

@@ -346,24 +346,34 @@ def test_the_simulator_s_class_is_importable_from_the_script() -> None:
     assert importlib.import_module("simulator").TrainingSimulator is TrainingSimulator
 
 
-def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "run_modern_experiments.py",
-        "--out",
-        str(tmp_path),
-        "--jobs",
-        "1",
-        "--repetitions",
-        "20",
-    ]
+ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+
+
+def ended_by(sent: signal.Signals, command: Sequence[str], begun: Callable[[], object]) -> None:
+    """Start a script, end it as soon as it has begun, and see that it says no more than that."""
     with hearing_ctrl_c():
-        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("run_*.jsonl")):
+        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not begun():
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, errors = process.communicate()
-    assert process.returncode == 130
+    status, word = ENDS[sent]
+    assert process.returncode == status
     assert "Traceback" not in errors
-    assert "interrupted" in errors
+    assert errors.endswith(f"{word}\n")
+
+
+@pytest.mark.parametrize(("sent", "jobs"), [(signal.SIGINT, "1"), (signal.SIGTERM, "2")])
+def test_a_study_that_is_interrupted_goes_on_where_it_was(sent: signal.Signals, jobs: str, tmp_path: Path) -> None:
+    plan = ["run_modern_experiments.py", "--out", str(tmp_path), "--repetitions", "20", "--jobs", jobs]
+    ended_by(sent, plan, lambda: [*tmp_path.glob("run_*.jsonl")])
+    assert not [*tmp_path.glob("*.part")]
+
+
+@pytest.mark.parametrize("sent", ENDS)
+def test_a_replay_that_is_interrupted_leaves_nothing_half_written(sent: signal.Signals, tmp_path: Path) -> None:
+    (log := tmp_path / "long.csv").write_text("step,loss\n" + "".join(f"{n},2.5\n" for n in range(50_000)))
+    out = tmp_path / "out"
+    ended_by(sent, ["replay_and_analyze_logs.py", str(log), "--out", str(out)], lambda: [*out.rglob("*.part")])
+    assert not [*out.rglob("*.part")]
