@@ -106,6 +106,13 @@ ADVICE: Mapping[str, Advice] = {
          "on", "a restart that lost state"),
         "Go back to a checkpoint from before it began, unless the task was meant to become harder there.",
     ),
+    "WORSE_VALIDATION": Advice(
+        ("training data, labels or inputs that are treated otherwise than in validation from here on", "statistics of "
+         "batch norm, or averaged weights, that evaluation alone sees", "a shock of which the training loss has "
+         "recovered", "another validation set, or a mode in which the model is evaluated"),
+        "Evaluate the checkpoint from before it began once more: if its loss is as high now, the evaluation has "
+        "changed; if not, go back to it and compare what has changed in training since.",
+    ),
 }  # fmt: skip
 """Kind of finding → its advice."""
 

@@ -189,6 +189,26 @@ def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls(
     assert "OVERFITS" not in names(overfitting(rising))
 
 
+def stepping_up(after: int, training: np.ndarray = FALLING) -> Observations:
+    """Validation every 20 records: down to 0.5, and after record 300 so many times at 0.85."""
+    due, steps = np.arange(9, RECORDS, 20), np.arange(RECORDS)
+    losses = 0.5 + np.exp(-due / 60.0) + 0.001 * np.random.default_rng(5).normal(size=len(due))
+    losses[15 : 15 + after] += 0.35
+    held_out = np.full(RECORDS, math.nan)
+    held_out[due] = losses
+    return observed(training_loss=training, validation_loss=held_out).rows(steps < due[min(15 + after, 19)] + 1)
+
+
+def test_a_validation_loss_that_steps_up_and_stays_is_worse_where_the_training_loss_falls_on() -> None:
+    falling = 3.0 * np.exp(-np.arange(RECORDS) / 100.0)
+    (state,) = states_of(stepping_up(5, falling))
+    assert (state.name, state.since) == ("WORSE_VALIDATION", 310)
+    assert state.numbers["level"] == pytest.approx(0.85, abs=0.03)
+    assert not names(stepping_up(1, falling))  # a single one, and back
+    rising = np.concatenate([falling[:300], falling[300] + 0.001 * np.arange(100)])
+    assert "WORSE_VALIDATION" not in names(stepping_up(5, rising))
+
+
 def test_a_validation_loss_that_is_that_of_another_task_does_not_overfit() -> None:
     after, due = np.arange(RECORDS) >= 200, np.arange(RECORDS) % 10 == 9
     held_out = np.where(due, 2.0 + after + 0.01 * np.sin(np.arange(RECORDS)), math.nan)

@@ -21,6 +21,7 @@ EXPLAINS: dict[str, frozenset[str]] = {
     "DEAD": CHANGES | {*GRAVE},
     "WORSE_LEVEL": CHANGES | {*GRAVE},
     "GRADIENT_GROWS": frozenset({"GRADIENT_RISE"}),
+    "WORSE_VALIDATION": CHANGES,
     "NEVER_LEARNS": CHANGES,
 }
 """State → events that are part of it."""

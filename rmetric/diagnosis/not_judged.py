@@ -9,8 +9,8 @@ from rmetric.robust.reference import WARM_UP
 from rmetric.states import RECOGNISERS, evidence_of
 from rmetric.states.dead import LEAST_RECORDS as DEAD_RECORDS
 from rmetric.states.gradient_grows import LEAST_RECORDS as GRADIENT_RECORDS
+from rmetric.states.held_out import LEAST_EVALUATIONS
 from rmetric.states.never_learns import LEAST_RECORDS as LEARNING_RECORDS
-from rmetric.states.overfits import LEAST_EVALUATIONS
 from rmetric.states.worse_level import LEAST_RECORDS as LEVEL_RECORDS
 
 EVENTS_OF = {
@@ -29,9 +29,10 @@ NEEDS = {
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
     "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss above 0",
+    "WORSE_VALIDATION": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
 }
 """State → what it takes to tell."""
-ANEW = frozenset({"OVERFITS", "WORSE_LEVEL"})
+ANEW = frozenset({"OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})
 """States that are looked for anew where a change was announced."""
 
 

@@ -18,6 +18,7 @@ from rmetric.states.history import History
 from rmetric.states.never_learns import never_learns
 from rmetric.states.overfits import overfits
 from rmetric.states.worse_level import worse_level
+from rmetric.states.worse_validation import worse_validation
 
 RECOGNISERS: dict[str, Recogniser] = {
     "NEVER_LEARNS": never_learns,
@@ -25,11 +26,14 @@ RECOGNISERS: dict[str, Recogniser] = {
     "OVERFITS": overfits,
     "GRADIENT_GROWS": gradient_grows,
     "WORSE_LEVEL": worse_level,
+    "WORSE_VALIDATION": worse_validation,
 }
 """State → what recognises it."""
 FOLLOWS: dict[str, frozenset[str]] = {
-    "DEAD": frozenset({"WORSE_LEVEL", "GRADIENT_GROWS"}),
-    "NEVER_LEARNS": frozenset({"WORSE_LEVEL"}),
+    "DEAD": frozenset({"WORSE_LEVEL", "GRADIENT_GROWS", "WORSE_VALIDATION"}),
+    "NEVER_LEARNS": frozenset({"WORSE_LEVEL", "WORSE_VALIDATION"}),
+    "OVERFITS": frozenset({"WORSE_VALIDATION"}),
+    "WORSE_LEVEL": frozenset({"WORSE_VALIDATION"}),
 }
 """State → states that follow from it, or contradict it, and are not told beside it."""
 BUDGET = 0.01

@@ -8,18 +8,11 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import evaluations, falls, finite, noise, rises, since_planned
+from rmetric.states.held_out import FALLING, SIGNIFICANT, HeldOut
+from rmetric.states.series import rises
 
-LEAST_EVALUATIONS = 6
 LEAST_AFTER = 4
 """Evaluations from the lowest one to the end."""
-SIGNIFICANT = 0.01
-"""Largest p-value of the rise."""
-FALLING = 0.05
-"""Largest p-value of a fall of the training loss over the same steps."""
-FLOOR = 0.01
-"""Share of the fall of the validation loss to its lowest value below which a rise is none."""
-MOST_BLOCKS = 50
 
 
 def overfits(observations: Observations) -> Evidence | None:
@@ -27,20 +20,16 @@ def overfits(observations: Observations) -> Evidence | None:
 
     0 where the rise is not significant, or below the noise of an evaluation or 1 % of the fall before it, or the
     training loss does not fall over the same steps. What was before a change that somebody has announced is no lowest
-    value: another task may be harder to generalise.
+    value.
     """
-    observations = since_planned(observations)
-    held_out, loss = evaluations(observations), finite(observations, "training_loss")
-    if len(held_out) < LEAST_EVALUATIONS or len(loss) < LEAST_EVALUATIONS:
+    held_out = HeldOut.of(observations)
+    if held_out is None:
         return None
-    lowest = int(held_out.values.argmin())
-    since, after = int(held_out.steps[lowest]), held_out.values[lowest:]
+    since, after = int(held_out.evaluations.steps[held_out.lowest]), held_out.evaluations.values[held_out.lowest :]
     rise = float(np.median(after[-3:]) - after[0])
-    training = loss.part(slice(int(np.searchsorted(loss.steps, since)), None))
-    p_training = falls(training.blocks(MOST_BLOCKS).values) if len(training) else 1.0
+    p_training = held_out.training_falls(since)
     p = rises(after) if len(after) >= LEAST_AFTER else 1.0
-    least = max(noise(held_out.values), FLOOR * abs(float(held_out.values[0] - after[0])))
-    is_one = p_training <= FALLING and p <= SIGNIFICANT and rise > least
+    is_one = p_training <= FALLING and p <= SIGNIFICANT and rise > held_out.least_rise
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if is_one else 0.0,
         since=since,

@@ -34,7 +34,7 @@ class Healthy:
 
     def counts_for(self, state: str) -> bool:
         """True if it belongs to the population of a state."""
-        if state != "OVERFITS":
+        if state not in ("OVERFITS", "WORSE_VALIDATION"):
             return True
         return any(name.startswith(kind) for kind in NEW_DATA_ONLY for name in (self.source, self.run.model_type))
 

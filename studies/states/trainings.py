@@ -126,6 +126,13 @@ def labels_corrupted(training: Training, step: int) -> None:
         training.random_labels(0.5)
 
 
+def validation_halved(training: Training, step: int) -> None:
+    """Halve the inputs of the validation at two thirds, for good, as another normalisation does."""
+    if step == 2 * STEPS // 3:
+        x, y = training.held_out
+        training.held_out = (0.5 * x, y)
+
+
 TRAININGS: dict[str, tuple[Hook, str]] = {
     "healthy, Adam": (healthy, ""),
     "healthy, SGD": (healthy_sgd, ""),
@@ -138,6 +145,7 @@ TRAININGS: dict[str, tuple[Hook, str]] = {
     "loss scale doubles for ever": (scale_doubles, "GRADIENT_GROWS"),
     "learning rate × 1,000 at two thirds": (rate_times_1000, "WORSE_LEVEL"),
     "half of the labels corrupted at two thirds": (labels_corrupted, "WORSE_LEVEL"),
+    "validation inputs halved at two thirds": (validation_halved, "WORSE_VALIDATION"),
 }
 """Title → what is done, and the state in which it ends (none: it is healthy)."""
 
