@@ -166,7 +166,10 @@ class GradientNormBaseline:
         """Names of parameters that get no gradient now, and had one as long as usual when they last had any.
 
         What fades, as a term does whose weight is annealed to 0, is a third of its recent mean or less when it ends.
+        None where nothing has one: such a step was not measured.
         """
+        if not len(numbers.norms):
+            return []
         self._make_room(numbers)
         arrives = np.zeros(len(self._means), dtype=bool)
         arrives[numbers.gradients] = numbers.norms != 0.0
