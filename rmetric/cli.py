@@ -22,8 +22,8 @@ from rmetric.errors import UserError, did_you_mean
 from rmetric.registry import load_plugin
 
 DEFAULT_LOGS = Path("logs_FULL_METRIC")
-CUT_OFF, TERMINATED, INTERRUPTED = 141, 143, 130
-"""Exit status of a program that a broken pipe, SIGTERM or Ctrl-C ends: 128 and the signal's number."""
+INTERRUPTED, CUT_OFF, TERMINATED = 130, 141, 143
+"""Exit status of a program that Ctrl-C, a broken pipe or SIGTERM ends: 128 and the signal's number."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
 def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
     """Make ``main(argv=None)`` return an exit status.
 
-    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C, 143 after
+    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C, and 143 after
     SIGTERM, which ends it in the same way; 141, as of a program that a broken pipe ends, where nobody read on before it
     was done.
     """
@@ -135,46 +135,52 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
     def wrapped(argv: Sequence[str] | None = None) -> int:
         status: int | None = CUT_OFF
         _print_any_text()
-        try:
-            with _interruptible_by_sigterm():
+        with _sigterm_as_ctrl_c() as terminated:
+            try:
                 status = main(argv)
-            sys.stdout.flush()
-        except SystemExit as request:
-            return request.code if isinstance(request.code, int) else 0
-        except BrokenPipeError:  # `script | head`: the reader has what it wanted
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives until the interpreter ends
-        except UserError as error:
-            return _fail(str(error))
-        except OSError as error:
-            if error.errno is None:
-                raise  # of a library, and nothing that the system says
-            said = _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)
-            return _fail(f"{error.filename or 'output'}: {said}")
-        except KeyboardInterrupt as interrupt:
-            is_by_sigterm = interrupt.args == (signal.SIGTERM,)
-            print("terminated" if is_by_sigterm else "interrupted", file=sys.stderr)
-            return TERMINATED if is_by_sigterm else INTERRUPTED
+                sys.stdout.flush()
+            except SystemExit as request:
+                return request.code if isinstance(request.code, int) else 0
+            except BrokenPipeError:  # `script | head`: the reader has what it wanted
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives until the interpreter ends
+            except UserError as error:
+                return _fail(str(error))
+            except OSError as error:
+                if error.errno is None:
+                    raise  # of a library, and nothing that the system says
+                said = _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)
+                return _fail(f"{error.filename or 'output'}: {said}")
+            except KeyboardInterrupt:
+                print("terminated" if terminated else "interrupted", file=sys.stderr)
+                return TERMINATED if terminated else INTERRUPTED
         return status or 0
 
     return wrapped
 
 
 @contextmanager
-def _interruptible_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM, with which ``kill``, ``timeout`` and schedulers end a program, be what Ctrl-C is."""
-    is_main = threading.current_thread() is threading.main_thread()
-    is_ours = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, _interrupt)
+def _sigterm_as_ctrl_c() -> Iterator[list[int]]:
+    """Let SIGTERM raise ``KeyboardInterrupt`` in the block, and note it in the list.
+
+    Once: ``timeout`` sends it twice in a row, and the second would break off the cleaning up. A handler of the program
+    that calls the script stays as it is, and so do workers, which inherit none.
+    """
+    terminated: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        if not terminated:
+            terminated.append(number)
+            raise KeyboardInterrupt
+
+    in_main = threading.current_thread() is threading.main_thread()
+    ours = in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield terminated
     finally:
-        if is_ours:
+        if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt(signal.Signals(number))
 
 
 def _print_any_text() -> None:

@@ -40,7 +40,7 @@ def interruptible() -> Iterator[None]:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, KeyboardInterrupt):
             cause = cause.__cause__ or cause.__context__
-        raise (error if cause is None else cause) from None
+        raise (KeyboardInterrupt if cause is not None else error) from None
 
 
 @cache

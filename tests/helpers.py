@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import math
 import signal
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from rmetric.detectors import DETECTORS, Detector
@@ -22,6 +27,11 @@ EXTREMES = (
     math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 5e-324, -5e-324, 2e-310, 2.2250738585072014e-308,
     1e-12, 1e38, 1e39, 1e150, 1e200, 1e300, -1e300, 1.7976931348623157e308, -1.7976931348623157e308,
 )  # fmt: skip
+
+ends_of_a_command = pytest.mark.parametrize(
+    ("sent", "ended"), [(signal.SIGINT, (130, "interrupted\n")), (signal.SIGTERM, (143, "terminated\n"))]
+)
+"""A signal, and the exit status and the one line with which it ends any command."""
 
 any_float = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(0.0, 10.0))
 
@@ -37,6 +47,21 @@ def hearing_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def ended_by(sent: signal.Signals, command: Sequence[str], is_under_way: Callable[[], object]) -> tuple[int, str]:
+    """Exit status and standard error of a Python script that is sent a signal once it is under way."""
+    root = Path(__file__).resolve().parent.parent
+    with hearing_ctrl_c():
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+    while not is_under_way():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
 
 
 def bits(values: ArrayLike) -> list[int | str]:

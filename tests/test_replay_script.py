@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from replay_and_analyze_logs import main
+from tests.helpers import ended_by, ends_of_a_command
 from tests.replay.logs import written_run
 
 
@@ -91,3 +93,15 @@ def test_a_log_in_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
         assert main([str(table), "--out", str(tmp_path), "--no-plot"]) == 0
     assert table.read_text() == content
     assert (tmp_path / "t-2.csv").exists()
+
+
+@ends_of_a_command
+@pytest.mark.parametrize("command", [["replay_and_analyze_logs.py"], ["-m", "rmetric", "replay"]])
+def test_a_signal_leaves_no_half_of_a_file(
+    command: list[str], sent: signal.Signals, ended: tuple[int, str], tmp_path: Path
+) -> None:
+    long, out = tmp_path / "long.jsonl", tmp_path / "results"
+    long.write_text("".join(f'{{"step": {step}, "loss": {2 + step % 7 / 100}}}\n' for step in range(200_000)))
+    arguments = [*command, str(long), "--out", str(out), "--no-plot"]
+    assert ended_by(sent, arguments, lambda: [*out.glob(".long.csv.*.part")]) == ended
+    assert not [*out.iterdir()]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from rmetric.cli import output_folder, script
 from rmetric.commands import main as rmetric_command
 from rmetric.faults import FAULTS
-from tests.helpers import hearing_ctrl_c
+from tests.helpers import ended_by, ends_of_a_command
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {
@@ -346,34 +346,51 @@ def test_the_simulator_s_class_is_importable_from_the_script() -> None:
     assert importlib.import_module("simulator").TrainingSimulator is TrainingSimulator
 
 
-ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+@ends_of_a_command
+def test_what_a_signal_breaks_off_is_one_line_and_goes_on_with_resume(
+    sent: signal.Signals, ended: tuple[int, str], tmp_path: Path
+) -> None:
+    study = ["run_modern_experiments.py", "--out", str(tmp_path), "--jobs", "2", "--repetitions", "2"]
+    assert ended_by(sent, study, lambda: [*tmp_path.glob("run_*.jsonl")]) == ended
+    kept = {log.name: log.stat().st_mtime_ns for log in tmp_path.glob("run_*.jsonl")}
+    resumed = run("run_modern_experiments", *study[1:], "--resume")
+    logs = {log.name: log.stat().st_mtime_ns for log in tmp_path.glob("run_*.jsonl")}
+    assert f"{len(logs)} runs ({len(logs) - len(kept)} made now, {len(kept)} found finished)" in resumed.stdout
+    assert 0 < len(kept) < len(logs) and kept.items() <= logs.items()
+    assert not [*tmp_path.glob(".*")]
 
 
-def ended_by(sent: signal.Signals, command: Sequence[str], begun: Callable[[], object]) -> None:
-    """Start a script, end it as soon as it has begun, and see that it says no more than that."""
-    with hearing_ctrl_c():
-        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while not begun():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(sent)
-    _, errors = process.communicate()
-    status, word = ENDS[sent]
-    assert process.returncode == status
-    assert "Traceback" not in errors
-    assert errors.endswith(f"{word}\n")
+def test_sigterm_ends_a_script_once_and_leaves_no_handler() -> None:
+    cleaned_up = []
+
+    @script
+    def terminated(argv: Sequence[str] | None) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # as `timeout` does
+            cleaned_up.append(True)
+
+    assert terminated([]) == 143
+    assert cleaned_up
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize(("sent", "jobs"), [(signal.SIGINT, "1"), (signal.SIGTERM, "2")])
-def test_a_study_that_is_interrupted_goes_on_where_it_was(sent: signal.Signals, jobs: str, tmp_path: Path) -> None:
-    plan = ["run_modern_experiments.py", "--out", str(tmp_path), "--repetitions", "20", "--jobs", jobs]
-    ended_by(sent, plan, lambda: [*tmp_path.glob("run_*.jsonl")])
-    assert not [*tmp_path.glob("*.part")]
+def test_a_program_that_calls_a_script_keeps_its_own_handler_of_sigterm() -> None:
+    heard, statuses = [], []
 
+    @script
+    def calm(argv: Sequence[str] | None) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGTERM)
 
-@pytest.mark.parametrize("sent", ENDS)
-def test_a_replay_that_is_interrupted_leaves_nothing_half_written(sent: signal.Signals, tmp_path: Path) -> None:
-    (log := tmp_path / "long.csv").write_text("step,loss\n" + "".join(f"{n},2.5\n" for n in range(50_000)))
-    out = tmp_path / "out"
-    ended_by(sent, ["replay_and_analyze_logs.py", str(log), "--out", str(out)], lambda: [*out.rglob("*.part")])
-    assert not [*out.rglob("*.part")]
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        assert calm([]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+    thread = threading.Thread(target=lambda: statuses.append(calm([])))
+    thread.start()
+    thread.join()
+    assert statuses == [0]

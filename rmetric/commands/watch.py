@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from pathlib import Path
@@ -72,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
 
     options = reading(args)
     watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         watcher.look(time.monotonic())
         seen = f"runs so far: {len(watcher.runs)}" if args.path.exists() else "not there yet"

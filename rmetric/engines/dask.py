@@ -62,24 +62,29 @@ def dask_setup(worker: object) -> None:
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block: Dask cannot be ended while it starts, and fills the screen instead.
+    """Let Ctrl-C and SIGTERM wait for the end of the block: Dask cannot be ended while it starts, and fills the screen.
 
-    What is started within inherits the blocked signal, so that a worker which still imports is not ended by it either.
+    What is started within inherits that Ctrl-C is blocked, so that a worker which still imports is not ended by it
+    either; SIGTERM is what ends workers.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
     resource_tracker.ensure_running()  # whoever starts it unblocks the signal
-    heard: list[int] = []  # by a thread that was there before, and so blocks nothing
-    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    heard: list[int] = []  # Ctrl-C by a thread that was there before, and so blocks nothing
+    before = {
+        number: signal.signal(number, lambda number, frame: heard.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, before)
-    if heard:
-        raise KeyboardInterrupt
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])
 
 
 def _hush() -> None:

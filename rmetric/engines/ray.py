@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,10 +54,13 @@ def _unit(work: Callable[[T], R], item: T) -> R:
 def connected(jobs: int, address: str | None) -> Iterator[RayEngine]:
     """The workers of a cluster; without an address, ``jobs`` workers that are started here."""
     here: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
     except (ConnectionError, ValueError) as error:
         raise UserError(f"no Ray cluster answers at {address}; start one: docs/scale.md") from error
+    if signal.getsignal(signal.SIGTERM) is not on_sigterm:  # Ray's own ends this process without a word
+        signal.signal(signal.SIGTERM, on_sigterm)
     try:
         yield RayEngine(max(1, int(ray.cluster_resources().get("CPU", jobs))))
     finally:

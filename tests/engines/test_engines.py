@@ -19,7 +19,7 @@ import pytest
 from rmetric.engines import engine, parallel_map
 from rmetric.engines.local import ENVIRONMENT
 from rmetric.errors import UserError
-from tests.helpers import hearing_ctrl_c
+from tests.helpers import ends_of_a_command, hearing_ctrl_c
 
 
 def square(number: int) -> int:
@@ -225,8 +225,11 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@ends_of_a_command
 @pytest.mark.parametrize("while_it_starts", [pytest.param(True, marks=pytest.mark.long), False])
-def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(while_it_starts: bool, tmp_path: Path) -> None:
+def test_a_signal_to_all_processes_is_one_line_with_workers_of_dask(
+    while_it_starts: bool, sent: signal.Signals, ended: tuple[int, str], tmp_path: Path
+) -> None:
     pytest.importorskip("distributed")
     (asked := tmp_path / "asked.py").write_text(INTERRUPTED.format(folder=str(tmp_path)), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -236,9 +239,9 @@ def test_ctrl_c_at_the_terminal_is_one_line_with_workers_of_dask(while_it_starts
         )
     begun = (lambda: _children(asking.pid) >= 2) if while_it_starts else (lambda: len([*tmp_path.iterdir()]) >= 3)
     await_that(begun)
-    os.killpg(asking.pid, signal.SIGINT)  # a terminal sends it to the workers as well
+    os.killpg(asking.pid, sent)  # a terminal sends Ctrl-C to the workers as well, a scheduler of jobs SIGTERM
     _, told = asking.communicate(timeout=60)
-    assert (asking.returncode, told) == (130, "interrupted\n")
+    assert (asking.returncode, told) == ended
 
 
 def _children(process: int) -> int:

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_run
 from rmetric.replay import replay_log
-from tests.helpers import hearing_ctrl_c, lines_of, strict_json
+from tests.helpers import ended_by, ends_of_a_command, lines_of, strict_json
 
 pytest.importorskip("torch", reason="the case study needs torch")
 pytest.importorskip("transformers", reason="the case study needs transformers")
@@ -253,19 +252,15 @@ def test_a_fault_of_a_plugin_that_breaks_in_training_is_named_with_the_run(
     assert "Traceback" not in error
 
 
-def test_ctrl_c_leaves_valid_incomplete_logs(tmp_path: Path) -> None:
-    command = [sys.executable, "run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length"]
-    command += ["16", "--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]
-    with hearing_ctrl_c():
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while not any(log.read_bytes().count(b"\n") > 20 for log in tmp_path.glob("run_*.jsonl")):
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert process.returncode == 130
-    assert "Traceback" not in errors
-    assert "interrupted" in errors
+@ends_of_a_command
+def test_a_signal_leaves_valid_incomplete_logs(sent: signal.Signals, ended: tuple[int, str], tmp_path: Path) -> None:
+    command = ["run_case_study.py", "--steps", "150", "--fault-step", "4", "--batch", "4", "--length", "16"]
+    command += ["--jobs", "2", "--faults", "NONE", "LR_SPIKE", "--out", str(tmp_path), "--device", "cpu"]
+
+    def a_log_grows() -> bool:
+        return any(log.read_bytes().count(b"\n") > 20 for log in tmp_path.glob("run_*.jsonl"))
+
+    assert ended_by(sent, command, a_log_grows) == ended
     assert not (tmp_path / "summary.json").exists()
     logs = [log for log in tmp_path.glob("run_*.jsonl") if log.stat().st_size]
     assert logs
