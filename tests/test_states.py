@@ -193,6 +193,7 @@ def stepping_up(after: int, training: np.ndarray = FALLING) -> Observations:
     """Validation every 20 records: down to 0.5, and after record 300 so many times at 0.85."""
     due, steps = np.arange(9, RECORDS, 20), np.arange(RECORDS)
     losses = 0.5 + np.exp(-due / 60.0) + 0.001 * np.random.default_rng(5).normal(size=len(due))
+    losses[14] += 0.004  # the last one before the step is not the lowest
     losses[15 : 15 + after] += 0.35
     held_out = np.full(RECORDS, math.nan)
     held_out[due] = losses

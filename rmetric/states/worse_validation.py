@@ -11,28 +11,34 @@ from rmetric.states.base import Evidence
 from rmetric.states.held_out import FALLING, SIGNIFICANT, HeldOut
 from rmetric.states.series import Floats
 
-LEAST_AFTER, LEAST_BEFORE = 3, 7
-"""Evaluations since the step, and up to the lowest one, with which they are compared: as many, but these at least."""
+LEAST_AFTER, BEFORE = 3, 7
+"""Evaluations since the step at least, and before it, with which they are compared: before that it was higher."""
+
+LEAST_DISTANCE = 3.0
+"""Units of the least rise."""
 
 
 def worse_validation(observations: Observations) -> Evidence | None:
-    """Score: −log10 of the p-value (Mann, Whitney) that evaluations since the lowest lie above those up to it.
+    """Score: −log10 of the p-value (Mann, Whitney) that the latest evaluations lie above those before them.
 
-    0 where the difference is not significant, or one of them is not above the lowest by the noise of an evaluation and
-    1 % of the fall before it, or the training loss does not fall over the same steps. A loss that rises little by
-    little overfits; what steps up at once, and stays, is another model, or another evaluation. What was before a change
-    that somebody has announced does not count.
+    The latest are those since the last one that was as low as the lowest, within the noise of an evaluation and 1 % of
+    the fall to it. 0 unless each of them lies above the seven before, their median by three times that noise, the
+    difference is significant, and the training loss falls over the same steps. A loss that rises little by little
+    overfits; what steps up at once, and stays, is another model, or another evaluation. What was before a change that
+    somebody has announced does not count.
     """
     held_out = HeldOut.of(observations)
     if held_out is None:
         return None
     steps, values = held_out.evaluations
-    upto, after = values[: held_out.lowest + 1], values[held_out.lowest + 1 :]
-    lowest, since = float(upto[-1]), int(steps[min(held_out.lowest + 1, len(steps) - 1)])
-    stays = len(after) >= LEAST_AFTER and float(after.min()) - lowest > held_out.least_rise
-    p = _lie_above(after, upto[-max(len(after), LEAST_BEFORE) :]) if stays else 1.0
-    p_training = held_out.training_falls(since) if p <= SIGNIFICANT else 1.0
+    lowest = float(values[held_out.lowest])
+    stepped = int(np.flatnonzero(values <= lowest + held_out.least_rise)[-1]) + 1
+    since, after = int(steps[min(stepped, len(steps) - 1)]), values[stepped:]
+    before = values[max(0, stepped - BEFORE) : stepped]
     level = float(np.median(after)) if len(after) else lowest
+    far = len(after) >= LEAST_AFTER and level - lowest > LEAST_DISTANCE * held_out.least_rise
+    p = _lie_above(after, before) if far and after.min() > before.max() else 1.0
+    p_training = held_out.training_falls(since) if p <= SIGNIFICANT else 1.0
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if p_training <= FALLING else 0.0,
         since=since,
