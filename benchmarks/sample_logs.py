@@ -86,6 +86,12 @@ def detectron2_json() -> Iterator[str]:
         yield json.dumps(entry | ({"validation_loss": validation(step)} if evaluated else {}))
 
 
+def keras_history() -> Iterator[str]:
+    """Keras's history, dumped at the end."""
+    losses = {"loss": [loss(step) for step, _ in steps()], "val_loss": [validation(step) for step, _ in steps()]}
+    yield json.dumps({"config": {"loss": "mse"}, "history": losses, "test_loss": 2.0})
+
+
 def _table(rows: Sequence[dict[str, object]]) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
@@ -248,6 +254,7 @@ SAMPLES: tuple[Sample, ...] = (
     text_sample("mmengine", ".json", mmengine_json, format="jsonl", evaluations=0),
     text_sample("mmcv", ".json", mmcv_json, format="jsonl", evaluations=0),
     text_sample("detectron2", ".json", detectron2_json, format="jsonl"),
+    text_sample("keras_history", ".json", keras_history, format="json", evaluations=POINTS, note=_NO_STEP),
     text_sample("lightning", ".csv", lightning_csv, format="csv"),
     text_sample("keras", ".csv", keras_csv, format="csv", evaluations=POINTS, note=_EPOCHS),
     text_sample("ultralytics", ".csv", ultralytics_csv, format="csv", evaluations=POINTS, note="is the sum of"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmetric.errors import UserError
+from rmetric.importers.languages import in_english
 from rmetric.log_reader import NumberedEvent, OnDamage
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.records import Event
@@ -82,12 +83,12 @@ def register_importer(name: str) -> Callable[[I], I]:
 
 
 def plain(name: str) -> str:
-    """A column name without case and punctuation.
+    """A column name without case and punctuation, in English.
 
-    >>> [plain(name) for name in ("Train/Loss", "_step", "eval.loss", "globalStep")]
-    ['train_loss', 'step', 'eval_loss', 'global_step']
+    >>> [plain(name) for name in ("Train/Loss", "_step", "eval.loss", "globalStep", "训练损失")]
+    ['train_loss', 'step', 'eval_loss', 'global_step', 'train_loss']
     """
-    return _PUNCTUATION.sub("_", _HUMP.sub("_", name).casefold()).strip("_")
+    return _PUNCTUATION.sub("_", in_english(_HUMP.sub("_", name).casefold())).strip("_")
 
 
 def parse_mapping(texts: Iterable[str]) -> dict[str, str]:

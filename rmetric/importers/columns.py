@@ -58,6 +58,11 @@ class _Seen:
     first: Any = None
     not_after: int = 0
     """Rows in which the value is not greater than in the name's row before."""
+    not_finite: int = 0
+    is_finite: bool = False
+    """Whether the latest value is."""
+    returns: int = 0
+    """Rows in which the value is finite, and that of the name's row before is not."""
 
 
 @dataclass
@@ -93,7 +98,11 @@ class Survey:
             seen.epoch = epoch
             if isinstance(value, int | float):
                 seen.not_after += seen.value is not None and value <= seen.value
+                is_finite = _is_finite(value)
+                seen.not_finite += not is_finite
+                seen.returns += is_finite and not seen.is_finite and seen.value is not None
                 seen.value, seen.first = value, value if seen.value is None else seen.first
+                seen.is_finite = is_finite
 
 
 def in_words(names: Iterable[str]) -> str:
@@ -141,6 +150,8 @@ class Columns:
     """True if, without counters, the epoch is the step."""
     known: set[str] = field(default_factory=set)
     """Names that the log has had so far."""
+    fills_gaps: bool = False
+    """True if the validation loss is NaN where there was no evaluation."""
     _found: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @classmethod
@@ -157,6 +168,10 @@ class Columns:
         for ours, ranks in columns._found.items():
             if ours != "step":
                 columns._choose(ours, ranks, survey)
+        evaluated = [survey.seen[name] for name in columns.fields.get("validation_loss", ())]
+        columns.fills_gaps = any(2 * seen.not_finite > seen.count and seen.returns > 1 for seen in evaluated)
+        if columns.fills_gaps:
+            columns.notes.append("validation_loss is not finite in most rows, and finite again: not measured in those")
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
         if columns.fields and unknown and "training_loss" not in columns._found:
             columns.notes.append(
@@ -255,7 +270,13 @@ class Columns:
             value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
             if value is not None:
                 found[ours] = value
+        if self.fills_gaps and not _is_finite(found.get("validation_loss", 0.0)):
+            del found["validation_loss"]
         return found
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _jumps_back(seen: _Seen) -> bool:

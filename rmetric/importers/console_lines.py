@@ -14,9 +14,10 @@ import orjson
 from rmetric.importers.base import FieldMap
 from rmetric.importers.commas import with_points
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
+from rmetric.importers.notebook import printed_lines
 from rmetric.importers.pairs import LONGEST_ROW, pairs, two_cells, without_escapes
 from rmetric.importers.text_tables import TextTable
-from rmetric.log_reader import OnDamage, numbered_lines
+from rmetric.log_reader import OnDamage
 
 MOST_JOINED = 64
 """Lines of an object in braces."""
@@ -24,7 +25,7 @@ MOST_KNOWN = 4096
 """Sets of names that are remembered."""
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
-_DIGIT = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE)
+_DIGIT, _BAR = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE), b"|"
 _WRITTEN_OVER = re.compile(r"\r|\x08+")
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
 _WORKER = re.compile(
@@ -79,8 +80,10 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
 
 def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
     """Lines that may say something; empty for one without a number that begins with a word."""
-    for number, line in numbered_lines(path, on_damage):
-        if _DIGIT.search(line):
+    for number, line in printed_lines(path, on_damage):
+        if b"#01" in line:
+            line = line.replace(b"#011", b"\t").replace(b"#015", b"\r")  # as syslog writes these
+        if _DIGIT.search(line) or line.startswith(_BAR):
             yield number, (_message(line) or line).decode(errors="replace").rstrip("\n")
         elif line[:1].isalnum():
             yield number, ""

@@ -18,9 +18,11 @@ from rmetric.importers.base import IMPORTERS, FieldMap, flattened
 from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values
+from rmetric.importers.json_document import document_in, holds_table
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
 from rmetric.importers.names import meanings, measures_loss
+from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
@@ -143,6 +145,8 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")
+    if is_notebook(head):
+        return "console"
     objects = list(_objects(lines))
     if any("log_history" in record for record in objects) or _is_trainer_state(text, objects):
         return "trainer_state"
@@ -152,7 +156,11 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         has_a_loss = any(measures_loss(name) for record in objects for name in flattened(record))
         if not has_a_loss and not mapping and is_console(path):
             return "console"  # of a container, each line in an object
-        return "megatron_reference" if holds_curves(objects[0]) else "jsonl"
+        if holds_curves(objects[0]):
+            return "megatron_reference"
+        return "json" if len(lines) == 1 and holds_table(objects[0]) else "jsonl"
+    if head.lstrip().startswith(b"{") and holds_table(document_in(path)):
+        return "json"
     header, first_row = [*(line for line in lines if not line.startswith("#")), "", ""][:2]
     if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
         return "csv"
@@ -160,6 +168,8 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return "console"
     if path.suffix.casefold() == ".jsonl" or text.lstrip().startswith("{"):
         return "rmetric" if '"event"' in text else "jsonl"
+    if any(map(str.isdecimal, text)) and not any(map(str.isalpha, text)):
+        raise UserError(f"{path} has numbers without names; put a line with their names before them, such as step,loss")
     columns = ", or lacks the columns of --map" if mapping else ""
     known = ", ".join(IMPORTERS)
     seen = what_repeats(path) if b"\0" not in head else ""

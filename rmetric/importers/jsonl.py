@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmetric.importers.base import flattened, register_importer
-from rmetric.importers.columns import Row, in_words
-from rmetric.importers.names import measures_loss
+from rmetric.importers.base import FieldMap, flattened, register_importer
+from rmetric.importers.columns import Row
+from rmetric.importers.names import measures_loss, names_counter
 from rmetric.importers.steps import TOTAL
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events
 
 _OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
 """``"5/200"``: a counter and the number up to which it counts."""
+_NAMES = FieldMap({})
 
 
 @register_importer("rmetric")
@@ -48,21 +49,19 @@ def read_jsonl(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
 
     An object without a usable field of ours, such as a first line with settings, is passed over in silence.
     """
-    return imported(path, lambda report: jsonl_rows(path, report), mapping, on_damage)
+    return imported(path, lambda report: jsonl_rows(path, mapping, report), mapping, on_damage)
 
 
-def jsonl_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[Row]:
     """The rows as they stand there."""
+    wrapper = "" if mapping else None  # a mapping names what is within by a dotted name
     for line, record in read_events(path, on_damage):
         named = record.pop("non_finite", None)
+        if wrapper is None:
+            wrapper = _wrapper(record)
+        if wrapper and isinstance(record.get(wrapper), dict):
+            record |= record.pop(wrapper)
         flat = flattened(record)
-        if columns := _columns(flat):
-            yield from (
-                Row(line, dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)
-            )
-            if others := [name for name in flat if isinstance(flat[name], list) and name not in columns]:
-                on_damage(line, f"lists of another length are left out ({in_words(others)})")
-            continue
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
         for name, counted in [(name, value) for name, value in flat.items() if type(value) is str and "/" in value]:
@@ -73,16 +72,19 @@ def jsonl_rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
         yield Row(line, flat)
 
 
-def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The columns of a table, if a record holds whole ones: lists of numbers, as long as the longest of the losses."""
-    lists = {name: value for name, value in flat.items() if type(value) is list and len(value) > 1}
-    if not lists or any(measures_loss(name) and isinstance(flat[name], int | float) for name in flat):
-        return {}
-    tables = {
-        name: value for name, value in lists.items() if all(isinstance(item, int | float | None) for item in value)
+def _wrapper(record: Mapping[str, Any]) -> str | None:
+    """The object in a record that has its loss and its counter, as structured loggers write it; empty if it has none.
+
+    ``None`` for a record without a loss, which does not tell.
+    """
+    if any(map(measures_loss, record)):
+        return ""
+    inner = {
+        name: value for name, value in record.items() if isinstance(value, dict) and any(map(measures_loss, value))
     }
-    length = max((len(value) for name, value in tables.items() if measures_loss(name)), default=0)
-    return {name: value for name, value in tables.items() if len(value) == length}
+    if not inner or any(names_counter(name, _NAMES) for name in record):
+        return "" if inner else None
+    return next((name for name, value in inner.items() if any(names_counter(key, _NAMES) for key in value)), "")
 
 
 def _says_nan(value: Any) -> bool:

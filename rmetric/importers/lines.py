@@ -29,7 +29,7 @@ def lines_stand_alone(path: Path, name: str, mapping: Mapping[str, str]) -> bool
 
 
 def _rows(path: Path, name: str, mapping: Mapping[str, str]) -> Iterator[Row]:
-    return csv_rows(path, mapping, _ignore) if name == "csv" else jsonl_rows(path, _ignore)
+    return csv_rows(path, mapping, _ignore) if name == "csv" else jsonl_rows(path, mapping, _ignore)
 
 
 def _ignore(line: int, message: str) -> None:

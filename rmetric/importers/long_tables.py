@@ -16,7 +16,7 @@ MOST_SORTED = 500_000
 """Rows that are put into the order of their steps: most such tables hold one metric after the other."""
 LOOKED_AT = 64
 _METRIC = ("metric", "metric_name", "name", "tag", "key", "variable")
-_VALUE = ("value", "values")
+_VALUE = ("value", "values", "metric_value")
 
 
 def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:

@@ -18,10 +18,10 @@ _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
     | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
-    | _words("is the minibatch token log metrics model")
+    | _words("is the minibatch mini token log metrics model")
 )
 _NO_LOSS = _words(
-    "scale scaler scaling ppl weight coef coefficient best min max lowest std var time change diff"
+    "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff"
 ) | _words("improvement target threshold exp count every interval ema aux")
 
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy")
@@ -33,7 +33,7 @@ STEP_WORDS = _words("step steps iter iters iteration iterations it update update
 _OF_STEPS = _words("completed train training learning global current cur optimizer gradient grad i")
 """Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
-_OF_RATES = _words("train training optim optimizer opt current cur group")
+_OF_RATES = _words("train training optim optimizer opt current cur group base")
 LONGEST_COUNTER = 32
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
@@ -78,7 +78,7 @@ def names_counter(name: str, fields: FieldMap) -> bool:
 @lru_cache(4096)
 def measures_loss(name: str) -> bool:
     """Whether a name is that of a loss, or of what stands for one."""
-    return "loss" in name.casefold() or _is_like_a_loss({*plain(name).split("_")})
+    return "loss" in plain(name) or _is_like_a_loss({*plain(name).split("_")})
 
 
 def _is_like_a_loss(words: set[str]) -> bool:

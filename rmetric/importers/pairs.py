@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from rmetric.importers.languages import with_english_parts
 from rmetric.importers.names import (
     BATCH_WORDS,
     EPOCH_WORDS,
@@ -39,7 +40,8 @@ _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
 _VALUE = re.compile(
-    rf"""(?<![\w.])(?<!\d[:/-])                              # not within a word, a time, a date, a path
+    rf"""(?=[-+.\dni])                                       # what follows is slow, and most letters begin no value
+    (?<![\w.])(?<!\d[:/-])                                  # not within a word, a time, a date, a path
     (?:(?P<windows>{NOT_FINITE_ON_WINDOWS})
       |(?P<commas>[-+]?{_COMMAS}(?:[eE][-+]?\d+)?)
       |(?P<number>[-+]?(?:{_GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
@@ -51,12 +53,16 @@ _VALUE = re.compile(
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\($")
-"""``Array(`` or ``np.float64(`` between a name and its value."""
+_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\(\[?$")
+"""``Array(``, ``np.float64(`` or ``tensor([`` between a name and its value."""
 _LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
-_BREAK = re.compile(rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_LEVEL}")
+_RATE, _SIGN = r"^\s?[A-Za-z]{1,10}/\w{1,6}\s+(?=\w)", r"(?:^|\s)[^\w\s\x00-\x7f]{1,4}\s"
+"""What may stand between a value and the next name: its unit as in ``12 tok/s lr 0.1``, and ``▸``."""
+_BREAK = re.compile(
+    rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_RATE}|{_SIGN}|{_LEVEL}"
+)
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
 _BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,3})\d+-(?=\d)")
@@ -105,6 +111,8 @@ def pairs(line: str) -> dict[str, Any]:
             continue  # a part of a name: "LR (group 0)=0.1"
         gap, is_first, end = match.string[end:begin], end == 0, stop
         said = name = _name(gap[-2 * MAX_NAME :]) or beside
+        if match["unit"] == "%" and name.casefold() in _COUNTERS:
+            continue  # how full the bar is: "steps:  2%|#   | 40/1600"
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = said if said != name == "step" else ""
@@ -127,7 +135,7 @@ def pairs(line: str) -> dict[str, Any]:
 
 def _prepared(line: str) -> str:
     """A line without escapes, values after their names, and of a range of batches its end."""
-    text = value_last(two_cells(without_escapes(line)))
+    text = value_last(two_cells(with_english_parts(without_escapes(line))))
     if "-" in text and "atch" in text:
         return (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
     return text

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from rmetric.importers.base import plain
 from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 
-_USUAL = ("split", "phase", "mode", "stage", "subset", "partition")
+_USUAL = ("split", "phase", "mode", "stage", "subset", "partition", "type", "kind", "event", "tag", "msg", "message")
 SPLIT_NAMES = frozenset(_USUAL) | {name.capitalize() for name in _USUAL}
+LONGEST, MOST_WORDS = 40, 3
+"""Letters that are looked at, and words, of a text that names a split."""
 _SAID = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 
 
@@ -22,13 +25,20 @@ def with_split(values: dict[str, Any]) -> dict[str, Any]:
     >>> with_split({"epoch": 1, "iter": 125, "mode": "val", "lr": 0.1, "accuracy": 0.5})
     {}
     """
-    column = next(iter(SPLIT_NAMES.intersection(values)), None)
-    split = values[column] if column is not None else None
-    if not isinstance(split, str) or not {plain(split)} & (VALIDATION_WORDS | TEST_WORDS):
+    said = [values[column] for column in SPLIT_NAMES.intersection(values)]
+    split = next((text for text in said if isinstance(text, str) and _is_held_out(text)), None)
+    if split is None:
         return values
     if not any(map(measures_loss, values)):
         return {}
     return {f"{split} {name}" if _is_bare_loss(name) else name: value for name, value in values.items()}
+
+
+@lru_cache(4096)
+def _is_held_out(text: str) -> bool:
+    """Whether a text such as ``val`` or ``eval_end`` names other data than those of the training."""
+    words = {*plain(text[:LONGEST]).split("_")}
+    return len(words) <= MOST_WORDS and bool(words & (VALIDATION_WORDS | TEST_WORDS)) and not words & TRAINING_WORDS
 
 
 def _is_bare_loss(name: str) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.csv_cells import reader_of
-from rmetric.importers.names import meanings, names_counter
+from rmetric.importers.names import LINE_NUMBER, meanings, names_counter
 from rmetric.importers.steps import TOTAL
 
 LONGEST_HEADER = 2_000
 _BARS = re.compile(r"[|│┃]")
-_GAPS = re.compile(r"\t|\s{2,}")
-_VALUE = re.compile(r"[:=]|(?:^|\s)[-+]?\d")
+_GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")
+_VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")
 """What a name of a column has not."""
 _OF_TOTAL = re.compile(r"(\d{1,18})/(\d{1,18})")
 _LOSSES = ("training_loss", "validation_loss")
@@ -28,34 +28,49 @@ class TextTable:
     (True, False)
     >>> table.row("0         2.500000    2.700000    00:12")
     {'epoch': 0, 'train_loss': 2.5, 'valid_loss': 2.7, 'time': '00:12'}
+    >>> table.begins("# step loss"), table.row("20 2.5"), table.row("20 steps")
+    (True, {'step': 20, 'loss': 2.5}, {})
     """
 
     def __init__(self, fields: FieldMap) -> None:
         self._fields = fields
         self._names: list[str] = []
         self._losses: list[int] = []
-        self._has_bars = False
+        self._between = _GAPS
+        self._above: list[str] = []
+        """Cells of the line before, of which a header of two lines begins."""
 
     def begins(self, line: str) -> bool:
-        """Whether a line names columns, a loss and a counter among them; its table is then the latest."""
+        """Whether a line names columns, a loss and a counter among them; its table is then the latest.
+
+        Between bars the names may stand in two lines, one below the other.
+        """
+        above, self._above = self._above, []
         if len(line) > LONGEST_HEADER:
             return False
-        has_bars = _BARS.search(line) is not None
-        names = _cells(line, has_bars)
+        if _BARS.search(line):
+            names = self._above = _cells(line, _BARS)
+            joined = [" ".join(pair).strip() for pair in zip(above, names, strict=False)]
+            return self._is_begun(names, _BARS) or (len(above) == len(names) and self._is_begun(joined, _BARS))
+        return any(self._is_begun(_cells(line.lstrip("# "), between), between) for between in (_GAPS, _BLANKS))
+
+    def _is_begun(self, names: list[str], between: re.Pattern[str]) -> bool:
         if len(names) < 2 or any(not name or _VALUE.search(name) for name in names):
             return False
         losses = [place for place, name in enumerate(names) if self._is_loss(name)]
-        if not losses or not any(names_counter(name, self._fields) for name in names):
+        if not losses or not any(name == LINE_NUMBER or names_counter(name, self._fields) for name in names):
             return False
-        self._names, self._losses, self._has_bars = names, losses, has_bars
+        self._names, self._losses, self._between = names, losses, between
         return True
 
     def row(self, line: str) -> dict[str, Any]:
-        """The row that a line is; empty if it is none."""
+        """The row that a line is; empty if it is none. With single blanks between names, all cells are numbers."""
         if not self._names or len(line) > LONGEST_HEADER:
             return {}
-        cells = _cells(line, self._has_bars)
-        if len(cells) < len(self._names) or (self._has_bars and len(cells) > len(self._names)):
+        cells = _cells(line, self._between)
+        if len(cells) < len(self._names) or (self._between is not _GAPS and len(cells) > len(self._names)):
+            return {}
+        if self._between is _BLANKS and not all(map(_is_number, map(_value_of, cells))):
             return {}
         found: dict[str, Any] = {}
         for name, cell in zip(self._names, cells, strict=False):
@@ -71,10 +86,10 @@ class TextTable:
         return any(ours in _LOSSES for ours, _ in meanings(name, self._fields))
 
 
-def _cells(line: str, has_bars: bool) -> list[str]:
-    if has_bars:
+def _cells(line: str, between: re.Pattern[str]) -> list[str]:
+    if between is _BARS:
         return [cell.strip() for cell in _BARS.split(line.strip().strip("|│┃"))]
-    return _GAPS.split(line.strip())
+    return between.split(line.strip())
 
 
 def _is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from rmetric.errors import UserError
 from rmetric.files import is_utf_16
-from rmetric.importers.base import register_importer
+from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
@@ -31,7 +31,9 @@ def read_trainer_state(path: Path, mapping: Mapping[str, str], on_damage: OnDama
     ``--map validation_loss=eval_wiki_loss``. The file is read in blocks, so that memory is bounded, and entries before
     a cut are used. Raises :class:`UserError` if there is no ``log_history``.
     """
-    return imported(path, lambda report: (Row(*entry) for entry in _entries(path, report)), mapping, on_damage)
+    return imported(
+        path, lambda report: (Row(line, flattened(entry)) for line, entry in _entries(path, report)), mapping, on_damage
+    )
 
 
 def _entries(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -81,6 +81,25 @@ def test_columns_in_place_of_records_are_a_table(tmp_path: Path) -> None:
     assert damage == [(1, "lists of another length are left out ('confusion')")]
 
 
+@pytest.mark.parametrize(("name", "said"), [("type", "eval"), ("event", "eval_end"), ("msg", "Validation")])
+def test_what_an_entry_is_may_stand_beside_its_loss(tmp_path: Path, name: str, said: str) -> None:
+    rows: list[dict[str, Any]] = [{name: "train", "step": step, "loss": 3.0 - step / 10} for step in range(1, 9)]
+    rows.insert(4, {name: said, "step": 4, "loss": 9.0})
+    rows.insert(0, {name: said, "step": 0, "loss": 10.0})
+    run = run_of(tmp_path, rows)
+    assert run.observations["training_loss"][-8:].tolist() == pytest.approx([3.0 - step / 10 for step in range(1, 9)])
+    assert [column.tolist() for column in run.evaluations()] == [[0, 4], [10.0, 9.0]]
+
+
+def test_an_object_with_the_step_and_the_loss_is_the_record(tmp_path: Path) -> None:
+    rows = [{"ts": 1.7e9, "level": "info", "fields": {"step": 5 * n, "loss": 3.0, "lr": 0.1}} for n in range(1, 9)]
+    observations = run_of(tmp_path, [{"ts": 1.7e9, "level": "info", "msg": "starts"}, *rows]).observations
+    assert observations.step.tolist() == [*range(5, 45, 5)]
+    assert observations["learning_rate"].tolist() == [0.1] * 8
+    named = read_run(tmp_path / "run.jsonl", mapping={"training_loss": "fields.loss", "step": "fields.step"})
+    assert named.observations.step.tolist() == [*range(5, 45, 5)]
+
+
 def test_a_list_beside_a_loss_is_no_table(tmp_path: Path) -> None:
     rows = [{"step": step, "loss": 3.0 - step / 10, "layer_losses": [1.0, 2.0, 3.0]} for step in range(1, 9)]
     assert run_of(tmp_path, rows).observations["training_loss"].tolist() == [row["loss"] for row in rows]

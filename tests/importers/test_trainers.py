@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -307,6 +308,58 @@ def a_bar_that_states_the_validation_at_its_end() -> Iterator[str]:
 def lines_of_a_container() -> Iterator[str]:
     for step in STEPS:
         yield json.dumps({"log": f"step {step} loss {loss(step):.4f}\n", "stream": "stdout", "time": "2025-01-03"})
+
+
+@layout(Seen(first=40, last=40 * POINTS, note="the only loss of its kind"))
+def a_bar_of_steps_with_how_full_it_is() -> Iterator[str]:
+    yield "\r".join(f"steps:  {step}%|#  | {step * 40}/4000 [00:10<10:00, avr_loss={loss(step):.3f}]" for step in STEPS)
+
+
+@layout(Seen(first=20, last=20 * POINTS, learning_rate=0.01, evaluations=3, note="not measured in those"))
+def names_and_numbers_between_single_blanks() -> Iterator[str]:
+    yield "# step loss val_loss lr"
+    for step in STEPS:
+        yield f"{step * 20} {loss(step):.4f} {loss(step) + 0.1 if step % 10 == 0 else math.nan:.4f} 1e-2"
+
+
+@layout(Seen(first=50, last=50 * POINTS, learning_rate=0.01))
+def names_in_two_lines() -> Iterator[str]:
+    yield "Training on single CPU."
+    yield "|=====================================================================================|"
+    yield "|  Epoch  |  Iteration  |  Time Elapsed  |  Mini-batch  |  Mini-batch  |  Base Learning  |"
+    yield "|         |             |   (hh:mm:ss)   |   Accuracy   |     Loss     |      Rate       |"
+    yield "|=====================================================================================|"
+    for step in STEPS:
+        yield f"|       1 |  {step * 50:10d} |       00:00:01 |       10.00% |  {loss(step):10.4f}  |          0.0100 |"
+
+
+@layout(Seen(learning_rate=1e-3))
+def units_and_signs_between() -> Iterator[str]:
+    for step in STEPS:
+        yield f"🚀 step {step} ▸ 📉 loss {loss(step):.4f} ▸ 1234 tok/s ▸ lr 1.0e-03 rest: 3.0 samples/s left: 3"
+
+
+@layout(Seen())
+def a_tensor_of_one_number() -> Iterator[str]:
+    for step in STEPS:
+        yield f"step: {step} loss: tensor([{loss(step):.4f}], grad_fn=<MeanBackward0>)"
+
+
+@layout(Seen(first=10, last=10 * POINTS))
+def tabs_and_returns_as_syslog_writes_them() -> Iterator[str]:
+    yield "".join(f"#015step#011{step * 10}#011loss={loss(step):.4f}" for step in STEPS)
+
+
+@layout(Seen(evaluations=POINTS, learning_rate=1e-3))
+def chinese() -> Iterator[str]:
+    for step in STEPS:
+        yield f"第{step}步：训练损失 {loss(step):.4f}，验证损失 {loss(step) + 0.1:.4f}，学习率 1e-3"
+
+
+@layout(Seen(evaluations=POINTS, note="epochs count"))
+def portuguese() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Época {step}/{POINTS} - perda: {loss(step):.4f} - perda de validação: {loss(step) + 0.1:.4f}"
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -1,0 +1,114 @@
+"""A file that is one JSON value: lists of numbers side by side, or of records, as scripts write them at their end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rmetric.errors import UserError
+from rmetric.files import opened_as_utf8
+from rmetric.importers.base import FieldMap, flattened, register_importer
+from rmetric.importers.columns import Row, as_number, in_words
+from rmetric.importers.names import LINE_NUMBER, measures_loss, names_counter
+from rmetric.importers.tables import imported
+from rmetric.log_reader import NumberedEvent, OnDamage
+
+MAX_BYTES = 1 << 26
+MAX_DEPTH = 4
+"""Objects within each other that are looked into."""
+_NUMBERED = re.compile(r"\D*(\d{1,18})")
+"""``"3"`` or ``epoch_3``: the key of a record among others."""
+_NO_COUNTERS = FieldMap({})
+
+
+@register_importer("json")
+def read_json(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """An object that holds lists of numbers, lists of records or records by number, a loss among them; or one record.
+
+    Lists as long as the longest of the losses are columns, such as those of Keras's ``history``. Records are put in the
+    order of their counter; those of a list that is named after a split, such as ``val``, are of that one. The file is
+    read as a whole. Raises :class:`UserError` if it is no JSON value, or has more than 64 MiB.
+    """
+    document = document_in(path)
+    if document is None:
+        raise UserError(f"{path} is no JSON value of at most {MAX_BYTES >> 20} MiB; write one object a line")
+    return imported(path, lambda report: _rows(document, report), mapping, on_damage)
+
+
+def document_in(path: Path) -> Any:
+    """The JSON value that a file is; ``None`` if it is none, or a longer one."""
+    with opened_as_utf8(path) as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(text)  # slower, and knows NaN
+    except (ValueError, RecursionError):
+        return None
+
+
+def holds_table(document: Any) -> bool:
+    """Whether a JSON value is more than one record.
+
+    >>> [holds_table(value) for value in ({"loss": [2.5, 2.4]}, [{"loss": 2.5}], {"loss": 2.5})]
+    [True, False, False]
+    """
+    return isinstance(document, dict) and (bool(_columns(flattened(document))) or any(_records(document)))
+
+
+def _rows(document: Any, on_damage: OnDamage) -> Iterator[Row]:
+    flat = flattened(document) if isinstance(document, dict) else {}
+    if columns := _columns(flat):
+        if others := [name for name in flat if isinstance(flat[name], list) and name not in columns]:
+            on_damage(1, f"lists of another length are left out ({in_words(others)})")
+        records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    else:
+        records = [*_records(document)] or [flat]
+    places = [_place(record) for record in records]
+    if None not in places:
+        records = [record for _, record in sorted(zip(places, records, strict=True), key=lambda placed: placed[0] or 0)]
+    return (Row(number, {**record}) for number, record in enumerate(records, 1))
+
+
+def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Lists of numbers, as long as the longest of the losses."""
+    lists = {name: value for name, value in flat.items() if type(value) is list and len(value) > 1}
+    tables = {
+        name: value for name, value in lists.items() if all(isinstance(item, int | float | None) for item in value)
+    }
+    length = max((len(value) for name, value in tables.items() if measures_loss(name)), default=0)
+    return {name: value for name, value in tables.items() if len(value) == length}
+
+
+def _records(value: Any, name: str = "", depth: int = 0) -> Iterator[dict[str, Any]]:
+    """The records of all lists of records, and of all objects by number, that have a loss."""
+    numbered: list[tuple[int | None, Any]] = []
+    if isinstance(value, list):
+        numbered = [(None, record) for record in value]
+    elif isinstance(value, dict):
+        keys = [_NUMBERED.fullmatch(key) for key in value]
+        numbered = [(int(key[1]) if key else None, record) for key, record in zip(keys, value.values(), strict=True)]
+        if None in keys or len(keys) < 2:
+            for key, inner in value.items() if depth < MAX_DEPTH else ():
+                yield from _records(inner, key, depth + 1)
+            return
+    flat = [(number, flattened(record)) for number, record in numbered if isinstance(record, dict)]
+    if not any(measures_loss(key) for _, record in flat for key in record):
+        return
+    for number, record in flat:
+        yield {"split": name, **({} if number is None else {LINE_NUMBER: number}), **record}
+
+
+def _place(record: Mapping[str, Any]) -> int | float | None:
+    """What a record counts first."""
+    counters = (name for name in record if name == LINE_NUMBER or names_counter(name, _NO_COUNTERS))
+    return next((as_number(record[name]) for name in counters), None)
