@@ -70,10 +70,6 @@ class RunStreams:
         """Standard normal, shape (runs, steps) or (runs, *size)."""
         return self._draw(name, size, "standard_normal")
 
-    def log_normal(self, name: str, spread: float) -> NDArray[np.float64]:
-        """One factor a run with median 1, shape (runs, 1); ``spread`` is the standard deviation of its logarithm."""
-        return np.exp(spread * self.normal(name, size=()))[:, None]
-
     def exponential(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:
         """Exponential with mean 1, shape (runs, steps) or (runs, *size)."""
         return self._draw(name, size, "standard_exponential")

@@ -83,9 +83,3 @@ def test_shapes_are_runs_first() -> None:
 def test_draws_have_the_distribution_they_are_named_after(draw: str, distribution: object) -> None:
     drawn = getattr(RunStreams(tuple(range(20)), 500), draw)("noise").ravel()
     assert stats.kstest(drawn, distribution.cdf).pvalue > 1e-3  # type: ignore[attr-defined]
-
-
-def test_log_normal_is_one_factor_a_run_with_median_one() -> None:
-    drawn = RunStreams(tuple(range(2000)), 3).log_normal("strength", 0.3)
-    assert drawn.shape == (2000, 1)
-    assert stats.kstest(np.log(drawn.ravel()) / 0.3, stats.norm().cdf).pvalue > 1e-3

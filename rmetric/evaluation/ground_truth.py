@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from rmetric.records import Run
 
 Kind = Literal["failed", "recovered", "clean", "censored"]
 TruthKind = Literal["failed", "recovered", "clean", "censored", "incomplete"]
+KINDS: tuple[TruthKind, ...] = get_args(TruthKind)
 
 TOLERANCE = 0.05
 UNDECIDED_STEPS = 50

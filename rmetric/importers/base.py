@@ -27,6 +27,7 @@ I = TypeVar("I", bound=Importer)  # noqa: E741 - the importer that is decorated
 
 FIELDS = ("step", *MEASUREMENTS, *VERDICTS)
 """Our names: what a column can be mapped to."""
+LOSSES = ("training_loss", "validation_loss")
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "step": (

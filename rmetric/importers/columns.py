@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.importers.base import LAST_STEP, LOG_CALLS, FieldMap, plain
+from rmetric.importers.base import LAST_STEP, LOG_CALLS, LOSSES, FieldMap, plain
 from rmetric.importers.names import (
     BATCH_WORDS,
     COMPONENT,
@@ -27,7 +27,6 @@ MAX_NAMES = 4096
 """Names that are remembered."""
 LONGEST_SHOWN = 40
 """Letters of a name of theirs in a message."""
-_LOSSES = ("training_loss", "validation_loss")
 
 
 @dataclass(slots=True)
@@ -186,7 +185,7 @@ class Columns:
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         parts = [name for name in frequent if ranks[name] >= COMPONENT]
-        if ranks[best] < COMPONENT or ours not in _LOSSES:
+        if ranks[best] < COMPONENT or ours not in LOSSES:
             self.fields[ours] = (best,)
         elif len(parts) == 1:
             self.fields[ours] = (best,)
@@ -215,7 +214,7 @@ class Columns:
         if self.counters:
             self.notes.append("there is no step; batches count, on from epoch to epoch")
             return
-        losses = [survey.seen[name] for ours in _LOSSES for name in self.fields.get(ours, ())[:1]]
+        losses = [survey.seen[name] for ours in LOSSES for name in self.fields.get(ours, ())[:1]]
         epochs = [seen for name, seen in survey.seen.items() if names_epoch(name)]
         repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses)
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
@@ -241,7 +240,7 @@ class Columns:
         """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""
         if steps.get(LOG_CALLS) != LAST_STEP:
             return steps
-        losses = [survey.seen[name].count for ours in _LOSSES for name in self.fields.get(ours, ())[:1]]
+        losses = [survey.seen[name].count for ours in LOSSES for name in self.fields.get(ours, ())[:1]]
         needed = 0.9 * max(losses, default=0)
         others = {name: rank for name, rank in steps.items() if name != LOG_CALLS}
         are_known = any(survey.seen[name].count >= needed and not _stands_still(survey.seen[name]) for name in others)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, register_importer
+from rmetric.importers.base import LOSSES, FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_lines import Line, console_lines
@@ -25,8 +25,7 @@ from rmetric.log_reader import NumberedEvent, OnDamage
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
-_LOSSES = ("training_loss", "validation_loss")
-_REPORTED = frozenset((*_LOSSES, "grad_norm"))
+_REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 _FRESH = 0.9
@@ -103,7 +102,7 @@ class Patterns:
     def hold_a_loss(self) -> bool:
         """Whether one of those that repeat holds a loss."""
         return any(
-            count >= REPEATED and any(ours in _LOSSES for ours in self._meant(names))
+            count >= REPEATED and any(ours in LOSSES for ours in self._meant(names))
             for names, count in self._counts.items()
         )
 

@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
 from rmetric.importers.columns import Row, as_number
+from rmetric.importers.json_document import document_in
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
-
-MAX_BYTES = 1 << 26
 
 
 @register_importer("megatron_reference")
@@ -34,12 +31,7 @@ def holds_curves(value: Any) -> bool:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    with open(path, "rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    try:
-        curves = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        curves = None
+    curves = document_in(path)
     if not holds_curves(curves):
         raise UserError(f"{path} holds no reference curves of Megatron-LM, or is cut off; check the file")
     rows: dict[int | float, dict[str, Any]] = {}

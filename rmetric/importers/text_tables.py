@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rmetric.importers.base import FieldMap
+from rmetric.importers.base import LOSSES, FieldMap
 from rmetric.importers.csv_cells import reader_of
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter
 from rmetric.importers.steps import TOTAL
@@ -16,7 +16,6 @@ _GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")
 _VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")
 """What a name of a column has not."""
 _OF_TOTAL = re.compile(r"(\d{1,18})/(\d{1,18})")
-_LOSSES = ("training_loss", "validation_loss")
 _value_of = reader_of(",")
 
 
@@ -83,7 +82,7 @@ class TextTable:
         return found if any(map(_is_number, losses)) and not any(isinstance(loss, str) for loss in losses) else {}
 
     def _is_loss(self, name: str) -> bool:
-        return any(ours in _LOSSES for ours, _ in meanings(name, self._fields))
+        return any(ours in LOSSES for ours, _ in meanings(name, self._fields))
 
 
 def _cells(line: str, between: re.Pattern[str]) -> list[str]:

@@ -24,6 +24,7 @@ from rmetric.evaluation.evaluator import REFERENCE
 from rmetric.evaluation.ground_truth import TOLERANCE
 from rmetric.evaluation.protocols import ABSORBED, HEALTHY, WARNING
 from rmetric.records import step_of
+from rmetric.replay.plot import LARGEST
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies.case_study.findings import CaseResults
@@ -37,8 +38,6 @@ LINEAR_PCT = 10.0
 """Up to there, the distance to the twin is on a linear scale."""
 STRETCH = 1.35
 """Panels are so much taller where there is one row of runs only."""
-LARGEST = 1e30
-"""Values are cut here in the drawing."""
 LETTERS_PER_IN = 15.5
 """Width of a text of 8 points."""
 LEGEND_IN, LINE_IN, TIME_IN = 0.72, 0.135, 0.42

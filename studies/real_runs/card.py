@@ -17,17 +17,17 @@ import numpy as np
 from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_stored
 from rmetric.dataset.stored import StoredRun
+from rmetric.evaluation.ground_truth import KINDS
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
 from rmetric.measurements import MEASUREMENTS
+from rmetric.records import NO_FAULT
 from studies.documents import put_between
 
 BEGIN, END = "<!-- figures: python -m studies.real_runs.card -->", "<!-- end of figures -->"
-KINDS = ("failed", "recovered", "clean", "censored", "incomplete")
 SET_COLUMNS = (
     "runs", "records", *KINDS, "distinct healthy steps", "in the fit half", "in the score half",
 )  # fmt: skip
-NO_FAULT = "NONE"
 
 
 def figures(paths: Sequence[str | Path]) -> str:
@@ -78,7 +78,7 @@ def _fault_rows(stored: Sequence[StoredRun]) -> list[dict[str, str]]:
             if item.labels["failure_step"] is not None and item.labels["onset"] is not None
         ]
         spread = f"{np.median(steps):g} ({min(steps)} to {max(steps)})" if steps else "–"
-        counts = {name: str(kinds[name]) for name in KINDS}
+        counts: dict[str, str] = {name: str(kinds[name]) for name in KINDS}
         rows.append({"set": part, "fault": fault, "severity or disturbance": kind, "runs": str(len(items)), **counts,
                      "onset to failure (steps): median (range)": spread})  # fmt: skip
     return rows

@@ -51,11 +51,6 @@ class Loaded:
     compute_dtype: torch.dtype
     device: torch.device
 
-    @property
-    def needs_scaler(self) -> bool:
-        """True if gradients underflow without ``torch.amp.GradScaler``: FP16, as on a T4."""
-        return self.compute_dtype == torch.float16
-
     def autocast(self) -> torch.autocast:
         """Context for the forward pass; does nothing in FP32."""
         mixed = self.compute_dtype != torch.float32

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
+from rmetric.replay.plot import LARGEST
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
@@ -24,8 +25,6 @@ NAME, TITLE = "figure_2_failing_run", "Figure 2: A failing run and its twin"
 HEIGHT_IN = 8.2
 ROWS = ("losses", "lambda", "sigma_sq", "delta_l", "normalised", "r")
 HEIGHTS = (1.5, 0.8, 0.8, 0.8, 0.9, 1.3)
-LARGEST = 1e30
-"""Values are cut here in the drawing."""
 CLOSE_UP = 0.35
 """Healthy steps shown in the close-up before the onset, over the time from onset to failure; as many after it."""
 MARKS: dict[str, dict[str, Any]] = {

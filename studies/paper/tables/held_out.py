@@ -29,6 +29,7 @@ from rmetric.evaluation.scores import Score, false_alarm_bound
 from rmetric.reporting.table import Cell, Column, number
 from studies import captions
 from studies.catalogue import CATALOGUE, Description, Inputs, Part, table
+from studies.paper.tables.detectors import DETECTOR, UPPER_BOUND
 
 FITTED_WEIGHTS = f"{REFERENCE}, fitted weights"
 SHARE = (
@@ -42,11 +43,9 @@ VISIBILITY_CAPTION = (
     "alarms; visibility_bound, second incident, waits for the second one, unless a step takes 4.5 times as long as "
     "usual."
 )
-DETECTOR = Column("detector", "Detector")
 THRESHOLD = Column("threshold", "Threshold", 3, "strict")
 RECALL = Column("recall", "Recall", 3, "strict")
 FALSE_ALARMS = Column("false_alarms_per_1000", "FP per 1,000 healthy steps", 3, "strict", interval=False)
-UPPER_BOUND = Column("upper_bound", "Upper bound", 3, "strict")
 SHARE_USED = Column("mean_share", "Share of warning time, missed: 0", 3, "strict")
 LESS_REFERENCE = Column("less_reference", "F1 less reference's", 3, "strict")
 

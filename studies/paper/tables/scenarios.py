@@ -9,15 +9,13 @@ import numpy as np
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
-from rmetric.evaluation.ground_truth import Truth
+from rmetric.evaluation.ground_truth import KINDS, Truth
 from rmetric.evaluation.protocols import PROTOCOLS, Protocol
 from rmetric.evaluation.scores import Score
+from rmetric.faults import SEVERITIES
 from rmetric.reporting.table import Cell, Column
 from studies import captions
 from studies.catalogue import Part, table
-
-SEVERITIES = ("low", "medium", "high")
-KINDS = ("failed", "recovered", "clean", "censored", "incomplete")
 
 
 @table(

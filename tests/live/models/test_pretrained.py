@@ -53,7 +53,7 @@ def test_a_folder_is_loaded_as_it_was_saved(folder: Path) -> None:
     found = loaded.model.state_dict()
     assert saved.keys() == found.keys()
     assert all(torch.equal(saved[name], found[name]) for name in saved)
-    assert (loaded.needs_scaler, loaded.vocabulary, loaded.model.training) == (False, 32, True)
+    assert (loaded.vocabulary, loaded.model.training) == (32, True)
     assert math.isfinite(loss_of(loaded).item())
 
 
@@ -270,15 +270,6 @@ def test_what_a_device_computes_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compute_dtype(CUDA, "float32") == torch.float32
     with pytest.raises(UserError, match="cuda:0 has no BF16"):
         compute_dtype(CUDA, "bfloat16")
-
-
-def test_only_fp16_needs_a_scaler(folder: Path) -> None:
-    loaded = load_pretrained(str(folder))
-    assert [replace(loaded, compute_dtype=dtype).needs_scaler for dtype in pretrained.DTYPES.values()] == [
-        False,
-        False,
-        True,
-    ]
 
 
 @pytest.mark.parametrize(
