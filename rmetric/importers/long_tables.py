@@ -1,13 +1,16 @@
-"""Long tables, a row a number: ``metric,step,value``; and tables of one number, which the file is named after."""
+"""Long tables, a row a number: ``metric,step,value``; tables of one number, which the file is named after; and those
+with a column a run: ``Step,first - loss,second - loss``, as W&B exports a chart.
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import LOSSES, FieldMap, plain
 from rmetric.importers.columns import Row, Rows, as_number
 from rmetric.importers.names import meanings, names_step
 from rmetric.log_reader import OnDamage
@@ -17,19 +20,43 @@ MOST_SORTED = 500_000
 LOOKED_AT = 64
 _METRIC = ("metric", "metric_name", "name", "tag", "key", "variable")
 _VALUE = ("value", "values", "metric_value")
+_OF_RUN = re.compile(r"(.+) - (\S.*)")
+_SPREAD = re.compile(r".*__(?:MIN|MAX)")
+"""Columns of W&B beside each that is shown: the range of the steps that it stands for."""
+RUN = "run"
 
 
 def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:
     """``read`` itself, or what reads a long table with each value under the name of its metric.
 
     A table without names of metrics, such as ``Wall time,Step,Value``, has its value under the name of the file, if
-    that says what it is.
+    that says what it is. One with a column a run has a row a run.
     """
     for row in itertools.islice(read(_ignore), LOOKED_AT):
+        if columns := _columns_of_runs(row, fields):
+            return partial(_run_after_run, read, columns)
         value, metric, step = _columns(row, fields)
         if value and step and (metric or meanings(path.stem, fields)):
             return partial(_wide, read, value, metric, step, path.stem)
     return read
+
+
+def _columns_of_runs(row: Row, fields: FieldMap) -> dict[str, tuple[str, str]]:
+    """Column → its run and its metric, where several runs have the same loss."""
+    found = {name: match.groups() for name in row.values if (match := _OF_RUN.fullmatch(name))}
+    named = {name: (run, metric) for name, (run, metric) in found.items() if not _SPREAD.fullmatch(metric)}
+    losses = [metric for _, metric in named.values() if any(ours in LOSSES for ours, _ in meanings(metric, fields))]
+    return named if len(losses) > len({*losses}) and RUN not in row.values else {}
+
+
+def _run_after_run(read: Rows, columns: dict[str, tuple[str, str]], on_damage: OnDamage) -> Iterator[Row]:
+    for row in read(on_damage):
+        shared = {name: value for name, value in row.values.items() if _OF_RUN.fullmatch(name) is None}
+        of_runs: dict[str, dict[str, object]] = {}
+        for name, (run, metric) in columns.items():
+            if row.values.get(name) is not None:
+                of_runs.setdefault(run, {})[metric] = row.values[name]
+        yield from (Row(row.line, {**shared, RUN: run, **values}) for run, values in of_runs.items())
 
 
 def _columns(row: Row, fields: FieldMap) -> tuple[str, str, str]:
