@@ -7,6 +7,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -305,8 +306,13 @@ def test_the_readme_s_replay_commands(checkout: Path) -> None:
     state = '{"log_history": [{"step": 1, "loss": 2.0}, {"step": 2, "loss": NaN}, {"step": 2, "eval_loss": 2.5}]}'
     (checkout / "output_dir" / "trainer_state.json").write_text(state)
     (checkout / "metrics.csv").write_text("iteration,loss\n1,2.0\n2,1.9\n3,1.8\n")
+    printed = ["step 1: loss 2.0\n", "step 2: loss 1.9\n", "step 3: loss 1.8\n"]
+    notebook = {"cells": [{"cell_type": "code", "outputs": [{"text": printed}]}], "nbformat": 4}
+    (checkout / "train.ipynb").write_text(json.dumps(notebook))
+    (checkout / "results.json").write_text(json.dumps({"losses": [2.0, 1.9, 1.8]}))
+    (checkout / "slurm-4711.out").write_text("".join(printed))
     typed = commands(README, "Replay a log")
-    assert len(typed) == 3
+    assert len(typed) == 4
     for command in typed:
         ended = run(command, checkout)
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"
