@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from rmetric.errors import UserError
 from rmetric.importers import FieldMap, merged
 from rmetric.log_reader import NumberedEvent, assemble, chunks
@@ -24,7 +26,7 @@ def run_of_frame(frame: Any, mapping: Mapping[str, str] | None = None) -> tuple[
     """A data frame as a run, and notes on what was taken for what.
 
     Columns are understood by their usual names, as those of a CSV. A gap is *not measured*; a NaN is *not finite* where
-    the frame tells the two apart (Polars), or where the column had a number in every row before (pandas).
+    the frame tells the two apart (Polars), or where the column had a number in every row of its kind before (pandas).
 
     Raises :class:`UserError` if no column is of use.
     """
@@ -62,7 +64,10 @@ def _columns(frame: Any, notes: list[str]) -> Columns:
     """Name → values; ``None`` for a gap, infinity for what is not finite."""
     if hasattr(frame, "iloc"):
         named = frame.reset_index() if frame.index.name else frame
-        return {str(name): _without_gaps(str(name), named[name], notes) for name in named.columns}
+        if not named.columns.is_unique:
+            raise UserError("two columns of the data frame have the same name; rename one")
+        missing = named.isna()
+        return {str(name): _without_gaps(str(name), named[name], missing, notes) for name in named.columns}
     return {str(name): [_number(value) for value in values] for name, values in frame.to_dict(as_series=False).items()}
 
 
@@ -70,21 +75,27 @@ def _number(value: Any) -> Any:
     return in_convention(value) if isinstance(value, float) else value
 
 
-def _without_gaps(name: str, column: Any, notes: list[str]) -> list[Any]:
-    """Values of a column of pandas, which writes the same for a gap and for NaN."""
-    missing = column.isna().to_numpy()
-    values = [None if gap else _number(value) for value, gap in zip(column.tolist(), missing.tolist(), strict=True)]
-    first = int(missing.argmax()) if missing.any() else len(missing)
-    if missing.any() and first >= DENSE and column.dtype.kind == "f" and _is_measured(name):
-        notes.append(
-            f"column {name!r} has a number in each of the {first:,} rows before its first NaN: taken as not finite"
-        )
-        return [math.inf if gap else value for value, gap in zip(values, missing.tolist(), strict=True)]
+def _without_gaps(name: str, column: Any, missing: Any, notes: list[str]) -> list[Any]:
+    """Values of a column of pandas, which writes the same for a gap and for NaN.
+
+    A row that says something which the latest one with a number in this column did not is another kind of row, such as
+    an evaluation, and says nothing by a gap.
+    """
+    gaps = missing[column.name].to_numpy()
+    values = [None if gap else _number(value) for value, gap in zip(column.tolist(), gaps.tolist(), strict=True)]
+    latest = np.maximum.accumulate(np.where(gaps, 0, np.arange(len(gaps))))
+    said = ~missing.to_numpy()
+    not_finite = gaps & ~(said & ~said[latest]).any(axis=1)
+    first = int(not_finite.argmax()) if not_finite.any() else len(gaps)
+    dense = np.count_nonzero(~gaps[:first]) >= DENSE
+    if not_finite.any() and dense and column.dtype.kind == "f" and _is_measured(name):
+        notes.append(f"column {name!r} has no number in row {first:,}, as in rows alike before: taken as not finite")
+        return [math.inf if is_nan else value for value, is_nan in zip(values, not_finite.tolist(), strict=True)]
     return values
 
 
 DENSE = 20
-"""Rows with a number before the first NaN by which a column is one that is measured in every row."""
+"""Rows with a number before the first NaN by which a column is one that is measured in every row of its kind."""
 
 
 def _is_measured(name: str) -> bool:

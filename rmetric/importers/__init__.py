@@ -18,7 +18,7 @@ from rmetric.importers.console import read_console
 from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
 from rmetric.importers.jsonl import read_event_log, read_jsonl
-from rmetric.importers.lines import lines_stand_alone
+from rmetric.importers.lines import LoneLines
 from rmetric.importers.read import (
     Caveats,
     LoggedPortions,
@@ -42,10 +42,10 @@ __all__ = [
     "Importer",
     "LoggedPortions",
     "LoggedRun",
+    "LoneLines",
     "collect_logs",
     "detect_format",
     "flattened",
-    "lines_stand_alone",
     "merged",
     "one_run",
     "parse_mapping",

@@ -60,8 +60,8 @@ class _Seen:
     not_finite: int = 0
     is_finite: bool = False
     """Whether the latest value is."""
-    returns: int = 0
-    """Rows in which the value is finite, and that of the name's row before is not."""
+    stays_finite: int = 0
+    """Rows in which the value is finite, as that of the name's row before."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Survey:
                 seen.not_after += seen.value is not None and value <= seen.value
                 is_finite = _is_finite(value)
                 seen.not_finite += not is_finite
-                seen.returns += is_finite and not seen.is_finite and seen.value is not None
+                seen.stays_finite += is_finite and seen.is_finite
                 seen.value, seen.first = value, value if seen.value is None else seen.first
                 seen.is_finite = is_finite
 
@@ -167,10 +167,7 @@ class Columns:
         for ours, ranks in columns._found.items():
             if ours != "step":
                 columns._choose(ours, ranks, survey)
-        evaluated = [survey.seen[name] for name in columns.fields.get("validation_loss", ())]
-        columns.fills_gaps = any(2 * seen.not_finite > seen.count and seen.returns > 1 for seen in evaluated)
-        if columns.fills_gaps:
-            columns.notes.append("validation_loss is not finite in most rows, and finite again: not measured in those")
+        columns._choose_gaps(survey)
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
         if columns.fields and unknown and "training_loss" not in columns._found:
             columns.notes.append(
@@ -199,6 +196,22 @@ class Columns:
         else:
             shown = in_words(parts[:6])
             self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
+
+    def _choose_gaps(self, survey: Survey) -> None:
+        """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
+
+        Two numbers in a row, and NaN from then on, are an evaluation that broke.
+        """
+        trained, evaluated = ([survey.seen[name] for name in self.fields.get(ours, ())] for ours in LOSSES)
+        rows = max((seen.count for seen in trained), default=0)
+        self.fills_gaps = any(
+            2 * seen.not_finite > seen.count
+            and 4 * seen.stays_finite <= seen.count - seen.not_finite
+            and 10 * seen.count >= 9 * rows > 0
+            for seen in evaluated
+        )
+        if self.fills_gaps:
+            self.notes.append("validation_loss is NaN in most rows, with single numbers between: not measured in those")
 
     def _choose_counters(self, survey: Survey, fields: FieldMap) -> None:
         steps = self._found.get("step", {})
@@ -295,7 +308,7 @@ def _stands_still(seen: _Seen) -> bool:
 
 def _sum(values: list[Any]) -> float | None:
     numbers = [as_number(value) if not isinstance(value, float) else value for value in values]
-    return None if any(number is None for number in numbers) else math.fsum(numbers)  # type: ignore[arg-type]
+    return None if any(number is None for number in numbers) else float(sum(numbers))  # type: ignore[arg-type]
 
 
 def late_names(rows: Iterable[Row], columns: Columns, fields: FieldMap) -> Iterator[Row]:

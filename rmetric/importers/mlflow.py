@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import groupby
@@ -15,8 +17,8 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import meanings
-from rmetric.importers.streams import LONGEST_NAME, run_begins
-from rmetric.importers.tables import Rows, imported
+from rmetric.importers.streams import LONGEST_NAME
+from rmetric.importers.tables import Rows, imported, run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
 SQLITE = b"SQLite format 3\0"
@@ -41,20 +43,27 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    places = run_folders(folder)
+    return run_after_run((_title(place), _of_run_folder(place, mapping, on_damage)) for place in places)
+
+
+def _title(place: Path) -> str:
+    title = place / "tags" / "mlflow.runName"
+    return (title.read_text(errors="replace")[:LONGEST_NAME].strip() if title.is_file() else "") or place.name
+
+
+def _of_run_folder(place: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     fields = FieldMap(mapping)
-    for place in run_folders(folder):
-        files = {
-            file.relative_to(place / "metrics").as_posix(): file
-            for file in sorted((place / "metrics").rglob("*"))
-            if file.is_file()
-        }
-        useful = {name: file for name, file in files.items() if meanings(name, fields)} or files
-        chosen = dict(list(useful.items())[:MOST_METRICS])
-        title = place / "tags" / "mlflow.runName"
-        name = title.read_text(errors="replace")[:LONGEST_NAME].strip() if title.is_file() else ""
-        yield 1, run_begins(name or place.name)
-        if chosen:
-            yield from imported(place, _reader(chosen), mapping, on_damage)
+    files = {
+        file.relative_to(place / "metrics").as_posix(): file
+        for file in sorted((place / "metrics").rglob("*"))
+        if file.is_file()
+    }
+    useful = {name: file for name, file in files.items() if meanings(name, fields)} or files
+    if len(useful) > MOST_METRICS:
+        on_damage(1, f"{place} has more than {MOST_METRICS} metrics; the rest is left out")
+    if useful:
+        yield from imported(place, _reader(dict(list(useful.items())[:MOST_METRICS])), mapping, on_damage)
 
 
 def _reader(files: Mapping[str, Path]) -> Rows:
@@ -99,9 +108,11 @@ def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
         with closing(sqlite3.connect(place, uri=True, timeout=_BUSY_S, check_same_thread=False)) as base:
             if not _is_store(base):
                 raise UserError(f"{path} is an SQLite data base without MLflow's tables 'runs' and 'metrics'")
-            for run, name in base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall():
-                yield 1, run_begins(str(name or run)[:LONGEST_NAME])
-                yield from imported(path, _run_reader(base, run), mapping, on_damage)
+            runs = base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall()
+            yield from run_after_run(
+                (str(name or run)[:LONGEST_NAME], imported(path, _run_reader(base, run), mapping, on_damage))
+                for run, name in runs
+            )
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read as MLflow's data base ({error}); check the file") from error
 
@@ -117,4 +128,9 @@ def _of_run(base: sqlite3.Connection, run: str) -> Iterator[Value]:
         "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY step, timestamp", (run,)
     )
     for number, (step, key, value, is_nan) in enumerate(rows, start=1):
-        yield step, str(key), number, float("nan") if is_nan else value
+        yield step, str(key), number, math.nan if is_nan else _finite(value)
+
+
+def _finite(value: Any) -> Any:
+    """A value; MLflow stores an infinite one as the largest that there is."""
+    return math.inf if isinstance(value, float) and abs(value) >= sys.float_info.max else value

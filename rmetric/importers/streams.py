@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 from rmetric.errors import UserError
@@ -32,6 +32,8 @@ def note(text: str) -> Event:
 def runs_in(events: Iterable[NumberedEvent], name: str) -> Iterator[tuple[str, Iterator[NumberedEvent]]]:
     """The runs one after the other, each as ``(its name, its events)``; a run is passed on as it is read.
 
+    No two have the same name: the second ``baseline`` is ``baseline-2``.
+
     Parameters
     ----------
     name
@@ -39,11 +41,19 @@ def runs_in(events: Iterable[NumberedEvent], name: str) -> Iterator[tuple[str, I
     """
     rest = iter(events)
     begun = next(rest, None)
+    taken: set[str] = set()
     while begun is not None:
         title, head = _title(begun)
         following: list[NumberedEvent] = []
-        yield title or name, _until_next(chain(head, rest), following)
+        yield _unlike(title or name, taken), _until_next(chain(head, rest), following)
         begun = following.pop() if following else None
+
+
+def _unlike(name: str, taken: set[str]) -> str:
+    """A name, with a number behind it if another run has it: trackers let all runs be called the same."""
+    found = next(one for one in chain([name], (f"{name}-{number}" for number in count(2))) if one not in taken)
+    taken.add(found)
+    return found
 
 
 def _title(first: NumberedEvent) -> tuple[str | None, list[NumberedEvent]]:

@@ -65,6 +65,24 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
         on_damage(last_line, f"--map names {theirs!r}, which no record up to here has")
 
 
+def run_after_run(runs: Iterable[tuple[str, Iterator[NumberedEvent]]]) -> Iterator[NumberedEvent]:
+    """Events of several runs, each by its name. One that is of no use beside others that are is left out.
+
+    Raises the first run's :class:`UserError` if none of them is of use.
+    """
+    refused: UserError | None = None
+    is_any = False
+    for name, events in runs:
+        yield 1, run_begins(name)
+        try:
+            yield from events
+            is_any = True
+        except UserError as error:  # a run of pictures, texts or accuracies beside those with losses
+            refused = refused or error
+    if refused is not None and not is_any:
+        raise refused
+
+
 def _surveyed(
     path: Path, observations: Callable[[], Iterator[Row]], fields: FieldMap
 ) -> tuple[Survey, RunColumn | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import TRAINING_WORDS, VALIDATION_WORDS
-from rmetric.importers.streams import run_begins
-from rmetric.importers.tables import imported
+from rmetric.importers.tables import imported, run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage
 
 PATTERNS = tuple("*/" * level + "*tfevents*" for level in range(4))
@@ -37,26 +35,29 @@ def read_tensorboard(path: Path, mapping: Mapping[str, str], on_damage: OnDamage
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Event files in a folder and in those below it, the first :data:`MAX_FILES`."""
+    """Event files in a folder and in those below it, the first by name: one more than :data:`MAX_FILES` at most."""
     found = (file for pattern in PATTERNS for file in folder.glob(pattern) if file.is_file())
-    return sorted(itertools.islice(found, MAX_FILES))
+    return heapq.nsmallest(MAX_FILES + 1, found)
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     files: dict[Path, list[Path]] = {}
-    for file in event_files(folder):
+    found = event_files(folder)
+    if len(found) > MAX_FILES:
+        on_damage(1, f"there are more than {MAX_FILES:,} event files; the rest is left out")
+    for file in found[:MAX_FILES]:
         parent = file.parent
         files.setdefault(parent.parent if _setting(parent) and parent != folder else parent, []).append(file)
-    refused = []
-    for place, parts in files.items():
-        name = folder.name if place == folder or folder not in place.parents else place.relative_to(folder).as_posix()
-        try:
-            yield 1, run_begins(name)
-            yield from imported(place, _reader_of(place, parts), mapping, on_damage)
-        except UserError as error:  # a run of pictures or texts beside those with losses
-            refused.append(error)
-    if len(refused) == len(files):
-        raise refused[0] if refused else UserError(f"{folder} holds no event files; give a log or a folder of logs")
+    if not files:
+        raise UserError(f"{folder} holds no event files; give a log or a folder of logs")
+    yield from run_after_run(
+        (_title(folder, place), imported(place, _reader_of(place, parts), mapping, on_damage))
+        for place, parts in files.items()
+    )
+
+
+def _title(folder: Path, place: Path) -> str:
+    return folder.name if place == folder or folder not in place.parents else place.relative_to(folder).as_posix()
 
 
 def _reader_of(place: Path, parts: list[Path]) -> Callable[[OnDamage], Iterator[Row]]:

@@ -13,8 +13,7 @@ import orjson
 from rmetric.errors import UserError
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.columns import Row
-from rmetric.importers.streams import run_begins
-from rmetric.importers.tables import imported
+from rmetric.importers.tables import imported, run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage
 
 MAGIC = b":W&B"
@@ -44,9 +43,8 @@ def wandb_files(folder: Path) -> list[Path]:
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    for file in wandb_files(folder):
-        yield 1, run_begins(file.stem)
-        yield from imported(file, partial(_rows, file), mapping, on_damage)
+    files = wandb_files(folder)
+    return run_after_run((file.stem, imported(file, partial(_rows, file), mapping, on_damage)) for file in files)
 
 
 def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:

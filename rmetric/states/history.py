@@ -42,10 +42,12 @@ class History:
         """Steps and losses of the evaluations that the log tells of."""
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Take in another line of the log; of interest are evaluations."""
+        """Take in another line of the log; of interest are evaluations, the first of each step."""
         if event.get("event") != VALIDATION:
             return
         (before, lost), (step, loss) = self._evaluations, reported_evaluations([dict(event)])
+        if len(before) and len(step) and step[-1] <= before[-1]:  # a log that is read again says it again
+            return
         steps, losses = np.append(before, step), np.append(lost, loss)
         if len(steps) == 2 * self._most:
             steps, losses = steps[1::2], _means(losses)

@@ -37,7 +37,7 @@ class Silence:
     def grew(self, now: float) -> bool:
         """Note new records; true if that ends a silence."""
         was_silent, self._silent = self._silent, False
-        if self._latest is not None and not was_silent:
+        if self._latest is not None and now > self._latest and not was_silent:  # one look may bring many portions
             self._intervals.append(now - self._latest)
         self._latest = now
         return was_silent

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, IMPORTERS, detect_format, lines_stand_alone, runs_of
+from rmetric.importers import AUTO, IMPORTERS, LoneLines, detect_format, runs_of
 from rmetric.importers.streams import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
@@ -49,18 +49,25 @@ class NewLines:
     """Reads lines that were appended; a line that is not finished waits."""
 
     path: Path
-    format: str
-    mapping: Mapping[str, str]
+    lines: LoneLines
     _offset: int = 0
     _header: bytes = b""
     _last_step: int = -1
 
+    @property
+    def format(self) -> str:
+        """Name of the log's format."""
+        return self.lines.format
+
     def read(self) -> Iterator[Portion]:
         """Portions of what is new, up to the end of the file."""
         while lines := self._next_lines():
+            read = len(lines)
             if self.format == "csv" and not self._header:
                 self._header, lines = _header_and_rest(lines)
-            yield self._portion(lines)
+            portion = self._portion(lines)
+            self._offset += read
+            yield portion
 
     def _next_lines(self) -> bytes:
         with open(self.path, "rb") as file:
@@ -69,7 +76,6 @@ class NewLines:
         whole = block[: block.rfind(b"\n") + 1]
         if not whole and len(block) == PORTION_BYTES:  # a line that never ends is no record
             whole = block
-        self._offset += len(whole)
         return whole
 
     def _portion(self, lines: bytes) -> Portion:
@@ -77,8 +83,10 @@ class NewLines:
         with tempfile.TemporaryDirectory(prefix="rmetric-") as folder:
             part = Path(folder) / self.path.name
             part.write_bytes(self._header + lines)
+            if not self.lines.go_on_in(part):
+                raise NotByLinesError
             try:
-                events = IMPORTERS[self.format](part, self.mapping, _ignore)
+                events = IMPORTERS[self.format](part, self.lines.mapping, _ignore)
                 run = assemble(self.path.stem, chunks(_by_lines(events), _ignore))
             except UserError:
                 raise NotByLinesError from None
@@ -126,7 +134,8 @@ class WholeLog:
 def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:
     """The reader that suits a log; raises :class:`UserError` for what is of no known format."""
     name = detect_format(path, mapping) if format == AUTO else format
-    return (NewLines if lines_stand_alone(path, name, mapping) else WholeLog)(path, name, mapping)
+    lines = LoneLines.of(path, name, mapping)
+    return WholeLog(path, name, mapping) if lines is None else NewLines(path, lines)
 
 
 def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:

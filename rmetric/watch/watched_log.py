@@ -48,6 +48,8 @@ class WatchedLog:
         """Go on in another file, such as that of the next checkpoint."""
         if path != self.path:
             self.path, self._growth, self._source = path, Growth(path), None
+            for run in self._current.values():
+                run.move_to(str(path))
 
     def poll(self, now: float) -> tuple[bool, list[News]]:
         """Return whether anything was new, and the news."""

@@ -42,6 +42,10 @@ class WatchedRun:
         """Of the records so far."""
         return self._records.last_step
 
+    def move_to(self, log: str) -> None:
+        """Go on in another file."""
+        self._log = plain_text(log)
+
     def continues_in(self, portion: Portion) -> bool:
         """Whether records of a file that was replaced are this run's, once more or later ones."""
         return not self._records.are_of_another_run(portion.observations)

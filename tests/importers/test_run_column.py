@@ -11,7 +11,7 @@ import pytest
 
 from rmetric import Run, read_run
 from rmetric.errors import UserError
-from rmetric.importers import lines_stand_alone, run_column
+from rmetric.importers import LoneLines, run_column
 from rmetric.importers.read import read_runs, runs_of
 
 
@@ -121,5 +121,5 @@ def test_more_rows_in_turn_than_are_held_are_refused_with_advice(
 
 
 def test_a_line_of_several_runs_does_not_stand_alone(tmp_path: Path) -> None:
-    assert not lines_stand_alone(table(tmp_path, "run,step,loss", in_turn("a", "b")), "csv", {})
-    assert lines_stand_alone(table(tmp_path, "run,step,loss", in_turn("a")), "csv", {})
+    assert LoneLines.of(table(tmp_path, "run,step,loss", in_turn("a", "b")), "csv", {}) is None
+    assert LoneLines.of(table(tmp_path, "run,step,loss", in_turn("a")), "csv", {}) is not None

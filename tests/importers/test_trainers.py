@@ -315,7 +315,7 @@ def a_bar_of_steps_with_how_full_it_is() -> Iterator[str]:
     yield "\r".join(f"steps:  {step}%|#  | {step * 40}/4000 [00:10<10:00, avr_loss={loss(step):.3f}]" for step in STEPS)
 
 
-@layout(Seen(first=20, last=20 * POINTS, learning_rate=0.01, evaluations=3, note="not measured in those"))
+@layout(Seen(first=20, last=20 * POINTS, learning_rate=0.01, evaluations=3, note="single numbers between"))
 def names_and_numbers_between_single_blanks() -> Iterator[str]:
     yield "# step loss val_loss lr"
     for step in STEPS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +104,46 @@ def test_any_portions_give_the_diagnosis_of_the_whole(name: str, seed: int, tmp_
         assert found.findings == whole.findings
         assert {finding.name for finding in found.findings} <= {news.name for news in told}
     assert any(run.diagnosis.findings for run in watched.runs)
+
+
+def lost(name: str, row: int) -> bytes:
+    """A row of a run whose loss is left empty from the 300th on."""
+    loss = 2.0 + 1.5 * 0.99**row + 0.01 * (row % 7) if row < 300 else None
+    if name.endswith("csv"):
+        return f"{row},{'' if loss is None else loss},0.001\n".encode()
+    return json.dumps({"step": row, "loss": loss, "lr": 1e-3}).encode() + b"\n"
+
+
+def seldom_evaluated(name: str, row: int) -> bytes:
+    """A row of a healthy run that has NaN where it was not evaluated."""
+    loss = 2.0 + 1.5 * 0.99**row + 0.01 * (row % 7)
+    held_out = loss + 0.1 if row % 20 == 0 else math.nan
+    if name.endswith("csv"):
+        return f"{row},{loss},{held_out}\n".encode()
+    return json.dumps({"step": row, "loss": loss, "val_loss": held_out}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("row_of", [lost, seldom_evaluated])
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_what_the_whole_log_tells_of_a_gap_is_told(
+    name: str, row_of: Callable[[str, int], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes((b"step,loss,lr\n" if row_of is lost else b"step,loss,val_loss\n") if name == "run.csv" else b"")
+    watched, told = WatchedLog(path), []
+    for row in range(400):
+        with open(path, "ab") as file:
+            file.write(row_of(name, row))
+        if row % 10 == 9:
+            told += watched.poll(float(row))[1]
+    (whole,) = diagnose_runs(path)
+
+    def caught_up() -> bool:
+        told.extend(watched.poll(400.0)[1])
+        return watched.runs[0].diagnosis.records == whole.records
+
+    eventually(caught_up, "all records")
+    assert {finding.name for finding in whole.findings} == {item.name for item in told if item.kind == "finding"}
 
 
 def append_to(path: Path, content: bytes) -> None:
