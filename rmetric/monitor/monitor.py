@@ -298,8 +298,18 @@ class TrainingMonitor:
         if self._closed:
             self._order.tell("closed")
         if not self.enabled:
+            if self._policies is not None:
+                self._policies.withdraw()
             self._measurer.keep_pace()
-        return self._step(loss, recompute)
+        proceed: bool = self._step(loss, recompute)
+        return self._agreed(proceed) if self._sync else proceed
+
+    def _agreed(self, proceed: bool) -> bool:
+        """Whether all processes say yes: each takes part, whatever has become of its monitor."""
+        try:
+            return self._processes.all_agree(proceed, self._measurer.parameters.device)
+        except RuntimeError:  # a peer has died: training learns of it at its next collective
+            return True
 
     @never_raises(True)
     def _step(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
@@ -332,9 +342,7 @@ class TrainingMonitor:
         self._process_pending()
         if self._policies is not None:
             self._policies.end_if_stopped(self.close)
-        if self._sync:
-            proceed = self._processes.all_agree(proceed and not self._vetoed(), self._measurer.parameters.device)
-        return proceed
+        return proceed and not (self._sync and self._vetoed())
 
     @property
     def _records_per_sigma_sq(self) -> int:

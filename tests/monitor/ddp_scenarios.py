@@ -30,6 +30,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.dispersion import collectives, dispersion_sources, mean_loss, workers
 from rmetric.monitor.measures import GradientNorms
 from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.repair import SkipUpdate
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import HardwareFailureRate
 from tests.live.processes import main
@@ -182,6 +183,10 @@ def _monitored(folder: Path, rank: int) -> list[float]:
     return losses
 
 
+VOTING = ("error_sync", "error_policy")
+"""Ways to be left by one process in which all of them vote in each step."""
+
+
 class _Raises(StreamingDetector):
     """Ends the monitor of its process."""
 
@@ -200,9 +205,10 @@ def _left_by_one(folder: Path, rank: int, how: str) -> dict[str, Any]:
     network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     model, alone = DistributedDataParallel(network), DistributedDataParallel(copy.deepcopy(network))
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, alone)]
-    detectors: list[Any] = [_Raises()] if rank == 1 and how == "error" else ["numerics"]
+    detectors: list[Any] = [_Raises()] if rank == 1 and how.startswith("error") else ["numerics"]
+    votes: dict[str, Any] = {"error_sync": {"sync": True}, "error_policy": {"policy": SkipUpdate()}}.get(how, {})
     log, mean_loss.PATIENCE_S = folder / f"left_{how}.jsonl", 0.5
-    monitor = TrainingMonitor(model, optimizers[0], log=log, hardware=False, detectors=detectors)
+    monitor = TrainingMonitor(model, optimizers[0], log=log, hardware=False, detectors=detectors, **votes)
     losses = []
     for step in range(8):
         if step == 4 and rank == 1 and how == "close":
@@ -228,7 +234,7 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
     """All that needs no dead process, in one go: starting processes is what costs time."""
     return {
         "monitored": _monitored(folder, rank),
-        **{how: _left_by_one(folder, rank, how) for how in ("error", "close", "forget")},
+        **{how: _left_by_one(folder, rank, how) for how in ("error", "close", "forget", *VOTING)},
         "plain": _watched(rank),
         "many_buckets": _watched(rank, bucket_cap_mb=0.005),
         "views": _watched(rank, gradient_as_bucket_view=True),

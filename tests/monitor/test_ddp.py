@@ -171,6 +171,13 @@ def test_a_process_that_goes_on_without_its_monitor_holds_up_no_training(
     assert logged[5:] == pytest.approx(mine["losses"][5:], rel=1e-5)  # of those that report one
 
 
+@pytest.mark.parametrize("how", ["error_sync", "error_policy"])
+def test_an_error_in_one_monitor_keeps_no_other_waiting_for_its_vote(healthy: list[dict[str, Any]], how: str) -> None:
+    mine, other = (found[how] for found in healthy)
+    assert mine["same"] and other["same"]
+    assert len(mine["losses"]) == len(other["losses"]) == 8
+
+
 def test_the_exchange_of_losses_waits_for_a_lost_peer_as_long_as_the_training_does(tmp_path: Path) -> None:
     store, patience = (tmp_path / "store").as_uri(), timedelta(seconds=7)
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1, timeout=patience)

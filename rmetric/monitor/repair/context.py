@@ -114,6 +114,10 @@ Recompute = Callable[[], Tensor | float]
 """Zeroes the gradients, does the forward and backward passes of the same batch, returns the loss."""
 
 
+class PeerGaveUpError(Exception):
+    """One of several processes repairs nothing any more: alone, the others would wait for it."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """The parts of a run that all its steps share."""
@@ -148,6 +152,10 @@ class RunContext:
         votes = torch.tensor([float(flag) for flag in flags], device=self.device)
         dist.all_reduce(votes, dist.ReduceOp.MAX)
         return [bool(vote) for vote in votes.tolist()]
+
+    def give_up(self, policies: int) -> None:
+        """Take part in :meth:`StepContext.settle_alarm` of the others once more, so that they give up as well."""
+        self.any([*[False] * (policies + 3), True])
 
 
 @dataclass(frozen=True)
@@ -240,9 +248,14 @@ class StepContext:
         self._ever_certain |= self.certain
 
     def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
-        """Agree with all processes on what each knows alone, and on who wants to be asked. One collective."""
-        flags = [*wanted, *self._state_of_alarm(), not self.can_recompute]
-        *wanted, self.suspicious, self.certain, cannot = self._run.any(flags)
+        """Agree with all processes on what each knows alone, and on who wants to be asked. One collective.
+
+        Raises :class:`PeerGaveUpError` if one of them repairs nothing any more.
+        """
+        flags = [*wanted, *self._state_of_alarm(), not self.can_recompute, False]
+        *wanted, self.suspicious, self.certain, cannot, gave_up = self._run.any(flags)
+        if gave_up:
+            raise PeerGaveUpError("another process repairs nothing any more")
         self.can_recompute = not cannot
         self._ever_certain = self.certain
         return list(wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,14 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.repair.context import Recompute, RepairRecord, RunContext, StepContext, StepStart
+from rmetric.monitor.repair.context import (
+    PeerGaveUpError,
+    Recompute,
+    RepairRecord,
+    RunContext,
+    StepContext,
+    StepStart,
+)
 from rmetric.monitor.repair.message import repair_message
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.repair.refuse_update import RefuseUpdate
@@ -86,6 +94,8 @@ class PolicyRunner:
         )
         self._handle = optimizer.register_step_post_hook(self._updated)
         self.enabled, self._closed = True, False
+        self._is_asked = self._withdrawn = False
+        """Whether the other processes were asked in this step; and whether they know that this one gave up."""
         self._stopped: TrainingStopped | None = None
         self.log: list[RepairRecord] = []
         """All interventions so far."""
@@ -100,9 +110,11 @@ class PolicyRunner:
     ) -> tuple[StepComputation, bool]:
         """Return the computation that the update is to be made from, and whether to make it."""
         if not self.enabled:
+            self.withdraw()
             self.close()
             return computation, True
         context: StepContext | None = None
+        self._is_asked = False
         try:
             context = StepContext(self._run, step, computation, recompute, alerts, observation)
             proceed = self._ask(context) and self._last_word.before_update(context) is not Decision.SKIP
@@ -110,11 +122,16 @@ class PolicyRunner:
                 self._run.suspicion.accept(context.computation.numbers)
         except TrainingStopped as verdict:  # raised by the monitor, when the record of this step is written
             self._stopped, proceed = verdict, False
+        except PeerGaveUpError as error:
+            self._withdrawn, proceed = True, True
+            self._give_up(f"in step {step}", error)
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
             if context is not None:
                 context.restore()
             # Alone in an error, a process of several must not step out of line; the others would go on.
             proceed = self._run.processes > 1 or self._run.scaler is not None or computation.numbers.finite
+            if not self._is_asked:
+                self.withdraw()
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed
@@ -122,7 +139,9 @@ class PolicyRunner:
         return context.computation, proceed
 
     def _ask(self, context: StepContext) -> bool:
-        wanted = context.settle_alarm([policy.inspect(context) for policy in self._policies])
+        asked = [policy.inspect(context) for policy in self._policies]
+        self._is_asked = True
+        wanted = context.settle_alarm(asked)
         for policy, wants in zip(self._policies, wanted, strict=True):
             if not wants:
                 continue
@@ -163,6 +182,13 @@ class PolicyRunner:
             where, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
         self.enabled = False
+
+    def withdraw(self) -> None:
+        """Let the others know, once, that this process repairs nothing any more; they ask it in their next step."""
+        if not self._withdrawn:
+            self._withdrawn = True
+            with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
+                self._run.give_up(len(self._policies))
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""
