@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 from weakref import WeakMethod
 
 from rmetric.records import Event
@@ -27,6 +28,9 @@ class Closable(Protocol):
     """Something that holds hooks, threads or files."""
 
     def close(self) -> None: ...
+
+
+Part = TypeVar("Part", bound=Closable | None)
 
 
 class AtExit:
@@ -69,6 +73,23 @@ def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> E
     if non_finite_since is not None:
         return failed(non_finite_since, "NAN_LOSS")
     return {"event": "EXPERIMENT_SUCCESS", "step": step}
+
+
+@contextmanager
+def closed_on_error() -> Iterator[Callable[[Part], Part]]:
+    """Take parts as they are made; if a later one cannot be made, close those that were: nothing stays on the model."""
+    made: list[Closable] = []
+
+    def add(part: Part) -> Part:
+        if part is not None:
+            made.append(part)
+        return part
+
+    try:
+        yield add
+    except BaseException:
+        close_all(reversed(made))
+        raise
 
 
 def close_all(parts: Iterable[Closable | None]) -> None:

@@ -31,7 +31,7 @@ from rmetric.monitor.arguments import (
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS, CallOrder
 from rmetric.monitor.detector_set import DetectorSet
-from rmetric.monitor.ending import AtExit, Failure, close_all, ended, failed
+from rmetric.monitor.ending import AtExit, Failure, close_all, closed_on_error, ended, failed
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareWatch, own_watch
@@ -47,7 +47,7 @@ from rmetric.monitor.record_interval import AUTO, RecordInterval
 from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
-from rmetric.monitor.repair.runner import PolicyRunner
+from rmetric.monitor.repair.runner import PolicyRunner, checked_policies
 from rmetric.monitor.sinks import Sink, Sinks
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
@@ -187,6 +187,7 @@ class TrainingMonitor:
             announce=announce, sync=sync, attention_logits=attention_logits,
         )  # fmt: skip
         check_number("sigma_sq_every", sigma_sq_every)
+        policies = () if policy is None else checked_policies(policy)
         check_record_interval(record_every, sync=sync, policy=policy is not None, mechanism=mechanism is not None)
         self._interval, self._sigma_sq_every = RecordInterval(record_every), sigma_sq_every
         self.enabled = True
@@ -197,68 +198,76 @@ class TrainingMonitor:
         several, first = self._processes.count > 1, self._processes.first
         if several and record_every == AUTO:
             raise UserError("record_every='auto' is for a training in one process; give a number of steps")
-        # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
-        timed = several or bool(hang)
-        phases = PhaseClock.of(model, optimizer, clock if several else time.perf_counter) if timed else None
-        self._clock = StepClock(clock, phases)
-        vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
-        scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        detector_set = DetectorSet(detectors, vocabulary)
-        start = start_config(
-            model,
-            detector_set.thresholds,
-            vocabulary,
-            self._processes.count,
-            readable(config or {}),
-            self._interval.steps,
-            self._records_per_sigma_sq * self._interval.steps,
-        )
-        every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
-        self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start)
-        self._measurer = StepMeasurer(
-            model,
-            optimizer,
-            scaler=scaler,
-            update_entries=update_entries,
-            record_every=self._interval.steps,
-            sigma_sq_every=self._records_per_sigma_sq * self._interval.steps,
-            attention_logits=attention_logits,
-            mechanism=mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None,
-            phases=phases,
-        )
-        # One process watches all that its host has: if every process did, λ would count each event many times.
-        on_gpu = any(parameter.is_cuda for parameter in model.parameters())
-        self._own_watch = own_watch(hardware, on_gpu=on_gpu) if first else None
-        self._pipeline = StepPipeline(
-            Estimators(
+        with closed_on_error() as made:
+            # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
+            timed = several or bool(hang)
+            phases = made(PhaseClock.of(model, optimizer, clock if several else time.perf_counter) if timed else None)
+            self._clock = StepClock(clock, phases)
+            vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
+            scaler = scaler if scaler is not None and scaler.is_enabled() else None
+            detector_set = DetectorSet(detectors, vocabulary)
+            start = start_config(
+                model,
+                detector_set.thresholds,
                 vocabulary,
-                scaled=scaler is not None,
-                record_every=self._interval.steps,
-                sigma_sq_every=self._records_per_sigma_sq,
-            ),
-            detector_set,
-            self._recorder,
-            hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
-            on_alert if first else None,
-            WorkerTimes(self._processes.count, phases.lag) if phases is not None and several else None,
-        )
-        self._hangs = hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
-        self._last_words = LastWords(self._end_with_lost_worker) if several and first else None
-        self._order = CallOrder(model, self._measurer.parameters.tensors, optimizer, self._measurer.updates, scaler)
-        if not first:  # one process tells
-            self._order.close()
-        self._validation: list[float] = []
-        self._planned_changes, self._announcements = 0, Announcements()
-        self._states = StateWatch()
-        self._pending: PendingStep | None = None
-        self._started = self._resumed = self._closed = False
-        self._policies: PolicyRunner | None = None
-        if policy is not None:
-            self._policies = PolicyRunner(
-                policy, model=model, parameters=self._measurer.parameters, optimizer=optimizer, scaler=scaler,
-                measure=self._measurer.computation, note=self._recorder.note, vocabulary=vocabulary,
-                processes=self._processes.count,
-            )  # fmt: skip
+                self._processes.count,
+                readable(config or {}),
+                self._interval.steps,
+                self._records_per_sigma_sq * self._interval.steps,
+            )
+            every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
+            self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start)
+            inside = made(mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None)
+            self._measurer = made(
+                StepMeasurer(
+                    model,
+                    optimizer,
+                    scaler=scaler,
+                    update_entries=update_entries,
+                    record_every=self._interval.steps,
+                    sigma_sq_every=self._records_per_sigma_sq * self._interval.steps,
+                    attention_logits=attention_logits,
+                    mechanism=inside,
+                    phases=phases,
+                )
+            )
+            # One process watches all that its host has: if every process did, λ would count each event many times.
+            on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+            self._own_watch = made(own_watch(hardware, on_gpu=on_gpu) if first else None)
+            self._pipeline = StepPipeline(
+                Estimators(
+                    vocabulary,
+                    scaled=scaler is not None,
+                    record_every=self._interval.steps,
+                    sigma_sq_every=self._records_per_sigma_sq,
+                ),
+                detector_set,
+                self._recorder,
+                hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
+                on_alert if first else None,
+                WorkerTimes(self._processes.count, phases.lag) if phases is not None and several else None,
+            )
+            self._hangs = made(
+                hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
+            )
+            self._last_words = made(LastWords(self._end_with_lost_worker) if several and first else None)
+            self._order = made(
+                CallOrder(model, self._measurer.parameters.tensors, optimizer, self._measurer.updates, scaler)
+            )
+            if not first:  # one process tells
+                self._order.close()
+            self._validation: list[float] = []
+            self._planned_changes, self._announcements = 0, Announcements()
+            self._states = StateWatch()
+            self._pending: PendingStep | None = None
+            self._started = self._resumed = self._closed = False
+            self._policies: PolicyRunner | None = None
+            if policies:
+                self._policies = PolicyRunner(
+                    policies, model=model, parameters=self._measurer.parameters, optimizer=optimizer, scaler=scaler,
+                    measure=self._measurer.computation, note=self._recorder.note, vocabulary=vocabulary,
+                    processes=self._processes.count,
+                )  # fmt: skip
         # Where there are peers, what waits asks them, and they may be gone.
         self._at_exit = None if several else AtExit(self.detach)
 
@@ -484,7 +493,7 @@ class TrainingMonitor:
     def _leave(self, terminal: Event | None) -> None:
         if terminal is not None and self._resumed:  # what had reached its end has one again
             self._start()
-        self._recorder.write_notes(self.step_number + 1)
+        self._recorder.write_notes()
         if terminal is not None and self._started:
             if self._processes.first and terminal["event"] == "EXPERIMENT_SUCCESS":
                 self._tell_states(self.step_number, self._states.end)
@@ -495,7 +504,7 @@ class TrainingMonitor:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
         watches = (self._order, self._hangs, self._own_watch, self._last_words, self._at_exit)
-        close_all((self._policies, *self._measurer.parts, *watches, self._recorder))
+        close_all((self._policies, self._measurer, *watches, self._recorder))
 
     def disable(self, error: Exception) -> None:
         """End the monitor because of an error inside, with one warning; training goes on."""

@@ -175,8 +175,8 @@ class Recorder:
         for detail in details:
             self._sinks.event(detail)
 
-    def write_notes(self, step: int) -> None:
-        """Write the notes up to a step, in their order."""
+    def write_notes(self, step: float = math.inf) -> None:
+        """Write the notes up to a step, in their order; at the end all of them."""
         due = [note for note in self._notes if note["step"] <= step]
         self._notes = [note for note in self._notes if note["step"] > step]
         for note in due:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.dispersion.mean_loss import PendingMean
-from rmetric.monitor.ending import Closable
+from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
@@ -109,10 +109,11 @@ class StepMeasurer:
         self.update = UpdateSize(self.parameters, update_entries)
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
-        self.updates, self._batches = UpdateProbe(self.parameters, optimizer), BatchProbe(model)
-        self._targets, self._statistics = TargetProbe(model), StatisticsProbe(model, self.parameters)
-        self._attention = AttentionLogits(model) if attention_logits else None
-        self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
+        with closed_on_error() as made:
+            self.updates, self._batches = made(UpdateProbe(self.parameters, optimizer)), made(BatchProbe(model))
+            self._targets, self._statistics = made(TargetProbe(model)), StatisticsProbe(model, self.parameters)
+            self._attention = made(AttentionLogits(model) if attention_logits else None)
+            self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
         """Sources of the parts' gradient norms, best first."""
         self._version = self.parameters.version
         self._groups = len(optimizer.param_groups)
@@ -124,12 +125,10 @@ class StepMeasurer:
         if record_every > 1:  # a running mean over steps needs them all
             self.agreement = None
 
-    @property
-    def parts(self) -> list[Closable]:
-        """Everything that holds a hook."""
+    def close(self) -> None:
+        """Give back every hook. May be called twice."""
         probes = (self.updates, self._batches, self._targets)
-        optional = (self._attention, self._mechanism, self._phases)
-        return [*probes, *self.dispersion, *(part for part in optional if part is not None)]
+        close_all([*probes, *self.dispersion, self._attention, self._mechanism, self._phases])
 
     def computation(self, loss: Loss | None) -> StepComputation:
         """Collect the traces of a forward and backward pass; the next ones begin anew."""

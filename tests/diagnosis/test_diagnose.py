@@ -365,3 +365,21 @@ def test_a_loss_below_zero_that_stays_high_has_not_passed(back: int, severity: s
     loss[300:back] += 5.0
     (finding,) = diagnose(run_of(loss)).findings
     assert (finding.name, finding.severity) == ("LOSS_RISE", severity)
+
+
+def test_a_row_of_another_kind_says_nothing_by_a_gap_in_a_frame_of_pandas() -> None:
+    rows: list[dict[str, float]] = []
+    for step, loss in enumerate(losses()):
+        rows.append({"step": step, "loss": loss, "lr": 0.1})
+        if step % 50 == 49:
+            rows.append({"step": step, "eval_loss": loss + 0.1})
+    found = diagnose(pd.DataFrame(rows))
+    assert found.healthy and found.records == 400 and not found.notes
+    assert "OVERFITS" not in " ".join(found.not_judged)
+    rows[300]["loss"] = math.nan
+    assert [finding.name for finding in diagnose(pd.DataFrame(rows)).findings] == ["NOT_FINITE"]
+
+
+def test_two_columns_of_one_name_are_an_error() -> None:
+    with pytest.raises(UserError, match="have the same name; rename one"):
+        diagnose(pd.DataFrame([[1, 2.0, 3.0]], columns=["step", "loss", "loss"]))

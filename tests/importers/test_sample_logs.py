@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 import rmetric
 from replay_and_analyze_logs import main
 from rmetric.errors import UserError
-from rmetric.importers import collect_logs, runs_of
+from rmetric.importers import collect_logs, runs_of, tfevents
 from rmetric.replay import replay_log
 from tests.importers.samples import SAMPLES, written
 
@@ -95,3 +98,35 @@ def test_a_folder_of_lightning_stands_for_its_tables(tmp_path: Path) -> None:
     version.mkdir(parents=True)
     written("lightning", version).rename(version / "metrics.csv")
     assert collect_logs([tmp_path]) == ([version / "metrics.csv"], "")
+
+
+def test_a_run_of_no_use_beside_others_is_left_out_and_names_are_made_unlike(tmp_path: Path) -> None:
+    log = written("mlflow_database", tmp_path)
+    with closing(sqlite3.connect(log)) as base, base:
+        base.execute("UPDATE runs SET name = 'baseline'")
+        base.execute("INSERT INTO runs VALUES ('id-three', 'evaluate', 2)")
+        base.execute("INSERT INTO metrics VALUES ('accuracy', 0.5, 1, 'id-three', 1, 0)")
+        base.execute("UPDATE metrics SET value = 1.7976931348623157e308 WHERE run_uuid = 'id-two' AND step = 40")
+    one, two = rmetric.read_runs(log)
+    assert (one.name, two.name) == ("baseline", "baseline-2")
+    assert two.observations["training_loss"][-1] == float("inf") != one.observations["training_loss"][-1]
+    with closing(sqlite3.connect(log)) as base, base:
+        base.execute("DELETE FROM metrics WHERE run_uuid != 'id-three'")
+        base.execute("DELETE FROM runs WHERE run_uuid != 'id-three'")
+    with pytest.raises(UserError, match="no column of use"):
+        rmetric.read_runs(log)
+
+
+def test_event_files_beyond_the_first_thousand_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written("tensorboard", tmp_path)
+    shutil.copytree(folder, folder / "another")
+    monkeypatch.setattr(tfevents, "MAX_FILES", 1)
+    told: list[str] = []
+    assert len(rmetric.read_runs(folder, lambda line, text: told.append(text))) == 1
+    assert any(text.endswith("event files; the rest is left out") for text in told)
+
+
+def test_a_sum_of_parts_beyond_all_numbers_is_not_finite(tmp_path: Path) -> None:
+    log = tmp_path / "losses.csv"
+    log.write_text("step,train/box_loss,train/cls_loss\n" + "".join(f"{step},1e308,1e308\n" for step in range(5)))
+    assert rmetric.read_run(log).observations["training_loss"].tolist() == [float("inf")] * 5

@@ -535,14 +535,14 @@ def test_a_compiled_update_is_compiled_as_without_a_monitor() -> None:
 
 
 def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: Callable[[], list[str]]) -> None:
-    for options in ({}, {"policy": RecomputeStep()}):
+    for policy in (None, RecomputeStep):
         run = make_live_run(workers=2, rows=2, length=8)
-        monitor = watched(run, announce=False, detectors=[], **options)
+        monitor = watched(run, announce=False, detectors=[], policy=policy and policy())
         train(run, 10)
         state, weights = monitor.state_dict(), run.state_dict()
         monitor.close()
         run = make_live_run(workers=2, rows=2, length=8).load_state_dict(weights)
-        monitor = watched(run, announce=False, detectors=[], **options)
+        monitor = watched(run, announce=False, detectors=[], policy=policy and policy())
         monitor.load_state_dict(state)
         train(run, 10)
         monitor.close()

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import signal
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.record_interval import CHECKED
-from rmetric.monitor.repair import SkipUpdate
+from rmetric.monitor.repair import GoBack, SkipUpdate
 from tests.forked import needs_fork, run_forked
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of, measurer_of, small_loss, small_training
+from tests.monitor.repair.common import hooks_of
 
 ALL = ("numerics", "robust_z", "r_metric", "loss_spike", "grad_norm")
 
@@ -705,3 +707,37 @@ def test_what_looks_at_every_step_has_a_record_of_every_step(option: dict[str, A
     (name,) = option
     with pytest.raises(UserError, match=f"{name} looks at every step; .* record_every at 1, not 10"):
         watched(make_live_run(), record_every=10, **option)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"policy": ["x"]}, "takes policies"),
+        ({"policy": [GoBack(every=5), GoBack(every=0)], "hang": True}, "needs load="),
+        ({"attention_logits": True}, "attention logits"),
+    ],
+)
+def test_a_monitor_that_cannot_be_made_leaves_nothing_behind(options: dict[str, Any], said: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before, threads = hooks_of(model, optimizer), threading.active_count()
+    with pytest.raises(UserError, match=said):
+        TrainingMonitor(model, optimizer, hardware=False, **options)
+    assert hooks_of(model, optimizer) == before
+    assert threading.active_count() == threads
+
+
+def test_a_policy_serves_one_monitor() -> None:
+    run, policy = make_live_run(), SkipUpdate()
+    watched(run, policy=policy).close()
+    with pytest.raises(UserError, match="SkipUpdate that has served another monitor; make a new one"):
+        watched(run, policy=policy)
+
+
+def test_a_note_of_a_step_that_never_comes_is_written_at_the_end(tmp_path: Path) -> None:
+    run = make_live_run()
+    with watched(run, log=tmp_path / "run.jsonl") as monitor:
+        monitor.note("LATER", step=50)
+        train(run, 3)
+    events = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in events if event["event"] == "LATER"] == [50]

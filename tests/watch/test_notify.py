@@ -14,6 +14,7 @@ from rmetric.errors import UserError
 from rmetric.watch import News
 from rmetric.watch.notify import Command, Gate, Outbox, Webhook
 from rmetric.watch.notify.outbox import RefusedError
+from rmetric.watch.silence import Silence
 from tests.watch.conftest import Server, Watch, append, eventually, losses
 
 Begin = Callable[..., Watch]
@@ -221,3 +222,20 @@ def test_what_is_too_mild_is_not_sent_but_the_end_of_a_silence_is() -> None:
     assert gate.admit(news("silent"), 1.0)
     assert gate.admit(news("goes on"), 2.0)
     assert Gate(least="error").admit(news("silent"), 0.0) is None
+
+
+def test_the_end_of_a_silence_is_told_within_the_cooldown_of_the_one_before() -> None:
+    gate = Gate(cooldown_s=600.0)
+    kinds = ("silent", "goes on", "silent", "goes on", "goes on", "silent")
+    times = (0.0, 300.0, 650.0, 700.0, 710.0, 720.0)
+    sent = [gate.admit(news(kind), now) is not None for kind, now in zip(kinds, times, strict=True)]
+    assert sent == [True, True, True, True, False, False]
+
+
+def test_portions_of_one_look_are_no_interval() -> None:
+    silence = Silence()
+    for now in (0.0, 0.0, 0.0, 0.0, 300.0, 600.0):
+        silence.grew(now)
+    assert silence.usual_s is None and not silence.begins(700.0)
+    silence.grew(900.0)
+    assert silence.usual_s == 300.0

@@ -190,3 +190,36 @@ def test_a_file_that_is_replaced_by_a_longer_one(loss: float, runs: list[int], t
     watched.poll(1.0)
     assert [run.diagnosis.records for run in watched.runs] == runs
     assert [run.name for run in watched.runs] == ["run", "run-2"][: len(runs)]
+
+
+def test_a_log_that_is_replaced_again_and_again_has_each_evaluation_once(tmp_path: Path) -> None:
+    lines = []
+    for step in range(200):
+        lines.append({"event": "METRICS", "step": step, "training_loss": 2.0 + 1.5 * 0.98**step + 0.01 * (step % 7)})
+        if step % 50 == 49:
+            lines.append({"event": "VALIDATION", "step": step, "validation_loss": 2.1 + 0.002 * step})
+    path, aside = tmp_path / "run.jsonl", tmp_path / "aside"
+    watched, told = WatchedLog(path), []
+    for now in range(16):
+        aside.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        aside.replace(path)
+        told += watched.poll(float(now))[1]
+    (whole,) = diagnose_runs(path)
+    assert watched.runs[0].diagnosis.findings == whole.findings == ()
+    assert not [item for item in told if item.kind == "finding"]
+
+
+def test_lines_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(b'{"step": %d, "loss": %f}\n' % (step, 3.0 - step / 100) for step in range(100)))
+    watched = WatchedLog(path)
+    watched.poll(0.0)
+    with open(path, "ab") as file:
+        file.write(b"".join(b'{"step": %d, "loss": %f}\n' % (step, 2.0 - step / 1000) for step in range(100, 200)))
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        watched.poll(1.0)
+    with open(path, "ab") as file:
+        file.write(b'{"step": 200, "loss": 1.7}\n')
+    watched.poll(2.0)
+    assert watched.runs[0].diagnosis.records == 201

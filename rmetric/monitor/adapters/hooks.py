@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,8 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair.policy import Policy
+from rmetric.monitor.repair.runner import checked_policies
 from rmetric.registry import Registry
 
 LOGGER = logging.getLogger("rmetric")
@@ -23,6 +26,19 @@ def check_option_names(adapter: Callable[..., Any], options: Iterable[str]) -> N
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 known.add(parameter.name, taker)
     _ = [known[name] for name in options]
+
+
+class PoliciesOfEachFit:
+    """``policy=`` of an adapter, of which a Trainer may make several fits: a policy serves one monitor."""
+
+    def __init__(self, policy: Policy | Iterable[Policy] | None) -> None:
+        self._next = () if policy is None else checked_policies(policy)
+        self._unused = copy.deepcopy(self._next)
+
+    def take(self) -> tuple[Policy, ...]:
+        """Those that were given, then copies of them as they were given."""
+        taken, self._next = self._next, copy.deepcopy(self._unused)
+        return taken
 
 
 @contextmanager

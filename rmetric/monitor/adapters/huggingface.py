@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import LOGGER, check_option_names, log_errors, replaced
+from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, check_option_names, log_errors, replaced
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.adapters.trainer_checkpoint import load_checkpoint
 from rmetric.monitor.ending import AtExit, close_all
+from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
@@ -65,6 +67,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         check_option_names(RMetricCallback, options)
         self.monitor: TrainingMonitor | None = None
         """The monitor, from the first backward pass on."""
+        self._policies = PoliciesOfEachFit(options.pop("policy", None))
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
         self._early: list[float] = []
         self._reports = FrameworkLog()
@@ -100,12 +103,13 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             if any(own is optimizer for own in accelerator._optimizers):
                 self._stack.close()
                 with log_errors("the monitor's start"):
+                    policies = self._policies.take()
                     self._kept = KeptCheckpoints(
-                        self._options.get("policy"),
+                        policies,
                         lambda folder: load_checkpoint(folder, model, optimizer),
                         writes=state.is_world_process_zero,
                     )
-                    self._begin(accelerator, wrapped, optimizer, args.output_dir, state.global_step)
+                    self._begin(accelerator, wrapped, optimizer, policies, args.output_dir, state.global_step)
                 accelerator.backward(loss, **options)
             else:
                 original(accelerator, loss, **options)
@@ -114,9 +118,12 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._stack.callback(handle.remove)
         self._stack.enter_context(replaced(_Accelerator, "backward", first_backward))
 
-    def _begin(self, accelerator: Any, model: nn.Module, optimizer: Any, output: str, step: int) -> None:
+    def _begin(
+        self, accelerator: Any, model: nn.Module, optimizer: Any, policies: Sequence[Policy], output: str, step: int
+    ) -> None:
         self._reports = FrameworkLog()
-        options = {**self._options, "sinks": [*self._options.get("sinks", ()), self._reports, WandbAlerts()]}
+        sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
+        options = {**self._options, "sinks": sinks, "policy": policies or None}
         # The Trainer has weighed each micro-batch: their sum is the loss of the step.
         monitor = self._stack.enter_context(watched(accelerator, model, optimizer, torch.sum, options))
         self._stack.enter_context(self._reporting())

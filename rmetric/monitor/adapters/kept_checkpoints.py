@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,29 @@ class KeptCheckpoints:
 
     Parameters
     ----------
-    policy
-        ``policy=`` of the monitor; nothing is kept if there is no ``GoBack(every=0)`` without a ``load`` in it.
+    policies
+        Those of the monitor; nothing is kept if there is no ``GoBack(every=0)`` without a ``load`` among them.
     load
         Puts the training back into a checkpoint, a file or a folder; called in every process.
     writes
         Whether this process makes and deletes the links; one of them does.
     """
 
-    def __init__(
-        self, policy: Policy | Iterable[Policy] | None, load: Callable[[Path], object], *, writes: bool
-    ) -> None:
-        several = (policy,) if isinstance(policy, Policy) else tuple(policy or ())
-        self._served = [item for item in several if isinstance(item, GoBack) and not item.every and item.load is None]
+    def __init__(self, policies: Iterable[Policy], load: Callable[[Path], object], *, writes: bool) -> None:
+        self._served = [item for item in policies if isinstance(item, GoBack) and not item.every and item.load is None]
         self._writes = writes
+        self._offered: Counter[str] = Counter()
         for item in self._served:
             item.load, item.discard = load, self._discard
 
     def offer(self, checkpoint: Path) -> None:
-        """Keep a checkpoint that was just written; call it in every process."""
-        kept = checkpoint.parent / FOLDER / checkpoint.name
+        """Keep a checkpoint that was just written; call it in every process.
+
+        One of a name that comes again, such as ``last.ckpt``, is kept beside those before.
+        """
+        number = self._offered[checkpoint.name]
+        self._offered[checkpoint.name] += 1
+        kept = checkpoint.parent / FOLDER / (f"{checkpoint.name}.{number}" if number else checkpoint.name)
         if self._served and self._writes:
             with log_errors("keeping a checkpoint"):
                 self._discard(kept)

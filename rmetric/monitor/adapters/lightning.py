@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import check_option_names, log_errors
+from rmetric.monitor.adapters.hooks import PoliciesOfEachFit, check_option_names, log_errors
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
@@ -48,31 +48,34 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         check_option_names(RMetricLightning, options)
         self.monitor: TrainingMonitor | None = None
         """The monitor, from the start of the training on."""
+        self._policies = PoliciesOfEachFit(options.pop("policy", None))
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
         self._losses: list[Tensor] = []
         self._asked_at, self._proceed = -1, True
         self._kept: KeptCheckpoints | None = None
-        self._offered: set[str] = set()
+        self._offered: set[tuple[str, int]] = set()
         self._reports = FrameworkLog()
         self._reported = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        self._asked_at = -1
+        self._asked_at, self._reported, self._losses = -1, 0, []
+        policies = self._policies.take()
         self._kept = KeptCheckpoints(
-            self._options.get("policy"), lambda file: _load_checkpoint(trainer, file), writes=trainer.is_global_zero
+            policies, lambda file: _load_checkpoint(trainer, file), writes=trainer.is_global_zero
         )
         self._offered = _written(trainer)
         with log_errors("the monitor's start"):
             self._reports = FrameworkLog()
             sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
-            options = {"scaler": scaler, **self._options, "sinks": sinks}
+            options = {"scaler": scaler, **self._options, "sinks": sinks, "policy": policies or None}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
-            if self._state:
-                self.monitor.load_state_dict(self._state)
+            state, self._state = self._state, {}
+            if state:
+                self.monitor.load_state_dict(state)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
         """Keep the loss of a micro-batch."""
@@ -103,7 +106,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     def _offer_checkpoints(self, trainer: Any) -> None:
         """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""
         written = _written(trainer)
-        for path in sorted(written - self._offered) if self._kept is not None else ():
+        for path, _ in sorted(written - self._offered) if self._kept is not None else ():
             self._kept.offer(Path(path))  # type: ignore[union-attr]
         self._offered = written
 
@@ -149,10 +152,13 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._state = state_dict
 
 
-def _written(trainer: Any) -> set[str]:
-    """Latest checkpoint of each callback that writes them."""
-    paths = (getattr(callback, "_last_checkpoint_saved", "") for callback in trainer.checkpoint_callbacks)
-    return {str(path) for path in paths if path}
+def _written(trainer: Any) -> set[tuple[str, int]]:
+    """Latest checkpoint of each callback that writes them, and its step: ``last.ckpt`` is written again and again."""
+    latest = (
+        (getattr(callback, "_last_checkpoint_saved", ""), getattr(callback, "_last_global_step_saved", 0))
+        for callback in trainer.checkpoint_callbacks
+    )
+    return {(str(path), step) for path, step in latest if path}
 
 
 def _load_checkpoint(trainer: Any, file: Path) -> None:

@@ -95,9 +95,9 @@ class GoBack(Policy):
         self._checkpoints = Checkpoints(self.keep, self.hindsight, self._drop)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
-        self._rate = ReducedRate(optimizer, self.learning_rate_factor)
         if self.load is None and not self.every:
             raise UserError("GoBack(every=0) needs load=, or an adapter whose framework writes checkpoints")
+        self._rate = ReducedRate(optimizer, self.learning_rate_factor)
         if self.load is None:
             copies = HostCopies(model, optimizer)
             self.save, self.load = copies.save, copies.load

@@ -32,6 +32,9 @@ class Policy:
     else in each of them, and the others are called where at least one of them has said yes.
     """
 
+    is_attached = False
+    """Whether it serves a monitor, or has served one."""
+
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Begin to serve the monitor of this model. Raises :class:`UserError` for a model it cannot serve."""
 

@@ -17,8 +17,8 @@ from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.tensors import bits, differing, stored
 
 LOGGER = logging.getLogger("rmetric")
-MAX_NAMED = 16
-"""Most corrupted elements that the log names."""
+MAX_NAMED, REPEATED = 16, 2
+"""Most corrupted elements that the log names; times in a row that the same ones change again and are meant."""
 
 
 @dataclass(kw_only=True)
@@ -30,7 +30,8 @@ class RestoreState(Policy):
     update is skipped). List it before :class:`RecomputeStep`, whose second computation would agree with the first.
 
     More than ``most_elements`` changed numbers are no corrupted ones: somebody has loaded a checkpoint, averaged or
-    pruned the weights. Then they are the new state, and nothing is restored.
+    pruned the weights. Nor are those that change three times in a row, in more than a bit that is stuck: a loop that
+    clamps a temperature does that. Then they are the new state, and nothing is restored.
 
     It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
     devices, and reads and writes all of it once a step. Only what is in memory is protected: a fault in the arithmetic
@@ -52,6 +53,9 @@ class RestoreState(Policy):
     """The tensors themselves, as integers."""
     _copies: list[Tensor] = field(init=False, repr=False, default_factory=list)
     _found: list[int] = field(init=False, repr=False, default_factory=list)
+    _latest: set[tuple[str, int]] = field(init=False, repr=False, default_factory=set)
+    _again: int = field(init=False, repr=False, default=0)
+    """Elements that had changed in the comparison before, and how often in a row they have again."""
     _updates: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
@@ -91,12 +95,18 @@ class RestoreState(Policy):
         self._found = []
         if self._due and self._done < self.max_interventions:
             self._found = differing(self._watched, self._copies)
+        if self._due and not self._found:
+            self._latest = set()
         return bool(self._found)
 
     @torch.no_grad()
     def before_update(self, context: StepContext) -> Decision:
         places = [place for index in self._found for place in self._elements(index)]
-        deliberate = len(places) > self.most_elements
+        where = {(place["tensor"], place["index"]) for place in places}
+        is_stuck = all(map(self._flips_one_bit, self._found))  # a bit of the memory does that, no line of a program
+        self._again = self._again + 1 if where == self._latest and not is_stuck else 0
+        self._latest = where
+        deliberate = len(places) > self.most_elements or self._again >= REPEATED
         if context.any(deliberate):
             if deliberate:
                 LOGGER.info("step %d: the weights were changed from outside; that is their new state", context.step)
@@ -125,6 +135,11 @@ class RestoreState(Policy):
             {"tensor": name, "index": place, "sound": _plain(sound), "corrupted": _plain(corrupted)}
             for place, sound, corrupted in found
         ]
+
+    def _flips_one_bit(self, index: int) -> bool:
+        """Whether each element of a tensor that changed differs in one bit."""
+        bits_flipped = (self._watched[index] ^ self._copies[index]).long()
+        return not bool((bits_flipped & (bits_flipped - 1)).any())
 
     def end_update(self) -> None:
         self._updates += 1

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
+from rmetric.monitor.ending import closed_on_error
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair.context import (
     PeerGaveUpError,
@@ -72,13 +73,15 @@ class PolicyRunner:
         processes: int,
         suspicion: Suspicion | None = None,
     ) -> None:
-        self._policies = _policies(policies)
+        self._policies = checked_policies(policies)
         self._last_word = RefuseUpdate()
         suspicion = suspicion or Suspicion(vocabulary=vocabulary)
         suspicion.watch(parameters.names)
         self._note, self._optimizer = note, optimizer
-        for policy in self._policies:
-            policy.attach(model, optimizer)
+        with closed_on_error() as made:
+            for policy in self._policies:
+                policy.attach(model, optimizer)
+                made(policy).is_attached = True
         self._run = RunContext(
             model=model,
             optimizer=optimizer,
@@ -218,10 +221,15 @@ class PolicyRunner:
                 policy.load_state_dict(state["policies"][str(index)])
 
 
-def _policies(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
-    several = (policies,) if isinstance(policies, Policy) else tuple(policies)
+def checked_policies(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
+    """Those that ``policy=`` of a monitor names; raises :class:`UserError` for what it cannot take."""
+    several = policies if isinstance(policies, Iterable) else (policies,)
+    several = (*several,)
     if not all(isinstance(policy, Policy) for policy in several):
         raise UserError("policy= takes policies such as RecomputeStep(max_retries=2), or a list of them")
     if len({id(policy) for policy in several}) < len(several):
         raise UserError("policy= has the same policy twice; make two of them")
+    served = next((type(policy).__name__ for policy in several if policy.is_attached), None)
+    if served is not None:
+        raise UserError(f"policy= has a {served} that has served another monitor; make a new one")
     return several

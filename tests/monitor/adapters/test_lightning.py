@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
+from rmetric.monitor.repair import GoBack
 from tests.helpers import lines_of
 from tests.monitor.adapters.reference import (
     CLIP,
@@ -305,3 +306,23 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=r"^Lightning is not installed; pip install lightning$"):
         __import__("rmetric.monitor.adapters.lightning")
+
+
+@pytest.mark.parametrize("save_last", [False, True])
+def test_each_checkpoint_of_each_fit_is_offered_and_every_fit_is_reported(
+    save_last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = importlib.import_module("lightning.pytorch")
+    offered: list[str] = []
+    monkeypatch.setattr(GoBack, "offer", lambda policy, kept: offered.append(kept.name))
+    callback = RMetricLightning(policy=GoBack(every=0), hardware=False, announce=False)
+    for number in (1, 2):
+        logger = package.loggers.CSVLogger(tmp_path, name=f"fit{number}")
+        every = {"every_n_train_steps": 2, "save_top_k": 1, "save_last": save_last}
+        saving = package.callbacks.ModelCheckpoint(tmp_path / f"out{number}", **every)
+        options = {"logger": logger, "log_every_n_steps": 2, "enable_checkpointing": True}
+        fit(trainer_of(package, tmp_path, callback, saving, **options), module_of(package))
+        assert len(offered) == len({*offered}) == (STEPS - 1) // 2
+        rows = list(csv.DictReader((Path(logger.log_dir) / "metrics.csv").read_text().splitlines()))
+        assert sum(bool(row["rmetric/step"]) for row in rows) >= STEPS // 2
+        offered.clear()

@@ -90,3 +90,15 @@ def test_an_optimizer_whose_state_was_loaded_anew_is_watched_from_its_next_updat
         toy.optimizer.state[toy.model[0].weight]["exp_avg"].view(-1)[3] = 7.0
         toy.train(1, monitor)
         assert [(repair.step, repair.differing) for repair in monitor.repairs] == [(6, ("0.weight.exp_avg",))]
+
+
+def test_a_number_that_a_loop_clamps_is_meant() -> None:
+    toy = Toy()
+    scale = toy.model[0].bias  # as CLIP's temperature
+    with toy.watch(policy=RestoreState()) as monitor:
+        for _ in range(10):
+            toy.train(1, monitor)
+            with torch.no_grad():
+                scale[0].fill_(0.1)
+        assert [repair.step for repair in monitor.repairs] == [2, 3]
+    assert scale[0].item() == pytest.approx(0.1)
