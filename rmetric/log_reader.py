@@ -62,6 +62,10 @@ def strict(path: str | Path) -> OnDamage:
     return report
 
 
+def passed_over(line: int, message: str) -> None:
+    """Pass over damage, where a log is looked at before, or beside, its reader, who tells of it."""
+
+
 def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
     """The JSON objects of a file with their line numbers, in bounded memory.
 

@@ -19,7 +19,8 @@ Importer = Callable[[Path, Mapping[str, str], OnDamage], Iterator[NumberedEvent]
 
 ``mapping`` is our name → their name (see :func:`parse_mapping`). What cannot be used is reported to
 ``on_damage(line, message)`` and left out. A file that holds no log of this format raises :class:`UserError`. Memory is
-bounded: an importer never holds more than a line or an entry of the file.
+bounded: an importer holds a line or an entry of the file, a JSON value of 64 MiB, or 500,000 rows that are to be put in
+order, at most.
 """
 
 IMPORTERS: Registry[Importer] = Registry("log format")

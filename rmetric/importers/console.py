@@ -20,7 +20,7 @@ from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
@@ -79,7 +79,7 @@ class Patterns:
         patterns = cls(FieldMap(mapping))
         announced: dict[str, Any] = {}
         reports, fresh, is_new = 0, 0, False
-        for line in itertools.islice(console_lines(path, _ignore, patterns._fields), SURVEYED_ROWS):
+        for line in itertools.islice(console_lines(path, passed_over, patterns._fields), SURVEYED_ROWS):
             names = tuple(line.found)
             meant = patterns._meant(names)
             if meant:
@@ -190,7 +190,3 @@ class Patterns:
             if len(self._holds) < MAX_PATTERNS:
                 self._holds[names] = meant
         return meant
-
-
-def _ignore(line: int, message: str) -> None:
-    """Pass over damage before the log is read."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 from rmetric.importers.base import FieldMap, flattened, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import measures_loss, names_counter
-from rmetric.importers.steps import TOTAL
+from rmetric.importers.steps import TOTAL, with_total
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events
 
-_OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
-"""``"5/200"``: a counter and the number up to which it counts."""
 _NAMES = FieldMap({})
 
 
@@ -65,8 +62,8 @@ def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
         for name, counted in [(name, value) for name, value in flat.items() if type(value) is str and "/" in value]:
-            if found := _OF_TOTAL.fullmatch(counted):
-                flat[name], flat[name + TOTAL] = int(found[1]), int(found[2])
+            if found := with_total(counted):
+                flat[name], flat[name + TOTAL] = found
         if any(type(value) is float for value in flat.values()):
             flat = {name: value for name, value in flat.items() if not _says_nan(value)}
         yield Row(line, flat)

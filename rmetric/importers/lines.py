@@ -14,6 +14,7 @@ from rmetric.importers.columns import Columns, Row, Survey
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.jsonl import jsonl_rows
 from rmetric.importers.run_column import RunColumn
+from rmetric.log_reader import passed_over
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,4 @@ class LoneLines:
 
 
 def _rows(path: Path, name: str, mapping: Mapping[str, str]) -> Iterator[Row]:
-    return csv_rows(path, mapping, _ignore) if name == "csv" else jsonl_rows(path, mapping, _ignore)
-
-
-def _ignore(line: int, message: str) -> None:
-    """Pass over damage, of which the reader of the log tells."""
+    return csv_rows(path, mapping, passed_over) if name == "csv" else jsonl_rows(path, mapping, passed_over)

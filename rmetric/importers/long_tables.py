@@ -13,7 +13,7 @@ from pathlib import Path
 from rmetric.importers.base import LOSSES, FieldMap, plain
 from rmetric.importers.columns import Row, Rows, as_number
 from rmetric.importers.names import meanings, names_step
-from rmetric.log_reader import OnDamage
+from rmetric.log_reader import OnDamage, passed_over
 
 MOST_SORTED = 500_000
 """Rows that are put into the order of their steps: most such tables hold one metric after the other."""
@@ -32,7 +32,7 @@ def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:
     A table without names of metrics, such as ``Wall time,Step,Value``, has its value under the name of the file, if
     that says what it is. One with a column a run has a row a run.
     """
-    for row in itertools.islice(read(_ignore), LOOKED_AT):
+    for row in itertools.islice(read(passed_over), LOOKED_AT):
         if columns := _columns_of_runs(row, fields):
             return partial(_run_after_run, read, columns)
         value, metric, step = _columns(row, fields)
@@ -81,7 +81,3 @@ def _renamed(rows: Iterator[Row], value: str, metric: str, title: str) -> Iterat
         if isinstance(name, str) and value in row.values:
             row.values[name] = row.values.pop(value)
         yield row
-
-
-def _ignore(line: int, message: str) -> None:
-    """Pass over damage before the log is read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,19 @@ from rmetric.importers.columns import Columns, as_number, epoch_of
 
 LEAST_JUDGED, MOST_JUDGED = 6, 64
 """Records of training from which on, and up to which, the order of rows is judged."""
+_OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
 TOTAL = " of"
 """Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
+
+
+def with_total(text: str) -> tuple[int, int] | None:
+    """A counter, and the number up to which it counts, of a text that is no more than these.
+
+    >>> with_total("5/200"), with_total("5/200 s")
+    ((5, 200), None)
+    """
+    found = _OF_TOTAL.fullmatch(text)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 class StepClock:

@@ -19,7 +19,7 @@ from rmetric.importers.splits import with_split
 from rmetric.importers.steps import MOST_JUDGED, StepClock, check_order
 from rmetric.importers.streams import note, run_begins
 from rmetric.importers.zeros import ZeroLosses
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 from rmetric.measurements import in_convention
 from rmetric.records import Event
 
@@ -46,7 +46,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     """
     fields = FieldMap(mapping)
     read = widened(path, read, fields)
-    survey, runs = _surveyed(path, lambda: _observations(read(_ignore)), fields)
+    survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
     columns = Columns.chosen(survey, fields)
     if survey.rows and not columns.fields:
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
@@ -151,7 +151,3 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
 
 def _in_memory(value: object) -> object:
     return in_convention(value) if type(value) is float else value
-
-
-def _ignore(line: int, message: str) -> None:
-    """Pass over damage during the survey."""

@@ -8,14 +8,13 @@ from typing import Any
 from rmetric.importers.base import LOSSES, FieldMap
 from rmetric.importers.csv_cells import reader_of
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter
-from rmetric.importers.steps import TOTAL
+from rmetric.importers.steps import TOTAL, with_total
 
 LONGEST_HEADER = 2_000
 _BARS = re.compile(r"[|│┃]")
 _GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")
 _VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")
 """What a name of a column has not."""
-_OF_TOTAL = re.compile(r"(\d{1,18})/(\d{1,18})")
 _value_of = reader_of(",")
 
 
@@ -73,9 +72,8 @@ class TextTable:
             return {}
         found: dict[str, Any] = {}
         for name, cell in zip(self._names, cells, strict=False):
-            counted = _OF_TOTAL.fullmatch(cell)
-            if counted:
-                found[name], found[name + TOTAL] = int(counted[1]), int(counted[2])
+            if counted := with_total(cell):
+                found[name], found[name + TOTAL] = counted
             else:
                 found[name] = _value_of(cell)
         losses = [found[self._names[place]] for place in self._losses]

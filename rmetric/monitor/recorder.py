@@ -172,6 +172,8 @@ class Recorder:
             names = [numbers.names[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
+        if detections.alerts:  # whoever is told looks at once
+            self._sinks.flush()
         for detail in details:
             self._sinks.event(detail)
 

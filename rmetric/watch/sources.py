@@ -13,7 +13,7 @@ import numpy as np
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, IMPORTERS, LoneLines, detect_format, runs_of
 from rmetric.importers.streams import NOTE, RUN
-from rmetric.log_reader import NumberedEvent, assemble, chunks
+from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
 
 PORTION_BYTES = 1 << 24
@@ -86,8 +86,8 @@ class NewLines:
             if not self.lines.go_on_in(part):
                 raise NotByLinesError
             try:
-                events = IMPORTERS[self.format](part, self.lines.mapping, _ignore)
-                run = assemble(self.path.stem, chunks(_by_lines(events), _ignore))
+                events = IMPORTERS[self.format](part, self.lines.mapping, passed_over)
+                run = assemble(self.path.stem, chunks(_by_lines(events), passed_over))
             except UserError:
                 raise NotByLinesError from None
         self._go_on_to(run.observations)
@@ -158,7 +158,3 @@ def _header_and_rest(lines: bytes) -> tuple[bytes, bytes]:
         if lines[start:end].strip() and not lines[start:end].startswith(b"#"):
             break
     return lines[:end], lines[end:]
-
-
-def _ignore(line: int, message: str) -> None:
-    """Pass over damage, as a log that is being written has it; ``rmetric diagnose`` tells of it."""

@@ -7,12 +7,12 @@ from bisect import bisect_left, insort
 from collections import deque
 
 from rmetric.monitor.hardware.reports import STALL, STRAGGLER, HardwareReport
+from rmetric.robust.reference import NORMAL
 
 SIGMAS = 6.0
 """Robust standard deviations of the level within which a step is noise, however long."""
 STALL_FACTOR = 10.0
 STALL_EXCESS_S = 1.0
-MAD_TO_SIGMA = 1.4826
 
 
 class StepTimes:
@@ -94,7 +94,7 @@ class StepTimes:
         level_s = self.level_s
         bar_s = max(self._factor * level_s, level_s + self._minimum_excess_s)
         if step_time_s > bar_s:  # the costly part, rarely
-            bar_s = max(bar_s, level_s + SIGMAS * MAD_TO_SIGMA * self._deviation_s(level_s))
+            bar_s = max(bar_s, level_s + SIGMAS * NORMAL * self._deviation_s(level_s))
         if step_time_s <= bar_s:
             self._accept(step_time_s)
             return None

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rmetric.monitor.hardware import HardwareReport, StepTimes
 from rmetric.monitor.hardware.reports import SLOW_WORKER
-from rmetric.monitor.hardware.step_times import MAD_TO_SIGMA
 from rmetric.monitor.ranks.phases import TIMED
+from rmetric.robust.reference import NORMAL
 
 WINDOW = 32
 """Recent steps that make a worker's present pace."""
@@ -69,7 +69,7 @@ class SlowWorkers:
         self._shares.append((excess / whole).tolist())
         self._count += 1
         if len(self._shares) == WINDOW and self._count % JUDGED_EVERY == 0:
-            found += self._slow_pace(times, whole)
+            found += self._slow_pace(whole)
         return found
 
     def _slow_steps(self, times: Times, excess: Times) -> list[HardwareReport]:
@@ -90,10 +90,10 @@ class SlowWorkers:
                 )
         return found
 
-    def _slow_pace(self, times: Times, whole: Times) -> list[HardwareReport]:
+    def _slow_pace(self, whole: Times) -> list[HardwareReport]:
         shares = np.array(self._shares)
         middle = np.median(shares, axis=0)
-        scatter = MAD_TO_SIGMA * np.median(np.abs(shares - middle), axis=0)
+        scatter = NORMAL * np.median(np.abs(shares - middle), axis=0)
         error = STANDARD_ERRORS * MEDIAN_TO_MEAN_ERROR * scatter / math.sqrt(WINDOW)
         bar = np.maximum(np.maximum(SHARE, MINIMUM_S / whole), error)
         levels, told = np.array(self._levels), np.array(self._told)
