@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmetric.cli import Parser, output_folder, script
-from rmetric.detectors import DETECTORS
+from rmetric.detectors import DETECTORS, make_detector
 from rmetric.engines import engine
 from rmetric.errors import UserError
 
@@ -41,6 +41,9 @@ def parser() -> Parser:
     p.add_argument(
         "--tables", nargs="+", type=table_number, default=[], metavar="N", help="tables by number, or headline"
     )
+    p.add_argument(
+        "--list-detectors", action="store_true", help="list the detectors with their titles and thresholds, and exit"
+    )
     p.add_evaluation()
     return p
 
@@ -48,6 +51,10 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
+    if args.list_detectors:
+        for name, detector in DETECTORS.items():
+            print(f"{name:24} {detector.title:32} alert above {make_detector(name).threshold:<6g} {detector.source}")
+        return
     DETECTORS.check(args.detectors)
     out = output_folder(args.out)
     from studies.paper.results import evaluated, write_tables  # after the arguments: --help is instant

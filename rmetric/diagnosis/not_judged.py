@@ -12,6 +12,7 @@ from rmetric.states.gradient_grows import LEAST_RECORDS as GRADIENT_RECORDS
 from rmetric.states.held_out import LEAST_EVALUATIONS
 from rmetric.states.never_learns import LEAST_RECORDS as LEARNING_RECORDS
 from rmetric.states.worse_level import LEAST_RECORDS as LEVEL_RECORDS
+from rmetric.states.worse_validation import LEAST_EVALUATIONS as STEP_EVALUATIONS
 
 EVENTS_OF = {
     "loss": (("training_loss",), "training loss"),
@@ -29,7 +30,7 @@ NEEDS = {
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
     "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss above 0",
-    "WORSE_VALIDATION": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
+    "WORSE_VALIDATION": f"{STEP_EVALUATIONS} validation losses beside the training loss",
 }
 """State → what it takes to tell."""
 ANEW = frozenset({"OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})

@@ -300,9 +300,10 @@ def overview_text(replays: Sequence[Replay]) -> str:
     lines += ["", *_statements(replays)]
     lines += [
         "",
-        "Alerts are the R-Metric's, of your own live runs their monitor's; onset, failure, alert and lead in steps. "
-        "Lead, paper: failure - first alert, "
-        "however early. Usable: an alert episode began in [onset, failure), when an operator could have acted on it. "
+        "First alert: in logs of other programs the robust R-Metric's, in those of your own live runs their monitor's, "
+        "in studies that of R as published, which alerts in nearly every run. Onset, failure, alert and lead in steps. "
+        "Lead, paper: failure - first alert, however early. Usable: an alert episode began in [onset, failure), when "
+        "an operator could have acted on it. "
         "R as logged: whether R is the log's own in every record to 1e-9 (no: the largest difference).",
     ]
     return "\n".join(lines) + "\n"

@@ -20,6 +20,9 @@ from rmetric.verdict import RunSummary
 
 LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
+ROBUST = "r_metric_robust"
+OWN_FORMATS = ("rmetric", "data set", "memory")
+"""Formats of the logs of studies, and of runs that come from no log."""
 
 
 @dataclass
@@ -268,8 +271,18 @@ class Replay:
 
     @property
     def shown_first_alert(self) -> int | None:
-        """Step of the first alert that counts for this run: its own monitor's, else the R-Metric's."""
-        return self.first_alert if self.own is None else self.own.first_alert
+        """Step of the first alert that counts for this run.
+
+        Its own monitor's; in a log of others the robust R-Metric's; else, in that of a study, the paper's R-Metric's.
+        """
+        if self.own is not None:
+            return self.own.first_alert
+        return self.alerts.get(ROBUST) if self.is_of_others else self.first_alert
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether another program has written the log, and not a study of this project or of the author."""
+        return self.format not in OWN_FORMATS
 
     @property
     def lead_paper(self) -> int | None:

@@ -14,6 +14,9 @@ from rmetric.states.series import Floats
 LEAST_AFTER, BEFORE = 3, 7
 """Evaluations since the step at least, and before it, with which they are compared: before that it was higher."""
 
+LEAST_EVALUATIONS = 9
+"""Fewer cannot be significant: of nine, in one order of 126 all of the last four are the highest."""
+
 LEAST_DISTANCE = 3.0
 """Units of the least rise."""
 
@@ -28,7 +31,7 @@ def worse_validation(observations: Observations) -> Evidence | None:
     somebody has announced does not count.
     """
     held_out = HeldOut.of(observations)
-    if held_out is None:
+    if held_out is None or len(held_out.evaluations[1]) < LEAST_EVALUATIONS:
         return None
     steps, values = held_out.evaluations
     lowest = float(values[held_out.lowest])

@@ -6,6 +6,7 @@ from .model_policies import QkNormalisation as QkNormalisation
 from .model_policies import ResetRouterBias as ResetRouterBias
 from .model_policies import SmoothSingularValues as SmoothSingularValues
 from .policy import Decision as Decision
+from .policy import InterventionRule as InterventionRule
 from .policy import Policies as Policies
 from .policy import Policy as Policy
 from .recompute_step import RecomputeStep as RecomputeStep
