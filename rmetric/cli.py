@@ -139,8 +139,6 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
             try:
                 status = main(argv)
                 sys.stdout.flush()
-                if terminated:  # where no exception can be raised, as in a finaliser, Python passes it over
-                    raise KeyboardInterrupt
             except SystemExit as request:
                 return request.code if isinstance(request.code, int) else 0
             except BrokenPipeError:  # `script | head`: the reader has what it wanted
