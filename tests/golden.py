@@ -49,7 +49,7 @@ TOLERANCE = {TRAINED: 1e-3}
 """Relative; 1e-7 for all others. Sums of a training come out otherwise with another number of threads."""
 
 Entry = dict[str, Any]
-"""``version``: what identifies the output; ``output``: numbers and texts."""
+"""``version``: what identifies the output; ``output``: numbers and texts; ``text``: what a model was trained on."""
 
 
 def entry_of(name: str) -> Entry:
@@ -69,6 +69,7 @@ def simulated_study() -> Entry:
 
 def real_study() -> Entry:
     """The plans, and 24 steps of a tiny model and of a fork whose gradient explodes."""
+    from rmetric.live.corpus import standard_library
     from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan
     from studies.real_runs.run import train_group
 
@@ -85,7 +86,7 @@ def real_study() -> Entry:
     for run in runs:
         for name in ("training_loss", "validation_loss", "grad_norm", "sigma_sq", "update_rms"):
             output[f"{run.name}, {name}"] = fingerprint(run.observations[name])
-    return {"version": [TRAINING_VERSION, SCHEMA_VERSION], "output": output}
+    return {"version": [TRAINING_VERSION, SCHEMA_VERSION], "output": output, "text": standard_library().name}
 
 
 def scores_of(name: str) -> Entry:

@@ -109,15 +109,28 @@ def poisson_interval(events: float, level: float = LEVEL) -> tuple[float, float]
     return float(chi2.ppf(tail, 2.0 * events) / 2.0) if events else 0.0, poisson_upper(events, 1.0 - tail)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Score:
-    """A number with its 95 % interval. What is undefined is NaN and has a reason; it is never 0."""
+    """A number with its 95 % interval. What is undefined is NaN and has a reason; it is never 0.
+
+    What is undefined for the same reason is equal.
+    """
 
     value: float
     low: float = math.nan
     high: float = math.nan
     reason: str = ""
     """Why ``value`` is undefined; empty if it is defined."""
+
+    def _key(self) -> tuple[float | None, float | None, float | None, str]:
+        value, low, high = (None if math.isnan(number) else number for number in (self.value, self.low, self.high))
+        return value, low, high, self.reason
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Score) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     @property
     def defined(self) -> bool:
