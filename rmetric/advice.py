@@ -61,11 +61,11 @@ ADVICE: Mapping[str, Advice] = {
         "Compare the learning rate and the optimizer's state with those of the last checkpoint.",
     ),
     "GRADIENT_REPEATS": Advice(
-        ("the same batch again and again, or examples that are no longer shuffled", "gradients that are not cleared "
-         "after an update", "old copies of the weights", "an error that all batches share, such as shifted labels",
-         "a loss weight or term that was changed"),
-        "Compare the batches of these steps; check that gradients are cleared, and that the forward pass uses the "
-        "weights that the optimizer changes.",
+        ("parameters that the optimizer does not change any more", "gradients of an earlier step that are used again",
+         "a gradient or a loss term with another sign or weight", "an error that all batches share, such as shifted "
+         "labels or examples that are no longer shuffled", "the same batch again and again"),
+        "Check that every parameter that gets a gradient still changes, and by the gradient of its own step; compare "
+        "the loss and the batches of these steps with those before.",
     ),
     "SETTING_CHANGED": Advice(
         ("a run that was resumed with other settings", "a model that was left in evaluation mode", "a line of the loop "

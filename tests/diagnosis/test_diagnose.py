@@ -92,7 +92,7 @@ def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     (finding,) = diagnose(run).findings
     assert finding.name == "GRADIENT_REPEATS" and 250 < finding.step <= 253
     assert "agreement of the gradient with the steps before 0.9" in finding.sentence
-    assert "a loss weight or term that was changed" in finding.causes
+    assert "gradients of an earlier step that are used again" in finding.causes
 
 
 def test_spikes_of_one_kind_are_one_finding() -> None:
