@@ -95,6 +95,7 @@ def test_a_log_in_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "t-2.csv").exists()
 
 
+@pytest.mark.slow
 @ends_of_a_command
 @pytest.mark.parametrize("command", [["replay_and_analyze_logs.py"], ["-m", "rmetric", "replay"]])
 def test_a_signal_leaves_no_half_of_a_file(

@@ -346,6 +346,7 @@ def test_the_simulator_s_class_is_importable_from_the_script() -> None:
     assert importlib.import_module("simulator").TrainingSimulator is TrainingSimulator
 
 
+@pytest.mark.slow
 @ends_of_a_command
 def test_what_a_signal_breaks_off_is_one_line_and_goes_on_with_resume(
     sent: signal.Signals, ended: tuple[int, str], tmp_path: Path

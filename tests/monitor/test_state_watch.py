@@ -159,6 +159,7 @@ def falling(steps: int) -> list[float]:
     return [2.0 / (1.0 + 0.1 * step) for step in range(steps)]
 
 
+@pytest.mark.slow
 def test_a_state_is_told_once_while_the_run_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     (told,) = long_run(log, flat(1200), step_s=5.0)
