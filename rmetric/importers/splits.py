@@ -25,7 +25,9 @@ def with_split(values: dict[str, Any]) -> dict[str, Any]:
     >>> with_split({"epoch": 1, "iter": 125, "mode": "val", "lr": 0.1, "accuracy": 0.5})
     {}
     """
-    said = [values[column] for column in SPLIT_NAMES.intersection(values)]
+    if SPLIT_NAMES.isdisjoint(values):
+        return values
+    said = (values[column] for column in values if column in SPLIT_NAMES)
     split = next((text for text in said if isinstance(text, str) and _is_held_out(text)), None)
     if split is None:
         return values

@@ -33,12 +33,18 @@ class PoliciesOfEachFit:
 
     def __init__(self, policy: Policy | Iterable[Policy] | None) -> None:
         self._next = () if policy is None else checked_policies(policy)
-        self._unused = copy.deepcopy(self._next)
+        self._unused = _copied(self._next)
 
     def take(self) -> tuple[Policy, ...]:
         """Those that were given, then copies of them as they were given."""
-        taken, self._next = self._next, copy.deepcopy(self._unused)
+        taken, self._next = self._next, _copied(self._unused)
         return taken
+
+
+def _copied(policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+    """Copies that call the same functions: of a method, the object that it belongs to is the user's."""
+    callbacks = {id(value): value for policy in policies for value in vars(policy).values() if callable(value)}
+    return copy.deepcopy(policies, callbacks)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from rmetric.monitor.adapters import RMetricCallback
+from rmetric.monitor.adapters.hooks import PoliciesOfEachFit
 from rmetric.monitor.repair import GoBack, TrainingStopped
 from tests.monitor.adapters.reference import small_model, stacked, tokens
 
@@ -123,3 +125,24 @@ def test_lightning_goes_back(every: int, tmp_path: Path) -> None:
     if every == 0:
         assert len(list((tmp_path / "out").glob("*.ckpt"))) == 1  # Lightning has kept its last one
         assert 1 <= len(list((tmp_path / "out" / "rmetric_kept").iterdir())) <= 4
+
+
+def test_policies_of_a_later_fit_call_the_same_functions_and_have_no_history() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.lock, self.told = threading.Lock(), []
+
+        def tell(self, record: Any) -> None:
+            self.told.append(record)
+
+    owner = Owner()
+    policies = PoliciesOfEachFit(GoBack(every=5, on_rollback=owner.tell))
+    (first,) = policies.take()
+    small = torch.nn.Linear(2, 1)
+    first.attach(small, torch.optim.SGD(small.parameters(), lr=0.1))
+    (second,) = policies.take()
+    assert isinstance(first, GoBack) and isinstance(second, GoBack)
+    assert first.load is not None and second.load is None
+    assert second.on_rollback is not None
+    second.on_rollback("record")  # type: ignore[arg-type]
+    assert owner.told == ["record"]
