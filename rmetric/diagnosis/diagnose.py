@@ -13,10 +13,7 @@ from rmetric.diagnosis.result import Diagnosis
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, portions_of
 from rmetric.log_reader import observations_of
-from rmetric.records import TERMINAL_EVENTS, Observations, Run
-
-START = "EXPERIMENT_START"
-NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
+from rmetric.records import Observations, Run
 
 
 def diagnose(
@@ -71,16 +68,14 @@ def diagnose_runs(
 def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Iterator[Diagnosis]:
     """The runs of a log in bounded memory, however long it is."""
     for log in portions_of(path, format, mapping):
-        examination, records, seen = Examination(), NewRecords(), set[str]()
+        examination, records = Examination(), NewRecords()
         for portion in log.portions:
             examination.extend(records.of(observations_of(portion)))
             examination.note(event for _, event in portion.events)
-            seen |= {str(event.get("event")) for _, event in portion.events} & {START, *TERMINAL_EVENTS}
         if records.last_step is not None:
             notes, left_out, damaged = log.caveats()
-            if seen == {START}:
-                notes = [NO_END, *notes]
             about = {"source": str(path), "format": log.format}
+            notes = [*examination.of_its_end, *notes]
             yield examination.diagnosis(log.name, **about, left_out=left_out, damaged=damaged, notes=notes)
 
 

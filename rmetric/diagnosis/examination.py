@@ -11,12 +11,14 @@ from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
-from rmetric.records import Observations
+from rmetric.records import TERMINAL_EVENTS, Observations
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
 from rmetric.verdict import CALL_ORDER, REMARKS
 
+START = "EXPERIMENT_START"
+NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
 LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
@@ -49,6 +51,8 @@ class Examination:
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
+        self._begun = self._ended = False
+        """Whether the log says that the run begins, and that it ends."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -71,8 +75,15 @@ class Examination:
             if line.get("event") == CALL_ORDER and str(line.get("wrong")) in REMARKS:
                 self._remarks[str(line["wrong"])] = None
             self._history.note(line)
+            self._begun |= line.get("event") == START
+            self._ended |= line.get("event") in TERMINAL_EVENTS
             if line.get("event") == SETTING_CHANGED:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
+
+    @property
+    def of_its_end(self) -> tuple[str, ...]:
+        """What is to be said of the end of a whole log: of one that is being written it would be said all the time."""
+        return (NO_END,) if self._begun and not self._ended else ()
 
     def _note_change(self, step: Any, setting: Any, before: Any, now: Any) -> None:
         if type(step) is not int or not _are_fit(setting, before, now) or len(self._changes) == MOST_CHANGES:

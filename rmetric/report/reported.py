@@ -70,6 +70,7 @@ class ReportedRun:
         if records.last_step is None:
             return None
         r, caveats = watches[R_DETECTOR], log.caveats()
+        caveats = caveats._replace(notes=[*examination.of_its_end, *caveats.notes])
         alerts = [alert for watch in watches.values() for alert in watch.alerts]
         return cls(
             name=plain_text(log.name),

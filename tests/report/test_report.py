@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from rmetric.commands import main
+from rmetric.diagnosis import diagnose
+from rmetric.importers import portions_of
 from rmetric.records import Observations
 from rmetric.report import buckets_for
 from rmetric.report.curves import Curve, extend_curves
+from rmetric.report.reported import ReportedRun
 
 
 def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
@@ -84,3 +87,13 @@ def test_a_folder_as_the_page_is_refused(write_log: Callable[..., Path], tmp_pat
     )  # fmt: skip
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "is a folder" in ended.stderr
+
+
+def test_a_page_and_a_diagnosis_say_alike_that_a_log_has_no_end(tmp_path: Path) -> None:
+    whole = next((Path(__file__).parent.parent / "data" / "real_runs").glob("*none_twin.jsonl")).read_bytes()
+    for name, lines in ("ended", whole), ("killed", whole[: whole.rstrip().rfind(b"\n") + 1]):
+        (tmp_path / f"{name}.jsonl").write_bytes(lines)
+        [reported] = map(ReportedRun.of, portions_of(tmp_path / f"{name}.jsonl"))
+        assert reported is not None
+        assert reported.diagnosis.notes == diagnose(tmp_path / f"{name}.jsonl").notes
+        assert any("no end of the run" in text for text in reported.diagnosis.notes) == (name == "killed")
