@@ -10,6 +10,7 @@ import numpy as np
 
 from rmetric.errors import UserError
 from rmetric.importers import FieldMap, merged
+from rmetric.importers.base import UNMAPPED
 from rmetric.log_reader import NumberedEvent, assemble, chunks
 from rmetric.measurements import in_convention
 from rmetric.records import Run
@@ -83,12 +84,14 @@ def _without_gaps(name: str, column: Any, missing: Any, notes: list[str]) -> lis
     """
     gaps = missing[column.name].to_numpy()
     values = [None if gap else _number(value) for value, gap in zip(column.tolist(), gaps.tolist(), strict=True)]
+    if not (gaps.any() and column.dtype.kind == "f" and _is_measured(name)):
+        return values
     latest = np.maximum.accumulate(np.where(gaps, 0, np.arange(len(gaps))))
     said = ~missing.to_numpy()
     not_finite = gaps & ~(said & ~said[latest]).any(axis=1)
     first = int(not_finite.argmax()) if not_finite.any() else len(gaps)
     dense = np.count_nonzero(~gaps[:first]) >= DENSE
-    if not_finite.any() and dense and column.dtype.kind == "f" and _is_measured(name):
+    if not_finite.any() and dense:
         notes.append(f"column {name!r} has no number in row {first:,}, as in rows alike before: taken as not finite")
         return [math.inf if is_nan else value for value, is_nan in zip(values, not_finite.tolist(), strict=True)]
     return values
@@ -99,4 +102,4 @@ DENSE = 20
 
 
 def _is_measured(name: str) -> bool:
-    return any(ours in ("training_loss", "grad_norm") for ours, _ in FieldMap({}).targets(name))
+    return any(ours in ("training_loss", "grad_norm") for ours, _ in UNMAPPED.targets(name))

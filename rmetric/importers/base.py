@@ -71,7 +71,10 @@ OWN_PREFIX = "rmetric/"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096
-_MAX_DEPTH = 4
+MAX_DEPTH = 4
+"""Objects within each other that are looked into."""
+HEAD_BYTES = 1 << 16
+"""Begin of a file by which its format is judged."""
 
 
 def register_importer(name: str) -> Callable[[I], I]:
@@ -165,6 +168,10 @@ class FieldMap:
         return event
 
 
+UNMAPPED = FieldMap({})
+"""The aliases alone."""
+
+
 def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
     """Nested objects as dotted names.
 
@@ -173,7 +180,7 @@ def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> di
     """
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        if isinstance(value, dict) and depth < _MAX_DEPTH:
+        if isinstance(value, dict) and depth < MAX_DEPTH:
             flat.update(flattened(value, f"{prefix}{key}.", depth + 1))
         else:
             flat[prefix + key] = value

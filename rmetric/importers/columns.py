@@ -58,8 +58,6 @@ class _Seen:
     not_after: int = 0
     """Rows in which the value is not greater than in the name's row before."""
     not_finite: int = 0
-    is_finite: bool = False
-    """Whether the latest value is."""
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
 
@@ -99,9 +97,8 @@ class Survey:
                 seen.not_after += seen.value is not None and value <= seen.value
                 is_finite = _is_finite(value)
                 seen.not_finite += not is_finite
-                seen.stays_finite += is_finite and seen.is_finite
+                seen.stays_finite += is_finite and seen.value is not None and _is_finite(seen.value)
                 seen.value, seen.first = value, value if seen.value is None else seen.first
-                seen.is_finite = is_finite
 
 
 def in_words(names: Iterable[str]) -> str:

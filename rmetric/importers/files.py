@@ -14,7 +14,7 @@ from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
-from rmetric.importers.base import IMPORTERS, FieldMap, flattened
+from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values
@@ -27,7 +27,6 @@ from rmetric.importers.pairs import MAX_NAME, pairs, value_last
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 
-HEAD_BYTES = 1 << 16
 AUTO = "auto"
 UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 """First bytes of a compressed file → the command that unpacks it."""

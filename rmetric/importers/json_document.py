@@ -12,18 +12,15 @@ import orjson
 
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
-from rmetric.importers.base import FieldMap, flattened, register_importer
+from rmetric.importers.base import MAX_DEPTH, UNMAPPED, flattened, register_importer
 from rmetric.importers.columns import Row, as_number, in_words
 from rmetric.importers.names import LINE_NUMBER, measures_loss, names_counter
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 
 MAX_BYTES = 1 << 26
-MAX_DEPTH = 4
-"""Objects within each other that are looked into."""
 _NUMBERED = re.compile(r"\D*(\d{1,18})")
 """``"3"`` or ``epoch_3``: the key of a record among others."""
-_NO_COUNTERS = FieldMap({})
 
 
 @register_importer("json")
@@ -37,7 +34,14 @@ def read_json(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> It
     document = document_in(path)
     if document is None:
         raise UserError(f"{path} is no JSON value of at most {MAX_BYTES >> 20} MiB; write one object a line")
-    return imported(path, lambda report: _rows(document, report), mapping, on_damage)
+    records, left_out = _table(document)
+
+    def rows(report: OnDamage) -> Iterator[Row]:
+        if left_out:
+            report(1, f"lists of another length are left out ({in_words(left_out)})")
+        return (Row(number, {**record}) for number, record in enumerate(records, 1))
+
+    return imported(path, rows, mapping, on_damage)
 
 
 def document_in(path: Path) -> Any:
@@ -65,18 +69,19 @@ def holds_table(document: Any) -> bool:
     return isinstance(document, dict) and (bool(_columns(flattened(document))) or any(_records(document)))
 
 
-def _rows(document: Any, on_damage: OnDamage) -> Iterator[Row]:
+def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records, and the names of lists that are none of their columns."""
     flat = flattened(document) if isinstance(document, dict) else {}
+    left_out: list[str] = []
     if columns := _columns(flat):
-        if others := [name for name in flat if isinstance(flat[name], list) and name not in columns]:
-            on_damage(1, f"lists of another length are left out ({in_words(others)})")
+        left_out = [name for name in flat if isinstance(flat[name], list) and name not in columns]
         records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     else:
         records = [*_records(document)] or [flat]
     places = [_place(record) for record in records]
     if None not in places:
         records = [record for _, record in sorted(zip(places, records, strict=True), key=lambda placed: placed[0] or 0)]
-    return (Row(number, {**record}) for number, record in enumerate(records, 1))
+    return records, left_out
 
 
 def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -110,5 +115,5 @@ def _records(value: Any, name: str = "", depth: int = 0) -> Iterator[dict[str, A
 
 def _place(record: Mapping[str, Any]) -> int | float | None:
     """What a record counts first."""
-    counters = (name for name in record if name == LINE_NUMBER or names_counter(name, _NO_COUNTERS))
+    counters = (name for name in record if name == LINE_NUMBER or names_counter(name, UNMAPPED))
     return next((as_number(record[name]) for name in counters), None)

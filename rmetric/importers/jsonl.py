@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmetric.importers.base import FieldMap, flattened, register_importer
+from rmetric.importers.base import UNMAPPED, flattened, register_importer
 from rmetric.importers.columns import Row
 from rmetric.importers.names import measures_loss, names_counter
 from rmetric.importers.steps import TOTAL, with_total
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events
-
-_NAMES = FieldMap({})
 
 
 @register_importer("rmetric")
@@ -79,9 +77,9 @@ def _wrapper(record: Mapping[str, Any]) -> str | None:
     inner = {
         name: value for name, value in record.items() if isinstance(value, dict) and any(map(measures_loss, value))
     }
-    if not inner or any(names_counter(name, _NAMES) for name in record):
+    if not inner or any(names_counter(name, UNMAPPED) for name in record):
         return "" if inner else None
-    return next((name for name, value in inner.items() if any(names_counter(key, _NAMES) for key in value)), "")
+    return next((name for name, value in inner.items() if any(names_counter(key, UNMAPPED) for key in value)), "")
 
 
 def _says_nan(value: Any) -> bool:

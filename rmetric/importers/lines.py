@@ -31,8 +31,8 @@ class LoneLines:
     def of(cls, path: Path, name: str, mapping: Mapping[str, str]) -> LoneLines | None:
         """Those of a log of the format ``name``; ``None`` where they do not stand alone.
 
-        They do not where steps are missing, where several columns might be the loss, where the rows are of several
-        runs, or where something is left empty.
+        They do not where steps are missing, where several columns might be the loss, or where the rows are of several
+        runs. What is left empty is looked for portion by portion.
         """
         if name == "rmetric":
             return cls(name, mapping)
@@ -44,8 +44,7 @@ class LoneLines:
         if not columns.are_plain or RunColumn.of(rows, survey.seen, fields) is not None:
             return None
         names = (columns.fields.get(ours, ()) for ours in LOSSES)
-        lone = cls(name, mapping, *names)
-        return lone if lone.go_on_in(path) else None
+        return cls(name, mapping, *names)
 
     def go_on_in(self, path: Path) -> bool:
         """Whether further lines stand alone: others tell what an empty loss means, or a validation loss of NaN."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from rmetric.importers.base import LOSSES, FieldMap, plain
@@ -21,8 +21,8 @@ LOOKED_AT = 64
 _METRIC = ("metric", "metric_name", "name", "tag", "key", "variable")
 _VALUE = ("value", "values", "metric_value")
 _OF_RUN = re.compile(r"(.+) - (\S.*)")
-_SPREAD = re.compile(r".*__(?:MIN|MAX)")
-"""Columns of W&B beside each that is shown: the range of the steps that it stands for."""
+_SPREAD = ("__MIN", "__MAX")
+"""Endings of columns of W&B beside each that is shown: the range of the steps that it stands for."""
 RUN = "run"
 
 
@@ -34,7 +34,7 @@ def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:
     """
     for row in itertools.islice(read(passed_over), LOOKED_AT):
         if columns := _columns_of_runs(row, fields):
-            return partial(_run_after_run, read, columns)
+            return partial(_row_a_run, read, columns)
         value, metric, step = _columns(row, fields)
         if value and step and (metric or meanings(path.stem, fields)):
             return partial(_wide, read, value, metric, step, path.stem)
@@ -43,15 +43,21 @@ def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:
 
 def _columns_of_runs(row: Row, fields: FieldMap) -> dict[str, tuple[str, str]]:
     """Column → its run and its metric, where several runs have the same loss."""
-    found = {name: match.groups() for name in row.values if (match := _OF_RUN.fullmatch(name))}
-    named = {name: (run, metric) for name, (run, metric) in found.items() if not _SPREAD.fullmatch(metric)}
+    named = {name: parts for name in row.values if (parts := _of_run(name)) and not name.endswith(_SPREAD)}
     losses = [metric for _, metric in named.values() if any(ours in LOSSES for ours, _ in meanings(metric, fields))]
     return named if len(losses) > len({*losses}) and RUN not in row.values else {}
 
 
-def _run_after_run(read: Rows, columns: dict[str, tuple[str, str]], on_damage: OnDamage) -> Iterator[Row]:
+@lru_cache(4096)
+def _of_run(name: str) -> tuple[str, str] | None:
+    """The run that a column names, and the metric."""
+    match = _OF_RUN.fullmatch(name)
+    return None if match is None else (match[1], match[2])
+
+
+def _row_a_run(read: Rows, columns: dict[str, tuple[str, str]], on_damage: OnDamage) -> Iterator[Row]:
     for row in read(on_damage):
-        shared = {name: value for name, value in row.values.items() if _OF_RUN.fullmatch(name) is None}
+        shared = {name: value for name, value in row.values.items() if _of_run(name) is None}
         of_runs: dict[str, dict[str, object]] = {}
         for name, (run, metric) in columns.items():
             if row.values.get(name) is not None:

@@ -78,7 +78,8 @@ def names_counter(name: str, fields: FieldMap) -> bool:
 @lru_cache(4096)
 def measures_loss(name: str) -> bool:
     """Whether a name is that of a loss, or of what stands for one."""
-    return "loss" in plain(name) or _is_like_a_loss({*plain(name).split("_")})
+    words = plain(name)
+    return "loss" in words or _is_like_a_loss({*words.split("_")})
 
 
 def _is_like_a_loss(words: set[str]) -> bool:

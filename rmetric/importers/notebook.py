@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rmetric.importers.base import HEAD_BYTES
 from rmetric.importers.json_document import document_in
 from rmetric.log_reader import OnDamage, numbered_lines
 
-HEAD_BYTES = 1 << 16
 _CELLS = re.compile(rb'\s*\{\s*"(?:cells|metadata|nbformat)"\s*:')
 _ROW, _CELL = re.compile(r"<tr\b.*?</tr>", re.DOTALL), re.compile(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")

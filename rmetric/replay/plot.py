@@ -200,7 +200,7 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
 
 def _marks(axes: Any, replay: Replay) -> list[Line2D]:
     handles = {}
-    steps = {"failure": replay.failure_step, "fault": replay.onset, ROBUST: replay.alerts.get("r_metric_robust")}
+    steps = {"failure": replay.failure_step, "fault": replay.onset, ROBUST: replay.robust_alert}
     steps["first alert"] = None if replay.is_of_others else replay.shown_first_alert
     for what, step in steps.items():  # broken lines over the solid one, so that equal steps show both
         if step is None:

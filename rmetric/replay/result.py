@@ -277,7 +277,12 @@ class Replay:
         """
         if self.own is not None:
             return self.own.first_alert
-        return self.alerts.get(ROBUST) if self.is_of_others else self.first_alert
+        return self.robust_alert if self.is_of_others else self.first_alert
+
+    @property
+    def robust_alert(self) -> int | None:
+        """Step of the robust R-Metric's first alert."""
+        return self.alerts.get(ROBUST)
 
     @property
     def is_of_others(self) -> bool:

@@ -153,9 +153,17 @@ class RunContext:
         dist.all_reduce(votes, dist.ReduceOp.MAX)
         return [bool(vote) for vote in votes.tolist()]
 
-    def give_up(self, policies: int) -> None:
-        """Take part in :meth:`StepContext.settle_alarm` of the others once more, so that they give up as well."""
-        self.any([*[False] * (policies + 3), True])
+    def vote(
+        self,
+        wanted: Sequence[bool],
+        *,
+        suspicious: bool = False,
+        certain: bool = False,
+        cannot_recompute: bool = False,
+        gave_up: bool = False,
+    ) -> list[bool]:
+        """Return, in this order, what some process says of a step. One collective, in every process."""
+        return self.any([*wanted, suspicious, certain, cannot_recompute, gave_up])
 
 
 @dataclass(frozen=True)
@@ -252,8 +260,9 @@ class StepContext:
 
         Raises :class:`PeerGaveUpError` if one of them repairs nothing any more.
         """
-        flags = [*wanted, *self._state_of_alarm(), not self.can_recompute, False]
-        *wanted, self.suspicious, self.certain, cannot, gave_up = self._run.any(flags)
+        suspicious, certain = self._state_of_alarm()
+        votes = self._run.vote(wanted, suspicious=suspicious, certain=certain, cannot_recompute=not self.can_recompute)
+        *wanted, self.suspicious, self.certain, cannot, gave_up = votes
         if gave_up:
             raise PeerGaveUpError("another process repairs nothing any more")
         self.can_recompute = not cannot

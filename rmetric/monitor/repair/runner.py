@@ -191,7 +191,7 @@ class PolicyRunner:
         if not self._withdrawn:
             self._withdrawn = True
             with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
-                self._run.give_up(len(self._policies))
+                self._run.vote([False] * len(self._policies), gave_up=True)
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""
