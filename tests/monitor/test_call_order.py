@@ -518,6 +518,7 @@ def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list
     assert heard() == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
 def test_a_compiled_update_is_compiled_as_without_a_monitor() -> None:
     breaks, weights = [], []

@@ -90,6 +90,7 @@ def test_diagnosis_and_replay_of_the_log_say_the_same(tmp_path: Path) -> None:
     assert (finding.name, finding.sure) == ("OVERFITS", pytest.approx(state["sure"], rel=1e-6))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_in_the_state_of_one_that_was_never_interrupted(tmp_path: Path) -> None:
     straight, resumed = tmp_path / "straight.jsonl", tmp_path / "resumed.jsonl"
     assert states(overfitting(straight)) == states(overfitting(resumed, resume_at=150)) != []

@@ -247,6 +247,7 @@ def test_no_bytes_crash_a_replay_and_the_chunks_do_not_matter(
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(content=st.binary(max_size=400))
 def test_no_bytes_give_a_traceback_from_the_script(tmp_path: Path, content: bytes) -> None:

@@ -44,6 +44,7 @@ def test_what_was_not_measured_has_no_curve_and_what_is_not_finite_is_told() -> 
     assert (curve.steps.tolist(), curve.non_finite, curve.records) == ([0], [1], 2)
 
 
+@pytest.mark.slow
 def test_twenty_runs_make_a_page_below_three_megabytes(write_log: Callable[..., Path], tmp_path: Path) -> None:
     logs = [str(write_log(f"run{index}.jsonl", records=700, seed=index)) for index in range(20)]
     assert main(["report", *logs, "--out", str(tmp_path / "all.html")]) == 0

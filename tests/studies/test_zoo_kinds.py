@@ -76,6 +76,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(told: Told) -
     assert losses(KindRun(told.run.kind, 1, STEPS), FORK) != told.losses[:FORK]
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_bit_for_bit_and_judging_changes_nothing(told: Told) -> None:
     fork = KindRun(told.run.kind, 0, STEPS).load_state_dict(told.fork)
     assert losses(fork, 2) == told.losses[FORK : FORK + 2]
