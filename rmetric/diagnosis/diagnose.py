@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rmetric.diagnosis.examination import Examination
-from rmetric.diagnosis.frames import is_frame, run_of_frame
+from rmetric.diagnosis.frames import is_frame, rows_of_frame
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, portions_of
+from rmetric.importers import AUTO, LoggedPortions, portions_of, portions_of_rows
 from rmetric.log_reader import observations_of
 from rmetric.records import Observations, Run
+
+FRAME = "frame"
+"""Format of a data frame, and the name of a run that has none."""
 
 
 def diagnose(
@@ -44,7 +47,8 @@ def diagnose(
     found = list(diagnose_runs(subject, format=format, mapping=mapping))
     if len(found) > 1:
         names = ", ".join(repr(one.run) for one in found[:10])
-        raise UserError(f"{subject} holds {len(found)} runs ({names}); use rmetric.diagnosis.diagnose_runs")
+        what = FRAME if is_frame(subject) else subject
+        raise UserError(f"{what} holds {len(found)} runs ({names}); use rmetric.diagnosis.diagnose_runs")
     return found[0]
 
 
@@ -57,30 +61,31 @@ def diagnose_runs(
     elif isinstance(subject, Observations):
         yield _examined(Run("run", {}, subject))
     elif is_frame(subject):
-        run, notes = run_of_frame(subject, mapping)
-        yield _examined(run, format="frame", notes=notes)
+        rows, told = rows_of_frame(subject)
+        yield from _of_logs(portions_of_rows(rows, FRAME, FRAME, mapping), told)
     elif isinstance(subject, str | Path):
-        yield from _of_log(Path(subject), format, mapping)
+        yield from _of_logs(portions_of(subject, format, mapping), source=str(subject))
     else:
         raise TypeError(f"a path, a run or a data frame is due, not {type(subject).__name__}")
 
 
-def _of_log(path: Path, format: str, mapping: Mapping[str, str] | None) -> Iterator[Diagnosis]:
-    """The runs of a log in bounded memory, however long it is."""
-    for log in portions_of(path, format, mapping):
+def _of_logs(logs: Iterable[LoggedPortions], told: Sequence[str] = (), **about: Any) -> Iterator[Diagnosis]:
+    """Diagnoses in bounded memory, however long a log is."""
+    for log in logs:
         examination, records = Examination(), NewRecords()
         for portion in log.portions:
             examination.extend(records.of(observations_of(portion)))
             examination.note(event for _, event in portion.events)
         if records.last_step is not None:
             notes, left_out, damaged = log.caveats()
-            about = {"source": str(path), "format": log.format}
-            notes = [*examination.of_its_end, *notes]
-            yield examination.diagnosis(log.name, **about, left_out=left_out, damaged=damaged, notes=notes)
+            notes = [*told, *examination.of_its_end, *notes]
+            yield examination.diagnosis(
+                log.name, **about, format=log.format, left_out=left_out, damaged=damaged, notes=notes
+            )
 
 
-def _examined(run: Run, **about: Any) -> Diagnosis:
+def _examined(run: Run) -> Diagnosis:
     examination = Examination()
     examination.extend(run.observations)
     examination.note(run.events)
-    return examination.diagnosis(run.name, **about)
+    return examination.diagnosis(run.name)

@@ -1,19 +1,19 @@
-"""Data frames as runs: pandas, and Polars without depending on it."""
+"""Data frames as rows of a log: pandas, and Polars without depending on it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from rmetric.errors import UserError
-from rmetric.importers import FieldMap, merged
+from rmetric.importers import Row, Rows
 from rmetric.importers.base import UNMAPPED
-from rmetric.log_reader import NumberedEvent, assemble, chunks
+from rmetric.log_reader import OnDamage
 from rmetric.measurements import in_convention
-from rmetric.records import Run
 
 Columns = dict[str, list[Any]]
 
@@ -23,42 +23,20 @@ def is_frame(subject: object) -> bool:
     return hasattr(subject, "columns") and (hasattr(subject, "iloc") or hasattr(subject, "to_dict"))
 
 
-def run_of_frame(frame: Any, mapping: Mapping[str, str] | None = None) -> tuple[Run, list[str]]:
-    """A data frame as a run, and notes on what was taken for what.
+def rows_of_frame(frame: Any) -> tuple[Rows, list[str]]:
+    """The rows of a data frame, and notes on what was taken for what.
 
-    Columns are understood by their usual names, as those of a CSV. A gap is *not measured*; a NaN is *not finite* where
-    the frame tells the two apart (Polars), or where the column had a number in every row of its kind before (pandas).
-
-    Raises :class:`UserError` if no column is of use.
+    A gap is *not measured*; a NaN is *not finite* where the frame tells the two apart (Polars), or where the column had
+    a number in every row of its kind before (pandas).
     """
     notes: list[str] = []
     columns = _columns(frame, notes)
-    chosen = FieldMap(mapping or {}).translate({name: name for name in columns})
-    if not chosen.keys() - {"step"}:
-        shown = ", ".join(repr(str(name)[:40]) for name in list(columns)[:12])
-        raise UserError(
-            f"the data frame has no column of use (its columns: {shown}); "
-            "name one with mapping={'training_loss': 'COLUMN'}"
-        )
-    if "step" not in chosen:
-        notes.append("there is no column for the step; rows count")
-    found = {ours: columns[theirs] for ours, theirs in chosen.items()}
-    damage: list[str] = []
-    run = assemble(
-        "frame", chunks(merged(_rows(found)), lambda line, text: damage.append(f"row {line}: {text}"), 2**62)
-    )
-    return run, [*notes, *damage[:5], *([f"{len(damage) - 5} rows more were damaged"] if len(damage) > 5 else [])]
 
+    def rows(_: OnDamage) -> Iterator[Row]:
+        for number, values in enumerate(zip(*columns.values(), strict=True)):
+            yield Row(number, dict(zip(columns, values, strict=True)))
 
-def _rows(columns: Columns) -> Iterator[NumberedEvent]:
-    length = len(next(iter(columns.values())))
-    for row in range(length):
-        event = {name: values[row] for name, values in columns.items() if values[row] is not None}
-        event.setdefault("step", row)
-        if isinstance(event["step"], float) and math.isnan(event["step"]):
-            event["step"] = None
-        if event.keys() - {"step"}:
-            yield row, event
+    return rows, notes
 
 
 def _columns(frame: Any, notes: list[str]) -> Columns:
@@ -73,6 +51,10 @@ def _columns(frame: Any, notes: list[str]) -> Columns:
 
 
 def _number(value: Any) -> Any:
+    """A value, out of the array or tensor of one element that it may be."""
+    if hasattr(value, "item") and getattr(value, "size", 1) != 0:
+        with suppress(ValueError, RuntimeError, TypeError):
+            value = value.item()
     return in_convention(value) if isinstance(value, float) else value
 
 

@@ -10,10 +10,10 @@ from rmetric.importers.base import (
     FieldMap,
     Importer,
     flattened,
-    merged,
     parse_mapping,
     register_importer,
 )
+from rmetric.importers.columns import Row, Rows
 from rmetric.importers.console import read_console
 from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
@@ -24,6 +24,7 @@ from rmetric.importers.read import (
     LoggedPortions,
     LoggedRun,
     portions_of,
+    portions_of_rows,
     read_run,
     read_runs,
     runs_named_in,
@@ -43,13 +44,15 @@ __all__ = [
     "LoggedPortions",
     "LoggedRun",
     "LoneLines",
+    "Row",
+    "Rows",
     "collect_logs",
     "detect_format",
     "flattened",
-    "merged",
     "one_run",
     "parse_mapping",
     "portions_of",
+    "portions_of_rows",
     "read_console",
     "read_csv",
     "read_event_log",

@@ -11,7 +11,6 @@ from rmetric.errors import UserError
 from rmetric.importers.languages import in_english
 from rmetric.log_reader import NumberedEvent, OnDamage
 from rmetric.measurements import MEASUREMENTS, VERDICTS
-from rmetric.records import Event
 from rmetric.registry import Registry
 
 Importer = Callable[[Path, Mapping[str, str], OnDamage], Iterator[NumberedEvent]]
@@ -129,8 +128,8 @@ class FieldMap:
         Our name → their name. An explicitly mapped name of ours has no aliases, an explicitly used name of theirs is an
         alias of nothing.
 
-    >>> FieldMap({}).translate({"iter": 3, "Loss": 2.5, "accuracy": 0.1})
-    {'step': 3, 'training_loss': 2.5}
+    >>> [FieldMap({}).targets(name) for name in ("step", "Loss", "accuracy")]
+    [(('step', 0),), (('training_loss', 2),), ()]
     """
 
     def __init__(self, mapping: Mapping[str, str]) -> None:
@@ -157,16 +156,6 @@ class FieldMap:
                 self._targets[their_name] = found
         return found
 
-    def translate(self, record: Mapping[str, Any]) -> Event:
-        """A record under our names; what has none is left out."""
-        event: Event = {}
-        ranks: dict[str, int] = {}
-        for their_name, value in record.items():
-            for our_name, rank in self.targets(their_name):
-                if value is not None and rank < ranks.get(our_name, 1 << 30):
-                    event[our_name], ranks[our_name] = value, rank
-        return event
-
 
 UNMAPPED = FieldMap({})
 """The aliases alone."""
@@ -185,25 +174,3 @@ def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> di
         else:
             flat[prefix + key] = value
     return flat
-
-
-def merged(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
-    """Neighbouring records of one step that share no other field, such as a training and an evaluation entry, as one.
-
-    >>> list(merged([(1, {"step": 5, "training_loss": 2.0}), (2, {"step": 5, "validation_loss": 2.1})]))
-    [(1, {'step': 5, 'training_loss': 2.0, 'validation_loss': 2.1})]
-    """
-    waiting: NumberedEvent | None = None
-    for line, event in events:
-        if waiting is not None:
-            if (
-                "step" in event
-                and event["step"] == waiting[1].get("step")
-                and len(event.keys() & waiting[1].keys()) == 1
-            ):
-                waiting[1].update(event)
-                continue
-            yield waiting
-        waiting = line, event
-    if waiting is not None:
-        yield waiting

@@ -12,8 +12,10 @@ from typing import NamedTuple
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
+from rmetric.importers.columns import Rows
 from rmetric.importers.files import AUTO, detect_format
 from rmetric.importers.streams import run_names, runs_in, without_notes
+from rmetric.importers.tables import imported
 from rmetric.log_reader import CHUNK_RECORDS, Chunk, NumberedEvent, OnDamage, assemble, chunks, strict
 from rmetric.records import Run
 
@@ -141,10 +143,30 @@ def portions_of(
         yield LoggedPortions(title, name, portions, partial(_caveats, notes, damage))
 
 
+def portions_of_rows(
+    rows: Rows, title: str, format: str, mapping: Mapping[str, str] | None = None
+) -> Iterator[LoggedPortions]:
+    """The same for rows that are no file.
+
+    Parameters
+    ----------
+    title
+        What stands for the path in messages, and for the name of a run that has none.
+    format
+        Name of what they come from.
+    """
+    damage = _Damage("row")
+    for name, events in runs_in(imported(Path(title), rows, mapping or {}, damage.add), title):
+        notes: list[str] = []
+        portions = chunks(without_notes(events, notes), damage.add, CHUNK_RECORDS)
+        yield LoggedPortions(name, format, portions, partial(_caveats, notes, damage))
+
+
 class _Damage:
     """Reports of damage: the first ones, and their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str = "line") -> None:
+        self._place = place
         self._first: list[str] = []
         self._count = 0
         self._skipped, self._damaged = _Lines(), _Lines()
@@ -153,7 +175,7 @@ class _Damage:
         self._count += 1
         (self._skipped if message.endswith(SKIPPED) else self._damaged).add(line)
         if len(self._first) < MOST_DAMAGE:
-            self._first.append(f"line {line}: {message}")
+            self._first.append(f"{self._place} {line}: {message}")
 
     def told(self) -> Caveats:
         """What was added since it was told the last time: the next run begins without any."""

@@ -66,20 +66,27 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
 
 
 def run_after_run(runs: Iterable[tuple[str, Iterator[NumberedEvent]]]) -> Iterator[NumberedEvent]:
-    """Events of several runs, each by its name. One that is of no use beside others that are is left out.
+    """Events of several runs, each by its name. One that is of no use beside others that are is left out, with a note.
 
     Raises the first run's :class:`UserError` if none of them is of use.
     """
     refused: UserError | None = None
+    left_out: list[str] = []
     is_any = False
     for name, events in runs:
-        yield 1, run_begins(name)
         try:
-            yield from events
-            is_any = True
+            first = [*itertools.islice(events, 1)]
         except UserError as error:  # a run of pictures, texts or accuracies beside those with losses
-            refused = refused or error
-    if refused is not None and not is_any:
+            refused, first = refused or error, []
+        if not first:
+            left_out.append(name)
+            continue
+        is_any = True
+        yield 1, run_begins(name)
+        yield from itertools.chain(first, events)
+    if is_any and left_out:
+        yield 1, note(f"runs of this log that hold nothing of use are left out ({len(left_out)}): {in_words(left_out)}")
+    elif refused is not None:
         raise refused
 
 

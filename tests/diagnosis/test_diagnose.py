@@ -211,7 +211,7 @@ def test_a_nan_of_pandas_is_not_finite_only_where_every_row_had_a_number() -> No
 
 def test_a_frame_without_a_step_counts_rows_and_says_so() -> None:
     found = diagnose(pd.DataFrame({"loss": losses()}))
-    assert (found.first_step, found.last_step) == (0, 399)
+    assert (found.first_step, found.last_step) == (1, 400)
     assert any("rows count" in note for note in found.notes)
 
 
@@ -383,3 +383,34 @@ def test_a_row_of_another_kind_says_nothing_by_a_gap_in_a_frame_of_pandas() -> N
 def test_two_columns_of_one_name_are_an_error() -> None:
     with pytest.raises(UserError, match="have the same name; rename one"):
         diagnose(pd.DataFrame([[1, 2.0, 3.0]], columns=["step", "loss", "loss"]))
+
+
+def epochs() -> pd.DataFrame:
+    """Two runs one after the other, a row an epoch, as a script of Keras leaves them."""
+    loss, steps = losses(), range(len(losses()))
+    one = pd.DataFrame({"epoch": steps, "loss": loss, "val_loss": [value + 0.1 for value in loss], "acc": 0.5})
+    return pd.concat([one.assign(model="small"), one.assign(model="large")], ignore_index=True)
+
+
+@pytest.mark.parametrize("kind", ["epochs", "an empty loss"])
+def test_a_frame_says_what_its_csv_says(tmp_path: Path, kind: str) -> None:
+    frame = epochs()
+    if kind == "an empty loss":
+        frame.loc[350:399, "loss"] = np.nan
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    of_frame, of_log = [*diagnose_runs(frame)], [*diagnose_runs(tmp_path / "log.csv")]
+    assert len(of_frame) == 2
+    for one, other in zip(of_frame, of_log, strict=True):
+        assert (one.records, one.last_step, one.findings) == (other.records, other.last_step, other.findings)
+    with pytest.raises(UserError, match=r"^frame holds 2 runs \('small', 'large'\)"):
+        diagnose(frame)
+
+
+def test_a_frame_of_arrays_and_tensors_of_one_number() -> None:
+    torch = pytest.importorskip("torch")
+    rows = [
+        {"step": np.int64(step), "loss": torch.tensor(loss), "grad_norm": np.float32(1.0)}
+        for step, loss in enumerate(losses())
+    ]
+    found = diagnose(pd.DataFrame(rows, dtype=object))
+    assert found.healthy and found.records == len(rows) and found.last_step == len(rows) - 1

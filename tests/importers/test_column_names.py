@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import ALIASES, FIELDS, FieldMap, flattened, merged, parse_mapping
+from rmetric.importers import ALIASES, FIELDS, FieldMap, Row, flattened, parse_mapping
+from rmetric.importers.columns import Columns, Survey
+
+
+def understood(record: dict[str, Any], fields: FieldMap | None = None) -> dict[str, Any]:
+    """A record under our names, as it is read where it is a whole log."""
+    columns = Columns.chosen(Survey.of([Row(1, record)]), fields or FieldMap({}))
+    counter = columns.counter_of(record)
+    return columns.values(record) | ({} if counter is None else {"step": record[counter]})
 
 
 def test_an_unknown_field_is_answered_with_the_nearest_one() -> None:
@@ -27,13 +36,13 @@ def test_a_field_that_is_mapped_twice_is_an_error() -> None:
 
 
 def test_names_of_the_monitor_in_the_trackers_of_others() -> None:
-    assert FieldMap({}).translate({"rmetric/update_rms": 1e-3, "rmetric/lambda": 2.0}) == {
+    assert understood({"rmetric/update_rms": 1e-3, "rmetric/lambda": 2.0}) == {
         "update_rms": 1e-3, "lambda": 2.0,
     }  # fmt: skip
 
 
 def test_humps_of_a_name_part_its_words() -> None:
-    assert FieldMap({}).translate({"globalStep": 3, "trainLoss": 2.5, "GradNorm": 1.0}) == {
+    assert understood({"globalStep": 3, "trainLoss": 2.5, "GradNorm": 1.0}) == {
         "step": 3, "training_loss": 2.5, "grad_norm": 1.0,
     }  # fmt: skip
 
@@ -47,32 +56,32 @@ def test_no_alias_stands_for_two_fields() -> None:
 @pytest.mark.parametrize(("our_name", "aliases"), ALIASES.items())
 def test_every_alias_is_understood_whatever_its_case_and_punctuation(our_name: str, aliases: tuple[str, ...]) -> None:
     for alias in aliases:
-        assert FieldMap({}).translate({alias.replace("_", "/").title(): 1}) == {our_name: 1}
+        assert understood({alias.replace("_", "/").title(): 1}) == {our_name: 1}
 
 
 def test_an_explicit_mapping_wins_over_aliases_and_takes_their_name_away_from_them() -> None:
     fields = FieldMap({"validation_loss": "loss"})
-    assert fields.translate({"loss": 2.0, "val_loss": 3.0}) == {"validation_loss": 2.0}
+    assert understood({"loss": 2.0, "val_loss": 3.0}, fields) == {"validation_loss": 2.0}
 
 
 def test_one_column_can_serve_two_fields() -> None:
     fields = FieldMap({"validation_loss": "loss", "training_loss": "loss"})
-    assert fields.translate({"loss": 2.0}) == {"validation_loss": 2.0, "training_loss": 2.0}
+    assert understood({"loss": 2.0}, fields) == {"validation_loss": 2.0, "training_loss": 2.0}
 
 
 def test_our_own_name_wins_over_an_alias_in_the_same_record() -> None:
-    assert FieldMap({}).translate({"loss": 1.0, "training_loss": 2.0}) == {"training_loss": 2.0}
+    assert understood({"loss": 1.0, "training_loss": 2.0}) == {"training_loss": 2.0}
 
 
 def test_a_null_does_not_hide_the_value_under_another_alias() -> None:
-    assert FieldMap({}).translate({"train_loss": None, "loss": 1.0}) == {"training_loss": 1.0}
+    assert understood({"train_loss": None, "loss": 1.0}) == {"training_loss": 1.0}
 
 
 def test_the_number_of_remembered_names_is_bounded() -> None:
     fields, used = FieldMap({}), []
     tracemalloc.start()
     for number in range(20_000):
-        assert fields.translate({f"layer {number}": 1.0, "loss": 0.5}) == {"training_loss": 0.5}
+        assert not fields.targets(f"layer {number}") and fields.targets("loss")
         if number in (6_000, 19_999):
             used.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
@@ -84,19 +93,3 @@ def test_nested_objects_are_flattened_to_a_bounded_depth() -> None:
     for _ in range(100):
         nested = {"a": nested}
     assert len(flattened(nested)) == 1
-
-
-def test_neighbours_of_one_step_are_merged_only_if_they_share_nothing() -> None:
-    events = [
-        (1, {"step": 1, "training_loss": 1.0}),
-        (2, {"step": 1, "validation_loss": 2.0}),
-        (3, {"step": 1, "validation_loss": 3.0}),
-        (4, {"training_loss": 9.0}),
-        (5, {"training_loss": 9.0}),
-    ]
-    assert list(merged(events)) == [
-        (1, {"step": 1, "training_loss": 1.0, "validation_loss": 2.0}),
-        (3, {"step": 1, "validation_loss": 3.0}),
-        (4, {"training_loss": 9.0}),
-        (5, {"training_loss": 9.0}),
-    ]

@@ -107,12 +107,15 @@ def test_a_run_of_no_use_beside_others_is_left_out_and_names_are_made_unlike(tmp
         base.execute("INSERT INTO runs VALUES ('id-three', 'evaluate', 2)")
         base.execute("INSERT INTO metrics VALUES ('accuracy', 0.5, 1, 'id-three', 1, 0)")
         base.execute("UPDATE metrics SET value = 1.7976931348623157e308 WHERE run_uuid = 'id-two' AND step = 40")
+        base.execute("INSERT INTO runs VALUES ('id-four', 'empty', 3)")
     one, two = rmetric.read_runs(log)
     assert (one.name, two.name) == ("baseline", "baseline-2")
+    told = [note for logged in runs_of(log) for note in logged.notes if "left out" in note]
+    assert told == ["runs of this log that hold nothing of use are left out (2): 'evaluate', 'empty'"]
     assert two.observations["training_loss"][-1] == float("inf") != one.observations["training_loss"][-1]
     with closing(sqlite3.connect(log)) as base, base:
         base.execute("DELETE FROM metrics WHERE run_uuid != 'id-three'")
-        base.execute("DELETE FROM runs WHERE run_uuid != 'id-three'")
+        base.execute("DELETE FROM runs WHERE run_uuid NOT IN ('id-three', 'id-four')")
     with pytest.raises(UserError, match="no column of use"):
         rmetric.read_runs(log)
 
