@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
@@ -37,6 +38,13 @@ def check_trained(model: Any, optimizer: Any) -> None:
             "; of several, give the one that updates most of it" if isinstance(optimizer, list | tuple | dict) else ""
         )
         raise UserError(f"optimizer must be the torch optimizer of the model, not {_kind(optimizer)}{several}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UserError("a scripted model takes no hooks; give the monitor a model that torch.jit.script has not made")
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise UserError(
+            f"{type(model).__name__} has parameters that get their shapes in its first forward pass; make that before "
+            "TrainingMonitor(model, optimizer)"
+        )
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if not trained:
         raise UserError(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import ref
 
 from torch import Tensor, nn
 
 from rmetric.monitor.tensors import stored
 
-KEPT = 8
-"""Smallest gradients that a stamp keeps alive."""
+COMPARED = 8
+"""Smallest gradients of a stamp that are known again as the very same tensors."""
 
 
 class GradientStamp:
@@ -26,9 +27,10 @@ class GradientStamp:
     def __init__(self, parameters: Sequence[nn.Parameter], *, values: bool) -> None:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self._marks = [(id(gradient), gradient._version) for gradient in gradients]
-        # As long as they live, no other tensor gets their identity; in the smallest it costs no memory.
-        small = sorted(gradients, key=Tensor.numel)[:KEPT]
-        self._kept = [(gradient, gradient._version) for gradient in small]
+        # A weak reference to the smallest: another tensor may get the identity of one that is gone, and to keep all of
+        # them would keep a second set of gradients in memory.
+        small = sorted(gradients, key=Tensor.numel)[:COMPARED]
+        self._compared = [(ref(gradient), gradient._version) for gradient in small]
         self._zero = values and not any(bool(stored(gradient).any()) for gradient in small)
 
     def __bool__(self) -> bool:
@@ -43,9 +45,10 @@ class GradientStamp:
         """Return whether these are the other's gradients with one backward pass added."""
         if not self._same_tensors(other):
             return False
-        added = {version - before for (_, version), (_, before) in zip(self._kept, other._kept, strict=True)}
+        added = {version - before for (_, version), (_, before) in zip(self._compared, other._compared, strict=True)}
         return 1 in added and added <= {0, 1}
 
     def _same_tensors(self, other: GradientStamp) -> bool:
-        pairs = zip(self._kept, other._kept, strict=False)
-        return len(self._kept) == len(other._kept) and all(one is two for (one, _), (two, _) in pairs)
+        pairs = zip(self._compared, other._compared, strict=False)
+        alike = all(one() is two() is not None for (one, _), (two, _) in pairs)
+        return len(self._compared) == len(other._compared) and alike

@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import INTEGERS, flat, real, stored, stride_of
+from rmetric.monitor.tensors import INTEGERS, flat, stored, stride_of
 
 TENSORS, LEAVES = 4, 64
 """Tensors of weights, of statistics and of a batch of which a sample is taken; arguments among which a batch's are."""
@@ -328,7 +328,7 @@ class UpdateProbe:
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""
         gradient = None if self._parameter is None else self._parameter.grad
-        return None if gradient is None else torch.linalg.vector_norm(real(stored(gradient)).float())
+        return None if gradient is None else torch.linalg.vector_norm(flat(gradient).float())
 
     def _forget(self) -> None:
         self._left = self._changed = self._is_first = self._first_passes = None

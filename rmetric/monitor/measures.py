@@ -44,7 +44,7 @@ class GradientNorms:
 
     def __init__(self, parameters: ModelParameters) -> None:
         self._parameters = parameters
-        self._shards = _shards(parameters.tensors)
+        self._shards = _Shards(parameters.tensors)
 
     @property
     def names(self) -> list[str]:
@@ -62,34 +62,71 @@ class GradientNorms:
         present = list(gradients)
         if not present:
             return present, None
-        norms = norms_of([stored(gradient) for gradient in gradients.values()])
-        mine = gathered(norms)
-        whole = mine if self._shards is None else self._shards.whole(mine)
+        if not self._shards.are_some:
+            return present, gathered(norms_of([*gradients.values()]))
+        whole = self._shards.whole([*gradients.values()])
         return present if whole is not None else [], whole
 
 
 class _Shards:
-    """Norms of whole gradients from those of their shards, by one small all-reduce over the processes."""
+    """Norms of whole gradients from those of their shards, by a small all-reduce over each group that shares some.
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group, self._guard = group, CollectiveGuard(group)
-        self._agreed: bool | None = None
+    What ``fully_shard`` or tensor parallelism has cut is summed over the dimensions of the mesh that cut it, and over
+    no other: along those a gradient is the same in every process, as one that is no ``DTensor`` is in all.
+    """
 
-    def whole(self, norms: Tensor) -> Tensor | None:
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        meshes = [item.device_mesh for item in parameters if hasattr(item, "device_mesh")]
+        groups = [mesh.get_group(dim) for mesh in meshes for dim in range(mesh.ndim)]
+        self._guards = {group.group_name: CollectiveGuard(group) for group in dict.fromkeys(groups)}
+        self._agreed: dict[str, bool] = {}
+
+    @property
+    def are_some(self) -> bool:
+        """Whether any parameter is spread over processes."""
+        return bool(self._guards)
+
+    def whole(self, gradients: Sequence[Tensor]) -> Tensor | None:
         """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
-        if self._agreed is None:
-            self._agreed = self._guard.all_ready()
-        if not self._agreed:
+        groups: dict[dist.ProcessGroup, list[int]] = {}
+        for index, gradient in enumerate(gradients):
+            for group, cuts in _groups_of(gradient):
+                groups.setdefault(group, []).extend([index] * cuts)
+        agreed = [self._is_agreed(group) for group in groups]  # each is asked: others wait for the answer
+        if not all(agreed):
             return None
-        squares = norms.square()
-        dist.all_reduce(squares, group=self._group)
+        squares = gathered(norms_of([_summed(gradient) for gradient in gradients])).square()
+        for group, shared in ((group, shared) for group, shared in groups.items() if shared):
+            sums = squares[shared]
+            dist.all_reduce(sums, group=group)
+            squares[shared] = sums
         return squares.sqrt()
 
+    def _is_agreed(self, group: dist.ProcessGroup) -> bool:
+        name = group.group_name
+        if name not in self._agreed:
+            self._agreed[name] = name in self._guards and self._guards[name].all_ready()
+        return self._agreed[name]
 
-def _shards(parameters: Sequence[nn.Parameter]) -> _Shards | None:
-    """Shards that ``fully_shard`` has made of the parameters; ``None`` for a model that is whole here."""
-    mesh = next((item.device_mesh for item in parameters if hasattr(item, "device_mesh")), None)
-    return None if mesh is None else _Shards(mesh.get_group(mesh.ndim - 1))  # the last dimension shards, others repeat
+
+def _groups_of(gradient: Any) -> list[tuple[dist.ProcessGroup, bool]]:
+    """Groups of processes that have not all of a gradient each, and whether each has a part of the entries."""
+    if type(gradient) is Tensor or not hasattr(gradient, "placements"):
+        return []
+    mesh, places = gradient.device_mesh, enumerate(gradient.placements)
+    return [(mesh.get_group(dim), not place.is_partial()) for dim, place in places if not place.is_replicate()]
+
+
+def _summed(gradient: Any) -> Tensor:
+    """A gradient of which no process has only a term of a sum, as sequence parallelism leaves some."""
+    places = getattr(gradient, "placements", ())
+    if not any(place.is_partial() for place in places):
+        whole: Tensor = gradient
+        return whole
+    from torch.distributed.tensor import Replicate  # of use here alone, and slow to import
+
+    summed: Tensor = gradient.redistribute(placements=[Replicate() if it.is_partial() else it for it in places])
+    return summed
 
 
 class UpdateSize:

@@ -256,7 +256,7 @@ class TrainingMonitor:
             )
             if not first:  # one process tells
                 self._order.close()
-            self._validation: list[float] = []
+            self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
             self._planned_changes, self._announcements = 0, Announcements()
             self._states = StateWatch()
             self._pending: PendingStep | None = None
@@ -385,11 +385,12 @@ class TrainingMonitor:
             return
         if self._resumed:
             self._start()
-        self._validation.append(float(usable.detach()))
+        found = float(usable.detach())
+        self._validation.append((self.step_number, found))
         if self._started:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
-            self._recorder.validation(self.step_number, self._validation[-1])
-        self._pipeline.note_evaluation(self.step_number, self._validation[-1])
+            self._recorder.validation(self.step_number, found)
+        self._pipeline.note_evaluation(self.step_number, found)
 
     @never_raises(None, ends=False)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
@@ -521,13 +522,14 @@ class TrainingMonitor:
     # -- a step -------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Begin the log, or go on in it, once; evaluations before it come first."""
+        """Begin the log, or go on in it, once; evaluations of this very step come first: what goes on has lost them."""
         if self._started:
             return
         self._started = True
         self._recorder.start(self.step_number if self._resumed else None)
-        for loss in self._validation:
-            self._recorder.validation(self.step_number, loss)
+        for step, loss in self._validation:
+            if step == self.step_number:
+                self._recorder.validation(step, loss)
 
     def _measure(self, computation: StepComputation) -> PendingStep:
         validation, self._validation = self._validation, []
@@ -536,7 +538,7 @@ class TrainingMonitor:
             self.step_number,
             computation,
             step_time_s=self._step_time_s(),
-            validation=validation,
+            validation=[loss for _, loss in validation],
             planned_changes=planned,
         )
 
@@ -626,7 +628,8 @@ class TrainingMonitor:
             self._keep_interval()
         self._pipeline.load_state_dict(state)
         self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
-        self._validation = list(state["validation"])
+        known = ((state["step"], one) if isinstance(one, float) else one for one in state["validation"])
+        self._validation = [(step, loss) for step, loss in known]  # states of older versions have the losses alone
         self._planned_changes += state.get("planned_changes", 0)  # states of older versions have none
         self._recorder.load_state_dict(state["recorder"])
         if "states" in state:  # states of older versions have none

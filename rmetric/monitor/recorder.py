@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -31,7 +32,9 @@ TENSOR_NORMS_EVERY = 100
 
 def vocabulary_of(model: nn.Module) -> int | None:
     """Number of tokens that a transformers model tells apart; ``None`` if it does not say."""
-    size = getattr(getattr(unwrapped(model), "config", None), "vocab_size", None)
+    size = None
+    with suppress(Exception):  # a property of theirs may need what is not there
+        size = getattr(getattr(unwrapped(model), "config", None), "vocab_size", None)
     return size if isinstance(size, int) and size > 1 else None
 
 

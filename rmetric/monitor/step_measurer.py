@@ -159,7 +159,8 @@ class StepMeasurer:
             **self._targets.measure(),
             **self._statistics.measure(),
         }
-        rate = max(float(group["lr"]) for group in self._optimizer.param_groups)  # a group may rest, at 0
+        rates = [float(rate) for group in self._optimizer.param_groups if (rate := group.get("lr")) is not None]
+        rate = max(rates, default=math.nan)  # a group may rest, at 0; an optimizer may have no rate at all
         groups, self._groups = self._groups, len(self._optimizer.param_groups)
         transfer = DeviceTransfer(
             computation.gradients, computation.norms, computation.parts, scalars, computation.names

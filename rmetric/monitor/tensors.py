@@ -18,11 +18,14 @@ def gathered(scalars: Sequence[Tensor]) -> Tensor:
     return torch.stack([item if item.device == home else item.to(home, non_blocking=True) for item in scalars])
 
 
+@torch.no_grad()
 def norms_of(tensors: list[Tensor], order: float = 2.0) -> Sequence[Tensor]:
-    """Norm of each tensor, a scalar in single precision; torch refuses to narrow those of doubles by itself."""
+    """Norm of the stored values of each tensor, a scalar in single precision and without a graph.
+
+    Torch refuses to narrow the norms of doubles by itself, and gradients of ``create_graph=True`` have a graph.
+    """
+    tensors = [real(stored(tensor)) for tensor in tensors]
     kinds = {tensor.dtype for tensor in tensors}
-    if any(kind.is_complex for kind in kinds):
-        return norms_of([real(tensor) for tensor in tensors], order)
     if torch.float64 in kinds:
         return [norm.float() for norm in torch._foreach_norm(tensors, order, torch.float64)]
     return torch._foreach_norm(tensors, order, torch.float32)

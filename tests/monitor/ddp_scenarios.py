@@ -17,8 +17,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.detectors import StreamingDetector
@@ -90,7 +92,7 @@ def _train(
 
 
 def _watched(
-    rank: int, *, prepare: Callable[[DistributedDataParallel], object] | None = None, **settings: Any
+    rank: int, *, prepare: Callable[[DistributedDataParallel], object] | None = None, rounds: int = 1, **settings: Any
 ) -> dict[str, Any]:
     """Train with and without a spread."""
     train = {key: settings.pop(key) for key in ("accumulate", "sync_each") if key in settings}
@@ -99,8 +101,9 @@ def _watched(
         if prepare is not None:
             prepare(model)
     (spread,) = dispersion_sources(watched)
-    steps = _train(watched, rank, spread=spread, **train)
-    _train(alone, rank, **train)
+    steps = [step for _ in range(rounds) for step in _train(watched, rank, spread=spread, **train)]
+    for _ in range(rounds):
+        _train(alone, rank, **train)
     same = all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
     return {"steps": steps, "same_as_unwatched": same, "source": spread.name}
 
@@ -114,6 +117,14 @@ def _with_own_hook(model: DistributedDataParallel) -> None:
 
 def _with_built_in_hook(model: DistributedDataParallel) -> None:
     model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+
+
+def _with_power_sgd(model: DistributedDataParallel) -> None:
+    """A hook whose own collectives come from callbacks."""
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=1
+    )
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def _only_in_the_first_process(rank: int) -> dict[str, Any]:
@@ -163,6 +174,22 @@ def _uneven(rank: int) -> list[int]:
             found.append(0 if norms is None else int((norms > 0).sum()))
             model.zero_grad()
     return found
+
+
+def _uneven_alike(rank: int) -> bool:
+    """Whether gradients that are averaged over those who still have batches are the same with and without a spread."""
+    watched, alone = _wrapped(), _wrapped()
+    (spread,) = dispersion_sources(watched)
+    for model in (watched, alone):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with model.join(divide_by_initial_world_size=False):
+            for step in range(3 + 2 * (rank == 0)):
+                _loss(model, _batch(rank, step)).backward()
+                if model is watched:
+                    spread.collect()
+                optimizer.step()
+                optimizer.zero_grad()
+    return all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
 
 
 def _monitored(folder: Path, rank: int) -> list[float]:
@@ -244,6 +271,8 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "own_hook": _watched(rank, prepare=_with_own_hook),
         "own_hook_accumulated": _watched(rank, prepare=_with_own_hook, accumulate=3),
         "built_in_hook": _watched(rank, prepare=_with_built_in_hook),
+        "power_sgd": _watched(rank, prepare=_with_power_sgd, rounds=10),
+        "uneven_alike": _uneven_alike(rank),
         "only_first": _only_in_the_first_process(rank),
         "given_up_by_one": _given_up_by_one(rank),
         "resumed": _resumed(rank),
@@ -253,6 +282,9 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "sharded_accumulated": _sharded(rank, accumulate=2),
         "sharded_each_pass": _sharded(rank, accumulate=2, sync_each=True),
         "sharded_root_empty": _sharded(rank, every=True),
+        "sharded_in_part": _norms_of(rank, lambda network: fully_shard(network[0])),
+        "ignored": _norms_of(rank, lambda network: fully_shard(network, ignored_params={*network[4].parameters()})),
+        "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
     }
 
 
@@ -288,6 +320,22 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
         model.zero_grad()  # the weights stay, so that the unsharded copy is the same
     spread.close()
     return {"steps": found, "source": spread.name}
+
+
+def _in_columns_and_rows(network: nn.Module) -> None:
+    parallelize_module(network, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
+    """Norms of a model of which a part is whole in every process, from a batch that all have."""
+    model = _network()
+    shard(model)
+    measured = GradientNorms(ModelParameters(model))
+    _loss(model, _batch(0, 0)).backward()
+    gradients: list[Any] = [parameter.grad for parameter in model.parameters()]
+    whole = [item.full_tensor() if hasattr(item, "full_tensor") else item for item in gradients]
+    total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
+    return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.replay import replay_log
-from tests.monitor.common import small_training
+from tests.monitor.common import small_loss, small_training
 
 
 @pytest.mark.parametrize(
@@ -136,3 +137,36 @@ def test_an_optimizer_of_some_of_the_parameters_is_no_reason_to_warn(caplog: pyt
     part = torch.optim.SGD(model[2].parameters(), lr=0.1)
     with caplog.at_level(logging.WARNING, "rmetric"), TrainingMonitor(model, part, hardware=False):
         assert not caplog.records
+
+
+def test_models_that_cannot_be_watched_are_refused_in_one_line() -> None:
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.Linear(4, 1))
+    with pytest.raises(UserError, match="get their shapes in its first forward pass"):
+        TrainingMonitor(lazy, torch.optim.SGD(lazy[1].parameters(), lr=0.1), hardware=False)
+
+
+def test_a_config_that_cannot_say_its_vocabulary_says_none() -> None:
+    class Config:
+        @property
+        def vocab_size(self) -> int:
+            raise KeyError("text_config")
+
+    model, optimizer = small_training()
+    model.config = Config()  # type: ignore[assignment]
+    with TrainingMonitor(model, optimizer, hardware=False) as monitor:
+        assert monitor.enabled
+
+
+def test_an_optimizer_without_a_learning_rate_is_watched() -> None:
+    model, optimizer = small_training()
+    for group in optimizer.param_groups:
+        group["rate"] = group["lr"]
+        group["lr"] = None
+    with TrainingMonitor(model, optimizer, hardware=False, sync=True) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = small_loss(model, step)
+            loss.backward()
+            assert monitor.step(loss)
+        assert monitor.last is not None and math.isnan(monitor.last["learning_rate"])
+        assert monitor.enabled

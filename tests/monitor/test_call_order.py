@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -548,3 +549,20 @@ def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: C
         train(run, 10)
         monitor.close()
     assert heard() == []
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_no_gradient_is_kept_alive_by_what_knows_it_again(closed: bool) -> None:
+    model, optimizer = small_training()
+    monitor = TrainingMonitor(model, optimizer, hardware=False)
+    for step in range(3):
+        loss = small_loss(model, step)
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+        gradients = [ref(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
+        assert len(gradients) == 4
+        if closed:
+            monitor.close()
+        optimizer.zero_grad()
+        assert not any(gradient() is not None for gradient in gradients)

@@ -84,7 +84,9 @@ def test_sigma_squared_is_the_variance_over_the_workers_own_gradients(
     assert healthy[0][scenario]["source"] == "workers"
 
 
-@pytest.mark.parametrize("scenario", ["plain", "many_buckets", "views", "accumulated", "own_hook", "built_in_hook"])
+@pytest.mark.parametrize(
+    "scenario", ["plain", "many_buckets", "views", "accumulated", "own_hook", "built_in_hook", "power_sgd"]
+)
 def test_training_is_the_same_to_the_last_bit(healthy: list[dict[str, Any]], scenario: str) -> None:
     assert [found[scenario]["same_as_unwatched"] for found in healthy] == [True, True]
 
@@ -219,7 +221,14 @@ def test_workers_of_a_sharded_model_are_told_apart_from_the_third_step_on(
         assert norms == pytest.approx(own, rel=1e-6)
 
 
-@pytest.mark.parametrize("scenario", ["sharded", "sharded_accumulated", "sharded_root_empty"])
+def test_an_average_over_those_who_still_train_is_that_of_torch(healthy: list[dict[str, Any]]) -> None:
+    assert [found["uneven_alike"] for found in healthy] == [True, True]
+
+
+SHARDED = ["sharded", "sharded_accumulated", "sharded_root_empty", "sharded_in_part", "ignored", "tensor_parallel"]
+
+
+@pytest.mark.parametrize("scenario", SHARDED)
 def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
     healthy: list[dict[str, Any]], scenario: str
 ) -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.measures import GradientNorms
 from rmetric.monitor.parameters import ModelParameters
 
@@ -71,3 +72,20 @@ def test_frozen_missing_sparse_and_tied_parameters() -> None:
 
 def test_no_gradient_at_all() -> None:
     assert GradientNorms(ModelParameters(model())).measure() == ([], None)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+def test_gradients_that_have_a_graph_of_their_own_are_measured_without_it() -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with TrainingMonitor(net, optimizer, hardware=False) as monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = net(torch.randn(4, 8)).square().mean()
+            loss.backward(create_graph=True)  # for a Hessian
+            monitor.step(loss)
+            optimizer.step()
+        assert monitor.enabled
+    _, values = GradientNorms(ModelParameters(net)).measure()
+    assert values is not None and not values.requires_grad
+    optimizer.zero_grad()

@@ -13,6 +13,7 @@ from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.hooks import check_option_names, replaced
 from rmetric.monitor.arguments import unwrapped
+from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.loop_probes import UpdateHook
 from rmetric.monitor.worker_lost import WorkerLost
 
@@ -99,7 +100,7 @@ class _Watch:
         self._accelerator, self._model, self._monitor, self._combine = accelerator, model, monitor, combine
         self._backward, self._unscale = accelerator.backward, accelerator.unscale_gradients
         self._losses: list[Tensor] = []
-        self._unscaled = self._updating = self._answered = False
+        self._unscaled = self._updating = self._answered = self._had_gradients = False
         self._proceed = True
 
     def begin_update(self, *_: Any) -> None:
@@ -113,6 +114,7 @@ class _Watch:
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Replace ``accelerator.backward``."""
         self._unscaled = False
+        before = self._stamp() if self._accelerator.sync_gradients else None
         try:
             self._backward(loss, **options)
         except Exception as error:
@@ -120,8 +122,17 @@ class _Watch:
                 self._monitor.__exit__(type(error), error, error.__traceback__)
             raise
         self._losses.append(loss.detach())
-        if self._accelerator.sync_gradients:
+        if before is None:
+            return
+        now = self._stamp()
+        self._had_gradients |= bool(now)
+        if self._had_gradients and now.same(before):
+            self._losses = []  # of another network: this one got nothing
+        else:
             self._look()
+
+    def _stamp(self) -> GradientStamp:
+        return GradientStamp([*self._model.parameters()], values=False)
 
     def _look(self) -> None:
         self.unscale_gradients()

@@ -90,18 +90,19 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
 
         An optimizer that evaluates its closure several times (LBFGS) comes here as often: the first time is the step's.
         """
-        if self.monitor is None or not self._losses or optimizer is not trainer.optimizers[0]:
+        if self.monitor is None:
+            return
+        losses, self._losses = self._losses, []  # those before the step of another optimizer are its own
+        if not losses or optimizer is not trainer.optimizers[0]:
             return  # no losses: ``training_step`` has skipped the step
-        losses, self._losses = self._losses, []
         if self._asked_at != trainer.global_step:
-            self._asked_at, self._proceed = trainer.global_step, self._measure(trainer, self.monitor, losses)
+            whole = torch.stack(losses)
+            # Lightning divides each by their number; in manual optimisation their gradients add up as they are.
+            loss = whole.mean() * trainer.accumulate_grad_batches if pl_module.automatic_optimization else whole.sum()
+            self._offer_checkpoints(trainer)
+            self._asked_at, self._proceed = trainer.global_step, self.monitor.step(loss)
         if not self._proceed:
             pl_module.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
-
-    def _measure(self, trainer: Any, monitor: TrainingMonitor, losses: list[Tensor]) -> bool:
-        self._offer_checkpoints(trainer)
-        whole = torch.stack(losses).mean() * trainer.accumulate_grad_batches  # Lightning divides each by it
-        return monitor.step(whole)
 
     def _offer_checkpoints(self, trainer: Any) -> None:
         """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""

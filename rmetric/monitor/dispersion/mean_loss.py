@@ -50,6 +50,15 @@ def _beside(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
 
 
+def group_beside(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Another group of the same processes: what goes through it meets no collective of the training in another order.
+
+    All of them call this at the same time.
+    """
+    ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
+    return dist.new_group(ranks, _timeout(group), backend, use_local_synchronization=True)
+
+
 def _timeout(group: dist.ProcessGroup) -> timedelta | None:
     """How long the training waits for a lost peer: torch's own default is 10 to 30 minutes, whatever it has chosen."""
     with suppress(AttributeError, RuntimeError):  # names that torch may change
@@ -75,8 +84,7 @@ class LossExchange:
     """
 
     def __init__(self, group: dist.ProcessGroup, joining: Callable[[], bool]) -> None:
-        ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
-        self._group = dist.new_group(ranks, _timeout(group), backend, use_local_synchronization=True)
+        self._group = group_beside(group)
         self._joining = joining
         self._due: torch.device | None = None
 

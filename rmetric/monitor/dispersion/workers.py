@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
 from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
-from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean
+from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean, group_beside
 
 Reduced = torch.futures.Future[Tensor]
 
@@ -87,16 +87,29 @@ class Communication:
 
     Parameters
     ----------
-    group
-        The workers.
+    model
+        The model of which it communicates the gradients.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self.group = model.process_group
+        self._model = model
+        self._workers: Tensor | float = self.group.size()
         self.gather: NormGather | None = None
         """Receives every bucket; ``None``: nothing is measured."""
         self.delay_s = 0.0
         """Delay before each bucket is sent: a network that has become slow."""
+
+    def workers(self, bucket: dist.GradBucket) -> Tensor | float:  # type: ignore[name-defined]
+        """Number of workers over which a bucket is averaged: all, or under ``DDP.join`` those that still train."""
+        joined = self._model._join_config.enable and not self._model._divide_by_initial_world_size
+        if not joined:
+            return self.group.size()
+        if bucket.index() == 0:
+            trains = torch._C._current_graph_task_id() != -1  # one that is done sends zeros, and runs no backward pass
+            self._workers = torch.full((1,), float(trains), device=bucket.buffer().device)
+            dist.all_reduce(self._workers, group=self.group)
+        return self._workers
 
 
 def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:  # type: ignore[name-defined]
@@ -108,7 +121,7 @@ def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:  # ty
         if bucket.index() == 0:
             state.gather.begin()
         state.gather.add(gradient)
-    gradient.mul_(1.0 / state.group.size())
+    gradient.mul_(1.0 / state.workers(bucket))  # as torch does, to the last bit
     reduced = dist.all_reduce(gradient, group=state.group, async_op=True).get_future()
     if state.gather is not None and bucket.is_last():
         state.gather.finish()
@@ -126,7 +139,7 @@ def communication_of(model: nn.Module) -> Communication | None:
     if model._comm_hooks:
         state = model._comm_hooks[0][1]
         return state if isinstance(state, Communication) else None
-    state = Communication(model.process_group)
+    state = Communication(model)
     try:
         model.register_comm_hook(state, communicate)
     except RuntimeError:  # DDP does not list its built-in hooks, and has one
@@ -139,18 +152,20 @@ def _hooked(model: DistributedDataParallel, own_times: OwnTimes) -> NormGather:
     """Make a gather that receives every gradient of the model from now on."""
     communication = communication_of(model)
     if communication is None:
-        gather = _gather_of(model, own_times)
+        # Beside collectives that are not ours the exchange has a group of its own: theirs come from callbacks, too, and
+        # so in another order in every process.
+        gather = _gather_of(model, own_times, group_beside(model.process_group))
         _ParameterHooks(model, gather)
         return gather
     if communication.gather is None:
-        communication.gather = _gather_of(model, own_times)
+        communication.gather = _gather_of(model, own_times, model.process_group)
     communication.gather.collect()  # what a source before this one has not fetched
     communication.gather.own_times = own_times
     return communication.gather
 
 
-def _gather_of(model: DistributedDataParallel, own_times: OwnTimes) -> NormGather:
-    gather = NormGather(model.process_group, own_times, lambda: bool(model._join_config.enable))
+def _gather_of(model: DistributedDataParallel, own_times: OwnTimes, group: dist.ProcessGroup) -> NormGather:
+    gather = NormGather(group, own_times, lambda: bool(model._join_config.enable))
     model.register_forward_pre_hook(gather.losses.settle)  # a forward pass may exchange buffers
     return gather
 

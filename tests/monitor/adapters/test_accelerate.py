@@ -214,3 +214,23 @@ def test_an_option_that_there_is_not_is_an_error_before_the_loop() -> None:
         monitored(accelerator, model, optimizer, logs="run.jsonl"),
     ):
         pass
+
+
+def test_the_passes_of_another_network_are_no_steps_of_this_one(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    accelerator, generator, critic = Accelerator(cpu=True), nn.Linear(4, 4), nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(network.parameters(), lr=0.01) for network in (generator, critic)]
+    generator, critic, *optimizers = accelerator.prepare(generator, critic, *optimizers)
+    log, losses = tmp_path / "run.jsonl", []
+    with monitored(accelerator, generator, optimizers[0], log=log, hardware=False):
+        for _ in range(STEPS):
+            noise = torch.randn(8, 4)
+            for network, optimizer, offset in ((generator, optimizers[0], 0.0), (critic, optimizers[1], 1000.0)):
+                made = generator(noise) if network is generator else generator(noise).detach()
+                loss = offset + (critic(made).mean() - 1.0).square()
+                accelerator.backward(loss)
+                losses += [loss.item()] if network is generator else []
+                optimizer.step()
+                for each in optimizers:
+                    each.zero_grad()
+    np.testing.assert_allclose(read_run(log).observations["training_loss"], losses, rtol=1e-6)

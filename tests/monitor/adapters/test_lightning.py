@@ -326,3 +326,57 @@ def test_each_checkpoint_of_each_fit_is_offered_and_every_fit_is_reported(
         rows = list(csv.DictReader((Path(logger.log_dir) / "metrics.csv").read_text().splitlines()))
         assert sum(bool(row["rmetric/step"]) for row in rows) >= STEPS // 2
         offered.clear()
+
+
+def by_hand(package: Any, step: Callable[[Any, Tensor], None]) -> Any:
+    """A module of two networks that makes its passes and updates itself."""
+
+    class Module(package.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.automatic_optimization = False
+            self.generator, self.critic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+            self.losses: list[float] = []
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.SGD(part.parameters(), lr=0.01) for part in (self.generator, self.critic)]
+
+        def training_step(self, batch: Any, index: int) -> None:
+            step(self, batch)
+
+    return Module()
+
+
+def two_networks(module: Any, batch: Tensor) -> None:
+    of_generator, of_critic = module.optimizers()
+    loss = (module.critic(module.generator(batch)).mean() - 1.0).square()
+    module.manual_backward(loss)
+    of_generator.step()
+    module.losses.append(loss.item())
+    of_critic.zero_grad()
+    module.manual_backward(1000.0 + module.critic(batch).mean().square())
+    of_critic.step()
+    of_generator.zero_grad()
+
+
+def two_terms(module: Any, batch: Tensor) -> None:
+    optimizer, _ = module.optimizers()
+    optimizer.zero_grad()
+    terms = [module.generator(half).square().mean() / 2.0 for half in batch.chunk(2)]
+    for term in terms:
+        module.manual_backward(term)
+    optimizer.step()
+    module.losses.append(sum(term.item() for term in terms))
+
+
+@pytest.mark.parametrize("step", [two_networks, two_terms])
+def test_in_a_loop_by_hand_the_loss_is_what_the_first_optimizer_descends(
+    package: Any, tmp_path: Path, step: Callable[[Any, Tensor], None]
+) -> None:
+    module, log = by_hand(package, step), tmp_path / "run.jsonl"
+    data = DataLoader(torch.randn(24, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 2}
+    callback = RMetricLightning(log=log, hardware=False)
+    trainer_of(package, tmp_path, callback, **by_itself).fit(module, data)
+    np.testing.assert_allclose(read_run(log).observations["training_loss"], module.losses, rtol=1e-6)

@@ -442,3 +442,18 @@ def test_a_compiled_model_is_measured_too() -> None:
         norms = spread.collect()
     assert norms is not None
     assert norms.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_sparse_gradients_are_measured_by_their_entries() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.embed, self.head = nn.Embedding(256, 8, sparse=True), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.embed((x.abs() * 20).long()))
+
+    sparse, dense = Tokens(), Tokens()
+    dense.embed.sparse = False
+    assert _measured(sparse) == pytest.approx(_measured(dense), rel=1e-6)
