@@ -11,35 +11,42 @@ class ReducedRate:
     """Multiplies the learning rates of an optimizer while it steps, for some updates.
 
     The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
-    rate, and neither of them can multiply twice.
+    rate, and neither of them can multiply twice. After a step that raises it is there until the next one begins.
     """
 
     def __init__(self, optimizer: Optimizer, factor: float) -> None:
         self._factor = factor
-        self._scheduled: list[Any] = []
+        self._lowered: list[tuple[dict[str, Any], Any, Any]] = []
+        """Groups whose rate is lowered, with the scheduled and the lower rate."""
         self.left = 0
         """Updates to come with the lower rate."""
         self._handles = [
             optimizer.register_step_pre_hook(self._lower),
-            optimizer.register_step_post_hook(self._give_back),
+            optimizer.register_step_post_hook(self._end_step),
         ]
 
     def _lower(self, optimizer: Optimizer, *_: Any) -> None:
+        self._give_back()  # a step that raised has not
         if self.left <= 0:
             return
-        self._scheduled = [group["lr"] for group in optimizer.param_groups]
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * self._factor
+        self._lowered = [(group, group["lr"], group["lr"] * self._factor) for group in optimizer.param_groups]
+        for group, _scheduled, lower in self._lowered:
+            group["lr"] = lower
 
-    def _give_back(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._scheduled:
-            for group, rate in zip(optimizer.param_groups, self._scheduled, strict=True):
-                group["lr"] = rate
-            self._scheduled = []
+    def _end_step(self, *_: Any) -> None:
+        if self._lowered:
+            self._give_back()
             self.left -= 1
 
+    def _give_back(self) -> None:
+        for group, scheduled, lower in self._lowered:
+            if group["lr"] is lower:  # else somebody has set another one
+                group["lr"] = scheduled
+        self._lowered = []
+
     def close(self) -> None:
-        """Give back the hooks. May be called twice."""
+        """Give back the rates and the hooks. May be called twice."""
+        self._give_back()
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -100,6 +100,25 @@ def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does
     assert factors == pytest.approx([1.0, 0.5, 0.5, 1.0, 1.0])
 
 
+@pytest.mark.parametrize("ends_with", ["a step", "close"])
+def test_a_step_that_raises_keeps_no_learning_rate(ends_with: str) -> None:
+    toy, policy = Toy(lr=0.1), LowerLearningRate(factor=0.5, when=InterventionRule(on=("scheduled",)))
+
+    def out_of_memory() -> float:
+        raise RuntimeError("out of memory")
+
+    with toy.watch(detectors=(Scheduled({1}),), policy=policy) as monitor:
+        toy.train(2, monitor)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="out of memory"):
+                toy.optimizer.step(out_of_memory)
+            assert toy.optimizer.param_groups[0]["lr"] == 0.05
+        if ends_with == "a step":
+            toy.train(1, monitor)
+            assert toy.optimizer.param_groups[0]["lr"] == 0.1
+    assert toy.optimizer.param_groups[0]["lr"] == 0.1
+
+
 def test_an_alarm_that_stays_lowers_it_after_some_steps() -> None:
     toy = poisoned(Toy(), 30, 31, 32, 33)
     with toy.watch(policy=LowerLearningRate(when=InterventionRule(patience=2))) as monitor:
