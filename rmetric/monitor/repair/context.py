@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,20 +48,31 @@ class RepairRecord:
     """Further results of the policy, in plain values."""
 
 
-class StepStart:
-    """Remembers the state that a forward pass consumes or changes, so that a step can be computed a second time.
+@dataclass(frozen=True)
+class Moment:
+    """What a computation consumes or changes beside the gradients, as it is at a moment."""
 
-    At the first forward pass of a step in training mode: the random states of torch (CPU, and each CUDA device of the
-    model), NumPy and Python; and all buffers, such as the running statistics of batch normalisation. A transformer has
-    hardly any; which of them change cannot be asked, for batch normalisation does not count its changes as torch's
-    other operations do.
+    random: tuple[Any, ...]
+    """States of torch's generators (of the CPU, of each CUDA device of the model), of NumPy's and of Python's."""
+    buffers: list[Tensor]
+
+
+class StepStart:
+    """Remembers where a step began, so that it can be computed a second time.
+
+    That is a matter of the random states of torch (CPU, and each CUDA device of the model), NumPy and Python; and of
+    all buffers, such as the running statistics of batch normalisation. A transformer has hardly any; which of them
+    change cannot be asked, for batch normalisation does not count its changes as torch's other operations do.
+
+    Random numbers are drawn from where the first forward pass in training mode began, or, by a step that draws noise
+    before it, from where the step before ended. Which of the two it is shows at the end: who began elsewhere does not
+    leave the generators where the first computation has.
 
     Parameters
     ----------
     model
-        Gets one forward pre-hook. Drawing random numbers between the first forward pass of a step and its last backward
-        pass is fine; a forward pass in training mode *between* steps, with gradients enabled, passes for the beginning
-        of the next one and must be avoided.
+        Gets one forward pre-hook. A forward pass in training mode *between* steps, with gradients enabled, passes for
+        the beginning of the next one and must be avoided.
 
     **Deviation:** buffers that are replaced rather than changed in place are not put back.
     """
@@ -69,45 +81,76 @@ class StepStart:
         tensors = [*model.parameters(), *model.buffers()]
         self._devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
         self._buffers = list(model.buffers())
-        self._copies: list[Tensor] = []
-        self._random: tuple[Any, ...] | None = None
+        self._ended = self._now()
+        """Where the step before ended."""
+        self._found: Moment | None = None
+        """Where the first forward pass began; ``None``: none was seen."""
+        self._left: Moment | None = None
+        """Where the first computation ended; ``None``: there is no other one."""
+        self._draws_before = False
+        """Whether a step draws before its first forward pass."""
         self._handle = model.register_forward_pre_hook(self._begin)
 
-    @property
-    def known(self) -> bool:
-        """True if the beginning of the current step was seen."""
-        return self._random is not None
-
     def _begin(self, module: nn.Module, _: Any) -> None:
-        if self._random is None and module.training and torch.is_grad_enabled():
-            of_devices = [torch.cuda.get_rng_state(index) for index in self._devices]
-            of_libraries = np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's generator
-            self._random = (torch.get_rng_state(), of_devices, *of_libraries)
-            self._copies = [buffer.detach().clone() for buffer in self._buffers]
+        if self._found is None and self._left is None and module.training and torch.is_grad_enabled():
+            self._found = self._now()
+
+    def _now(self) -> Moment:
+        return Moment(_random_states(self._devices), [buffer.detach().clone() for buffer in self._buffers])
+
+    def go_back(self) -> None:
+        """Restore what the step began with."""
+        if self._left is None:
+            self._left = self._now()
+        begun = self._found or self._ended
+        self._restore(self._ended.random if self._draws_before else begun.random, begun.buffers)
+
+    @property
+    def missed(self) -> bool:
+        """True if the computation that is over now began elsewhere than the first one."""
+        assert self._left is not None
+        return pickle.dumps(_random_states(self._devices)) != pickle.dumps(self._left.random)
+
+    def begin_elsewhere(self) -> None:
+        """Go back to the other place from now on."""
+        self._draws_before = not self._draws_before
+
+    def leave(self) -> None:
+        """Restore what the first computation of this step has left."""
+        if self._left is not None:
+            self._restore(self._left.random, self._left.buffers)
+
+    def forget(self) -> None:
+        """Take the latest computation for the first one."""
+        self._left = None
 
     @torch.no_grad()
-    def go_back(self) -> None:
-        """Restore the state that the first forward pass of this step found."""
-        if self._random is None:
-            raise RuntimeError("the beginning of this step was not seen: no forward pass of the model in training mode")
-        of_cpu, of_devices, of_numpy, of_python = self._random
-        torch.set_rng_state(of_cpu)
+    def _restore(self, random_states: tuple[Any, ...], buffers: list[Tensor]) -> None:
+        of_cpu, of_devices, of_numpy, of_python = random_states
+        torch.set_rng_state(torch.from_numpy(of_cpu))
         for index, state in zip(self._devices, of_devices, strict=True):
-            torch.cuda.set_rng_state(state, index)
+            torch.cuda.set_rng_state(torch.from_numpy(state), index)
         np.random.set_state(of_numpy)  # noqa: NPY002 - the user's generator
         random.setstate(of_python)
-        for buffer, copy in zip(self._buffers, self._copies, strict=True):
+        for buffer, copy in zip(self._buffers, buffers, strict=True):
             buffer.copy_(copy)
 
     def end_step(self) -> None:
         """End the step; the next forward pass begins another one."""
-        self._random, self._copies = None, []
+        self._ended, self._found, self._left = self._now(), None, None
 
     def close(self) -> None:
         """Give back the hook. May be called twice."""
         self._handle.remove()
-        self.end_step()
-        self._buffers = []
+        self._buffers, self._found, self._left = [], None, None
+        self._ended = Moment((), [])
+
+
+def _random_states(devices: Sequence[int]) -> tuple[Any, ...]:
+    """As arrays and plain values, whose pickles are equal where they are."""
+    of_devices = [torch.cuda.get_rng_state(index).numpy() for index in devices]
+    of_numpy = np.random.get_state()  # noqa: NPY002 - the user's generator
+    return torch.get_rng_state().numpy(), of_devices, of_numpy, random.getstate()
 
 
 Recompute = Callable[[], Tensor | float]
@@ -215,11 +258,12 @@ class StepContext:
         self.certain = self.alarm is not None and self.alarm.certain
         """True if it has, in any process, numbers that no healthy step has."""
         self._ever_certain = self.certain
-        self.can_recompute = recompute is not None and run.start.known
+        self.can_recompute = recompute is not None
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
         self.reasons: tuple[str, ...] = self.alarm.reasons if self.alarm else ()
         """Reasons why the first computation was suspicious."""
         self._first_snapshot: GradientSnapshot | None = None
+        self._scaler_marks: Any = None
         self._began_s = time.perf_counter()
 
     @property
@@ -240,11 +284,38 @@ class StepContext:
 
     # -- computing again ----------------------------------------------------------------------------------------------
 
-    def recompute(self) -> None:
-        """Compute the step again from its beginning: same batch, same random state, same buffers."""
-        assert self._recompute is not None
+    def recompute(self) -> bool:
+        """Compute the step again from its beginning: same batch, same random state, same buffers.
+
+        Returns whether that was possible, in all processes alike. It is not where both the step, before its first
+        forward pass, and somebody between two steps draw random numbers; all is then as the first computation left it.
+        """
+        alarm, suspicious, certain = self.alarm, self.suspicious, self.certain
         if self._first_snapshot is None:
             self.keep()
+        if self._compute():
+            return True
+        self._run.start.begin_elsewhere()
+        if self._compute():
+            return True
+        self.restore()
+        self.alarm, self.suspicious, self.certain = alarm, suspicious, certain
+        return False
+
+    def replace(self) -> bool:
+        """Compute the step again after a part of it was mended: no computation before counts any more.
+
+        Returns what :meth:`recompute` does.
+        """
+        replaced = self.recompute()
+        if replaced:
+            self._first_snapshot = None
+            self._run.start.forget()
+        return replaced
+
+    def _compute(self) -> bool:
+        """Return whether it was the same step."""
+        assert self._recompute is not None
         if self.scaler is not None:  # forgets that this step's gradients were unscaled; keeps the scale
             self.scaler.update(self.scaler.get_scale())
         self._run.start.go_back()
@@ -252,8 +323,10 @@ class StepContext:
             loss = self._recompute()
         self.computation = self._run.measure(loss)
         self.alarm = self.suspicion.judge(self.computation.numbers)
-        self.suspicious, self.certain = self._run.any(self._state_of_alarm())
+        votes = [*self._state_of_alarm(), self._run.start.missed]
+        self.suspicious, self.certain, missed = self._run.any(votes)
         self._ever_certain |= self.certain
+        return not missed
 
     def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
         """Agree with all processes on what each knows alone, and on who wants to be asked. One collective.
@@ -279,14 +352,18 @@ class StepContext:
         kept = GradientSnapshot(self.computation, copies)
         if self._first_snapshot is None:
             self._first_snapshot = kept
+            self._scaler_marks = None if self.scaler is None else self.scaler._per_optimizer_states
         return kept
 
     @torch.no_grad()
-    def restore(self, kept: GradientSnapshot | None = None) -> None:
-        """Restore the gradients of an earlier computation; by default of the first."""
-        kept = kept or self._first_snapshot
+    def restore(self) -> None:
+        """Restore all that the first computation has left: gradients, random states, buffers, a scaler's marks."""
+        kept = self._first_snapshot
         if kept is None:
             return
+        self._run.start.leave()
+        if self.scaler is not None:
+            self.scaler._per_optimizer_states = self._scaler_marks
         self.computation = kept.computation
         for parameter, gradient in zip(self._run.parameters, kept.gradients, strict=True):
             if gradient is None or parameter.grad is None:

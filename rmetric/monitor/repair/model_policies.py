@@ -56,7 +56,7 @@ class QkNormalisation(InterventionPolicy):
         self._left = self.steps or 0
         self._enter()
         if context.can_recompute:
-            context.recompute()
+            context.replace()
         context.report(self, "normalised", details={"max_logit": self.max_logit})
         return Decision.PASS
 

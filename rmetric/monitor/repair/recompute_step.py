@@ -28,9 +28,10 @@ class RecomputeStep(Policy):
     ``agrees``    they are the same: the fault is persistent, or a software error, or there is none. Training goes on as
                   without this policy, the next one is asked
     ``unsettled`` ``max_retries`` computations were all different and suspicious; the next policy is asked
-    ``random``    a step without any suspicion is different in each of three computations: this training does not
-                  compute the same twice (kernels that are not deterministic, or a ``recompute`` that draws a new
-                  batch). Nothing is recomputed in this run, unless a ``tolerance`` covers it
+    ``random``    a step cannot be computed a second time: without any suspicion it is different in each of three
+                  computations (kernels that are not deterministic, or a ``recompute`` that takes a new batch, unless a
+                  ``tolerance`` covers it), or no place is known from which it draws the same random numbers. If the
+                  rehearsal says so, nothing is recomputed in this run
     ============= =====================================================================================================
 
     With deterministic kernels the run goes on as if the fault had never been, to the last bit. A fault that the
@@ -101,24 +102,34 @@ class RecomputeStep(Policy):
         self._rehearsed = True
         first = context.keep()
         verdict = self._settle(context, first, retries=max(2, self.max_retries), strict=True)
-        if verdict == "unsettled":
+        if verdict == "random" and self._steps < REHEARSAL_STEP:  # what sets a training up draws, too
+            self._rehearsed = False
+            return Decision.PASS
+        if verdict in ("unsettled", "random"):
             self._off, verdict = True, "random"
             LOGGER.warning(
                 "no step is computed again: this training does not compute the same twice "
-                "(torch.use_deterministic_algorithms may help, or RecomputeStep(tolerance=1e-3))"
+                "(torch.use_deterministic_algorithms may help, or RecomputeStep(tolerance=1e-3); where recompute draws "
+                "random numbers before the model's forward pass, nothing may draw any between two steps)"
             )
         if verdict != "agrees":
             self._report(context, first, verdict)
+        if verdict == "random":
+            context.restore()
         return Decision.ACCEPT if verdict == "transient" else Decision.PASS
 
     def _settle(self, context: StepContext, first: GradientSnapshot, *, retries: int = 0, strict: bool = False) -> str:
         """Compute again until two in a row agree, or (unless ``strict``) until one is not suspicious."""
         before = first
         for _ in range(retries or self.max_retries):
-            context.recompute()
             self.computations += 1
+            if not context.recompute():
+                return "random"
             if not context.differing(before, self.tolerance):
-                return "agrees" if before is first else "transient"
+                if before is not first:
+                    return "transient"
+                context.restore()  # what a tolerance has covered, too
+                return "agrees"
             if not context.suspicious and not strict:
                 return "transient"
             before = context.keep()
@@ -132,10 +143,7 @@ class RecomputeStep(Policy):
     def _warn_once(self, context: StepContext) -> None:
         if context.suspicious and not self._warned:
             self._warned = True
-            LOGGER.warning(
-                "a suspicious step cannot be computed again: call monitor.step(loss, recompute=compute), and let "
-                "forward passes go through the model that the monitor was given"
-            )
+            LOGGER.warning("a suspicious step cannot be computed again: call monitor.step(loss, recompute=compute)")
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -117,10 +117,9 @@ class RestoreState(Policy):
             self._watched[index].copy_(self._copies[index])
         found = tuple(self._names[index] for index in self._found)
         reached = context.any(not {*found}.isdisjoint(name for name, _ in self._parameters))
-        if reached and context.can_recompute:
-            context.recompute()
+        lost = reached and not (context.can_recompute and context.replace())
         context.report(self, "restored", differing=found, details={"elements": places[:MAX_NAMED]})
-        if reached and not context.can_recompute:
+        if lost:
             return Decision.SKIP
         return Decision.PASS if context.suspicious else Decision.ACCEPT
 

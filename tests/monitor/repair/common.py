@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -94,6 +97,40 @@ class Toy:
     def watch(self, **options: Any) -> TrainingMonitor:
         """A monitor on it that tells nobody."""
         return TrainingMonitor(self.model, self.optimizer, hardware=False, **{"announce": False, **options})
+
+
+Draw = Callable[[], Tensor | float]
+DRAWS: dict[str, Draw] = {
+    "torch": lambda: torch.randn(16, 6),
+    "numpy": lambda: float(np.random.beta(0.4, 0.4)),  # noqa: NPY002 - as users draw
+    "python": random.random,
+}
+
+
+class Noisy(Toy):
+    """Draws noise before its forward pass, as diffusion does and mixup; its loop may draw between steps, too."""
+
+    def __init__(self, draw: Draw, *, between: bool = False) -> None:
+        super().__init__(dropout=0.3)
+        self.draw, self.between = draw, between
+        self.watched = self.forward  # type: ignore[assignment]
+        np.random.seed(0)  # noqa: NPY002 - as users draw
+        random.seed(0)
+
+    def compute(self) -> Tensor:
+        self.noise = self.draw()
+        return super().compute()
+
+    def forward(self, data: Tensor) -> Tensor:
+        return self.model(data + self.noise)
+
+    def train(self, steps: int, monitor: TrainingMonitor | None = None, **options: Any) -> list[bool]:
+        proceeded = []
+        for _ in range(steps):
+            if self.between:
+                torch.rand(1)
+            proceeded += super().train(1, monitor, **options)
+        return proceeded
 
 
 def equal(one: list[Tensor], other: list[Tensor]) -> bool:

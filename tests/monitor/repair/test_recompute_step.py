@@ -18,7 +18,7 @@ from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Policies, RecomputeStep, RepairRecord, SkipUpdate
 from tests.live.live import make_live_run, train, watched
-from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
+from tests.monitor.repair.common import DRAWS, Noisy, Toy, equal, same_to_the_last_bit, state_bits
 
 HARMFUL = [
     ("tiny-llama", {"target": "gradient"}),
@@ -99,6 +99,42 @@ def test_a_second_corrupted_computation_is_not_taken() -> None:
     assert equal(toy.bits(), unsupervised(31))
 
 
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("flips", [{}, {30: 1}])
+def test_noise_before_the_forward_pass_is_drawn_again(draw: str, flips: dict[int, int]) -> None:
+    twin = Noisy(DRAWS[draw])
+    twin.train(40)
+    toy = Noisy(DRAWS[draw])
+    toy.flip_in = flips
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        toy.train(40, monitor)
+        assert [(repair.step, repair.verdict) for repair in monitor.repairs] == [(step, "transient") for step in flips]
+    assert equal(toy.bits(), twin.bits())
+
+
+def test_a_loop_that_draws_between_steps_as_well_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    twin, policy = Noisy(DRAWS["torch"], between=True), RecomputeStep()
+    twin.train(40)
+    toy = Noisy(DRAWS["torch"], between=True)
+    with caplog.at_level(logging.WARNING, "rmetric"), toy.watch(policy=policy) as monitor:
+        toy.train(40, monitor)
+        assert [(repair.step, repair.verdict, repair.differing) for repair in monitor.repairs] == [(3, "random", ())]
+    assert not policy.working
+    assert "nothing may draw any between two steps" in caplog.text
+    assert equal(toy.bits(), twin.bits())
+
+
+def test_what_sets_a_training_up_may_draw() -> None:
+    toy = Noisy(DRAWS["torch"])
+    toy.flip_in = {1: 1, 30: 1}
+    toy.corrupt = lambda computation: toy.model[0].weight.grad.fill_(torch.inf)  # type: ignore[method-assign]
+    policy = RecomputeStep()
+    with toy.watch(policy=policy) as monitor:
+        torch.rand(1)
+        toy.train(31, monitor)
+        assert [(repair.step, repair.verdict) for repair in monitor.repairs] == [(1, "refused"), (30, "transient")]
+
+
 # -- what cannot be repaired by it ------------------------------------------------------------------------------------
 
 
@@ -174,30 +210,35 @@ def test_a_fault_that_stays_does_not_double_the_cost_for_ever() -> None:
 # -- what goes wrong while repairing ----------------------------------------------------------------------------------
 
 
-def test_an_error_in_recompute_puts_the_gradients_back_and_ends_the_repairs(caplog: pytest.LogCaptureFixture) -> None:
-    toy, alone = Toy(), Toy()
-    for each in (toy, alone):
-        each.flip_in = {30: 1}
-        each.corrupt = lambda computation, each=each: each.model[0].weight.grad.mul_(1e3)  # type: ignore[method-assign]
-    compute = toy.compute
+def spoiled() -> Toy:
+    toy = Toy(dropout=0.3)
+    toy.flip_in = {30: 1}
+    toy.corrupt = lambda computation: toy.model[0].weight.grad.mul_(1e3)  # type: ignore[method-assign]
+    return toy
+
+
+def test_an_error_in_recompute_puts_all_back_and_ends_the_repairs(caplog: pytest.LogCaptureFixture) -> None:
+    alone = spoiled()
+    alone.train(35)
+    toy = spoiled()
 
     def failing() -> torch.Tensor:
         if toy.step == 30:
             toy.optimizer.zero_grad()
+            toy.model(torch.randn(16, 6))
             raise RuntimeError("out of memory")
-        return compute()
+        return toy.compute()
 
     with caplog.at_level(logging.WARNING, "rmetric"), toy.watch(policy=RecomputeStep()) as monitor:
         for _ in range(35):
             toy.step += 1
-            loss = compute()
+            loss = toy.compute()
             assert monitor.step(loss, recompute=failing)
             toy.optimizer.step()
         assert monitor.enabled
         assert monitor.last is not None
         assert monitor.last.step == 35
-    alone.train(35)
-    assert equal(toy.bits()[:2], alone.bits()[:2])
+    assert equal(toy.bits(), alone.bits())
     assert "nothing is repaired any more, training goes on: in step 30" in caplog.text
 
 

@@ -11,7 +11,7 @@ from rmetric.faults import make_fault
 from rmetric.log_reader import read_run
 from rmetric.monitor.repair import RecomputeStep, RestoreState
 from tests.live.live import make_live_run, train, watched
-from tests.monitor.repair.common import Toy, equal, same_to_the_last_bit, state_bits
+from tests.monitor.repair.common import DRAWS, Noisy, Toy, equal, same_to_the_last_bit, state_bits
 
 
 @pytest.mark.parametrize("target", ["weight", "optimizer"])
@@ -68,6 +68,34 @@ def test_without_recompute_the_update_is_left_out() -> None:
             toy.model[0].weight[0, 0] += 1.0
         assert toy.train(1, monitor, recompute=False) == [False]
     assert equal(before, list(toy.model.parameters()))
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_the_update_of_a_step_that_draws_before_its_forward_pass(between: bool) -> None:
+    toy = Noisy(DRAWS["torch"], between=between)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        with torch.no_grad():
+            toy.model[0].weight[0, 0] += 1.0
+        assert toy.train(2, monitor) == [not between, True]
+    twin = Noisy(DRAWS["torch"])
+    twin.train(5)
+    assert between or equal(toy.bits(), twin.bits())
+
+
+def test_a_rehearsal_in_the_step_of_a_flip_begins_with_what_was_restored() -> None:
+    twin, toy = Toy(), Toy()
+    for each in (twin, toy):  # suspicious with the right weight, too
+        each.corrupt = lambda computation, each=each: [p.grad.zero_() for p in each.model.parameters()]  # type: ignore
+        each.flip_in = {3: 99}
+    twin.train(4)
+    with toy.watch(policy=[RestoreState(), RecomputeStep()]) as monitor:
+        toy.train(2, monitor)
+        with torch.no_grad():
+            toy.model[0].weight[0, 0] = torch.nan
+        assert all(toy.train(2, monitor))
+        assert [repair.verdict for repair in monitor.repairs] == ["restored"]
+    assert equal(toy.bits(), twin.bits())
 
 
 def test_it_may_look_less_often() -> None:
