@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation, in_convention
+from rmetric.monitor.loop_probes import _ModelHook
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
 
@@ -66,7 +67,8 @@ class StepStart:
 
     Random numbers are drawn from where the first forward pass in training mode began, or, by a step that draws noise
     before it, from where the step before ended. Which of the two it is shows at the end: who began elsewhere does not
-    leave the generators where the first computation has.
+    leave the generators where the first computation has. A compiled forward pass is not seen: such a step draws none,
+    and ends where it begins, or does so from where the step before ended.
 
     Parameters
     ----------
@@ -89,10 +91,10 @@ class StepStart:
         """Where the first computation ended; ``None``: there is no other one."""
         self._draws_before = False
         """Whether a step draws before its first forward pass."""
-        self._handle = model.register_forward_pre_hook(self._begin)
+        self._handle = model.register_forward_pre_hook(_ModelHook(self._begin))
 
-    def _begin(self, module: nn.Module, _: Any) -> None:
-        if self._found is None and self._left is None and module.training and torch.is_grad_enabled():
+    def _begin(self, _: Any) -> None:
+        if self._found is None and self._left is None:
             self._found = self._now()
 
     def _now(self) -> Moment:
@@ -102,8 +104,8 @@ class StepStart:
         """Restore what the step began with."""
         if self._left is None:
             self._left = self._now()
-        begun = self._found or self._ended
-        self._restore(self._ended.random if self._draws_before else begun.random, begun.buffers)
+        drawn_from = self._ended if self._draws_before else self._found or self._left
+        self._restore(drawn_from.random, (self._found or self._ended).buffers)
 
     @property
     def missed(self) -> bool:

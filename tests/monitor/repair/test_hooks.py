@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+
 import pytest
 import torch
 
@@ -20,7 +23,7 @@ from rmetric.monitor.repair import (
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled, batch_of
-from tests.monitor.repair.common import hooks_of
+from tests.monitor.repair.common import Toy, equal, hooks_of
 
 
 def policies() -> list[Policy]:
@@ -58,3 +61,19 @@ def test_the_model_is_as_it_was_before(kind: str) -> None:
     twin.model.eval()
     with torch.no_grad():
         assert torch.equal(run.model(input_ids=ids).logits, twin.model(input_ids=ids).logits)
+
+
+def test_a_copy_and_a_file_of_the_model_have_no_hook_that_does_anything() -> None:
+    toy = Toy()
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        file = io.BytesIO()
+        torch.save(toy.model, file)
+        loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        for other in (copy.deepcopy(toy.model), loaded):
+            other(torch.randn(4, 6))
+        toy.train(4, monitor)
+        assert monitor.repairs == []
+    assert b"StepStart" not in file.getvalue()
+    twin = Toy()
+    twin.train(4)
+    assert equal(toy.bits(), twin.bits())

@@ -373,6 +373,24 @@ def test_with_torch_compile() -> None:
     assert equal(toy.bits(), alone.bits())
 
 
+@pytest.mark.parametrize("draws", ["in the step", "between steps"])
+def test_a_model_that_is_compiled_in_one_graph(draws: str) -> None:
+    def train(policy: RecomputeStep | None) -> tuple[Toy, list[str]]:
+        torch.compiler.reset()
+        toy = Toy(dropout=0.2 if draws == "in the step" else 0.0)
+        toy.watched = torch.compile(toy.model, backend="eager", fullgraph=True)  # type: ignore[assignment]
+        toy.flip_in = {20: 1} if policy else {}
+        monitor = toy.watch(policy=policy) if policy else None
+        for _ in range(22):
+            torch.rand(int(draws == "between steps"))
+            toy.train(1, monitor)
+        return toy, [repair.verdict for repair in monitor.repairs] if monitor else []
+
+    toy, verdicts = train(RecomputeStep())
+    assert verdicts == ["transient"]
+    assert equal(toy.bits(), train(None)[0].bits())
+
+
 def test_a_buffer_that_begins_to_change_late_is_put_back() -> None:
     class Late(nn.Module):
         def __init__(self) -> None:
