@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,20 +19,21 @@ from rmetric.monitor.tensors import bits, differing, stored
 
 LOGGER = logging.getLogger("rmetric")
 MAX_NAMED, REPEATED = 16, 2
-"""Most corrupted elements that the log names; times in a row that the same ones change again and are meant."""
+"""Most corrupted elements that the log names; times that an element is put back before its changes are meant."""
 
 
 @dataclass(kw_only=True)
 class RestoreState(Policy):
-    """Keeps a copy of the parameters and of the optimizer's state, and compares bit for bit before each update.
+    """Keeps a copy of the optimizer's parameters and of its state, and compares bit for bit before each update.
 
     Between an update and the next nobody may change them, so a number that is another one was corrupted in memory. It
     is put back, and the gradients, which were made with it, are computed again (if the training loop says how; else the
     update is skipped). List it before :class:`RecomputeStep`, whose second computation would agree with the first.
+    Weights that are frozen or another optimizer's are not watched, nor are buffers, which a forward pass may change.
 
     More than ``most_elements`` changed numbers are no corrupted ones: somebody has loaded a checkpoint, averaged or
-    pruned the weights. Nor are those that change three times in a row, in more than a bit that is stuck: a loop that
-    clamps a temperature does that. Then they are the new state, and nothing is restored.
+    pruned the weights. Nor are those that have been put back twice, for more than a bit that is stuck: a loop that
+    clamps a temperature now and then does that. Then they are the new state, and nothing is restored.
 
     It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
     devices, and reads and writes all of it once a step. Only what is in memory is protected: a fault in the arithmetic
@@ -53,9 +55,8 @@ class RestoreState(Policy):
     """The tensors themselves, as integers."""
     _copies: list[Tensor] = field(init=False, repr=False, default_factory=list)
     _found: list[int] = field(init=False, repr=False, default_factory=list)
-    _latest: set[tuple[str, int]] = field(init=False, repr=False, default_factory=set)
-    _again: int = field(init=False, repr=False, default=0)
-    """Elements that had changed in the comparison before, and how often in a row they have again."""
+    _put_back: Counter[tuple[str, int]] = field(init=False, repr=False, default_factory=Counter)
+    """Times that each element was, for more than a bit."""
     _updates: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
@@ -67,9 +68,11 @@ class RestoreState(Policy):
     def _live(self) -> dict[str, Tensor]:
         """Everything that is watched, by name."""
         assert self._optimizer is not None
-        found: dict[str, Tensor] = dict(self._parameters)
+        updated = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        parameters = [(name, parameter) for name, parameter in self._parameters if id(parameter) in updated]
+        found: dict[str, Tensor] = dict(parameters)
         state = self._optimizer.state
-        for name, parameter in self._parameters:
+        for name, parameter in parameters:
             for key, value in state[parameter].items() if parameter in state else ():
                 if isinstance(value, Tensor):
                     found[f"{name}.{key}"] = value
@@ -80,7 +83,7 @@ class RestoreState(Policy):
         """Copy what is in memory now: it is sound."""
         live = self._live()
         places = [(id(tensor), stored(tensor).data_ptr()) for tensor in live.values()]
-        if places != self._places:  # the first update makes the optimizer's state; a model may be moved
+        if places != self._places or not places:  # the first update makes the optimizer's state; a model may be moved
             self._places, self._names = places, list(live)
             self._watched = [bits(tensor) for tensor in live.values()]
             self._copies = [tensor.clone() for tensor in self._watched]
@@ -95,24 +98,23 @@ class RestoreState(Policy):
         self._found = []
         if self._due and self._done < self.max_interventions:
             self._found = differing(self._watched, self._copies)
-        if self._due and not self._found:
-            self._latest = set()
         return bool(self._found)
 
     @torch.no_grad()
     def before_update(self, context: StepContext) -> Decision:
         places = [place for index in self._found for place in self._elements(index)]
-        where = {(place["tensor"], place["index"]) for place in places}
-        is_stuck = all(map(self._flips_one_bit, self._found))  # a bit of the memory does that, no line of a program
-        self._again = self._again + 1 if where == self._latest and not is_stuck else 0
-        self._latest = where
-        deliberate = len(places) > self.most_elements or self._again >= REPEATED
+        elements = [(place["tensor"], place["index"]) for place in places]
+        known = bool(elements) and all(self._put_back[element] >= REPEATED for element in elements)
+        deliberate = len(places) > self.most_elements or known
         if context.any(deliberate):
             if deliberate:
                 LOGGER.info("step %d: the weights were changed from outside; that is their new state", context.step)
             self._remember()
             return Decision.PASS
         self._done += 1
+        # a bit of the memory that is stuck comes again, too; no line of a program flips one bit
+        flipped = {self._names[index] for index in self._found if self._flips_one_bit(index)}
+        self._put_back.update(element for element in elements if element[0] not in flipped)
         for index in self._found:
             self._watched[index].copy_(self._copies[index])
         found = tuple(self._names[index] for index in self._found)
@@ -137,7 +139,7 @@ class RestoreState(Policy):
 
     def _flips_one_bit(self, index: int) -> bool:
         """Whether each element of a tensor that changed differs in one bit."""
-        bits_flipped = (self._watched[index] ^ self._copies[index]).long()
+        bits_flipped = self._watched[index] ^ self._copies[index]
         return not bool((bits_flipped & (bits_flipped - 1)).any())
 
     def end_update(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rmetric.faults import make_fault
 from rmetric.log_reader import read_run
-from rmetric.monitor.repair import RecomputeStep, RestoreState
+from rmetric.monitor.repair import RecomputeStep, RepairRecord, RestoreState
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import DRAWS, Noisy, Toy, equal, same_to_the_last_bit, state_bits
 
@@ -37,11 +39,12 @@ def test_a_flipped_number_is_restored_to_the_last_bit(target: str, bit: int, tmp
     assert element["sound"] == pytest.approx(flip["before"], rel=1e-6)
 
 
-def test_a_bit_that_is_stuck_is_put_back_every_time() -> None:
+@pytest.mark.parametrize("bit", [30, 31])
+def test_a_bit_that_is_stuck_is_put_back_every_time(bit: int) -> None:
     run = make_live_run()
     with watched(run, policy=RestoreState(max_interventions=3)) as monitor:
         train(run, 2)
-        with make_fault("SILENT_DATA_CORRUPTION", "high", persistence="permanent").inject(run):
+        with make_fault("SILENT_DATA_CORRUPTION", "high", persistence="permanent", bit=bit).inject(run):
             train(run, 5)
         assert [repair.step for repair in monitor.repairs] == [3, 4, 5]
 
@@ -120,13 +123,35 @@ def test_an_optimizer_whose_state_was_loaded_anew_is_watched_from_its_next_updat
         assert [(repair.step, repair.differing) for repair in monitor.repairs] == [(6, ("0.weight.exp_avg",))]
 
 
-def test_a_number_that_a_loop_clamps_is_meant() -> None:
+@pytest.mark.parametrize(("every", "put_back"), [(1, [2, 3]), (2, [3, 5])])
+def test_a_number_that_a_loop_clamps_is_meant(every: int, put_back: list[int]) -> None:
     toy = Toy()
     scale = toy.model[0].bias  # as CLIP's temperature
     with toy.watch(policy=RestoreState()) as monitor:
-        for _ in range(10):
+        for step in range(1, 11):
             toy.train(1, monitor)
-            with torch.no_grad():
-                scale[0].fill_(0.1)
-        assert [repair.step for repair in monitor.repairs] == [2, 3]
+            if step % every == 0:
+                with torch.no_grad():
+                    scale[0].fill_(0.1)
+        assert [repair.step for repair in monitor.repairs] == put_back
     assert scale[0].item() == pytest.approx(0.1)
+
+
+def test_what_another_optimizer_updates_is_not_watched() -> None:
+    def train(**options: Any) -> tuple[Toy, list[RepairRecord]]:
+        toy = Toy()
+        temperature = nn.Parameter(torch.zeros(1))
+        toy.model.register_parameter("temperature", temperature)
+        other = torch.optim.Adam([temperature], lr=0.01)
+        with toy.watch(**options) as monitor:
+            for step in range(20):
+                toy.train(1, monitor)
+                if step % 2:
+                    (temperature.exp() - 2.0).square().sum().backward()
+                    other.step()
+                    other.zero_grad()
+        return toy, monitor.repairs
+
+    toy, repairs = train(policy=RestoreState())
+    assert repairs == []
+    assert equal(toy.bits(), train()[0].bits())
