@@ -17,13 +17,16 @@ Save = Callable[[], Any]
 """Makes a snapshot of the training as it is between two updates."""
 Load = Callable[[Any], object]
 """Puts the training back into a snapshot that :data:`Save` has made."""
+SCHEDULED = ("lr", "initial_lr", "momentum", "weight_decay")
+"""Numbers of a parameter group that schedules and training loops set; others an optimizer may count in itself."""
 
 
 class HostCopies:
     """Copies of weights, buffers and optimizer state in the host's memory; a pair of save and load functions.
 
-    Only what is trained is copied: the position in the data, the learning-rate schedule and the random states go on, so
-    that the batches in between are not used again. Under ``fully_shard`` each process copies its own part.
+    Only what is trained is copied, numbers that an optimizer keeps in its parameter groups included: the position in
+    the data, what a schedule sets there and the random states go on, so that the batches in between are not used again.
+    Under ``fully_shard`` each process copies its own part.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
@@ -42,6 +45,7 @@ class HostCopies:
         return {
             "tensors": {name: stored(tensor).detach().to("cpu", copy=True) for name, tensor in self._tensors().items()},
             "optimizer": [copied(_stored_state(state.get(parameter, {}))) for parameter in self._trained()],
+            "groups": [copied(_stored_state(_counted(group))) for group in self._optimizer.param_groups],
         }
 
     @torch.no_grad()
@@ -51,18 +55,30 @@ class HostCopies:
             if name in snapshot["tensors"]:
                 stored(tensor).copy_(snapshot["tensors"][name])
         for parameter, kept in zip(self._trained(), snapshot["optimizer"], strict=False):
-            self._load_state(parameter, kept)
-
-    def _load_state(self, parameter: Tensor, kept: Mapping[str, Any]) -> None:
-        if not kept:
-            self._optimizer.state.pop(parameter, None)
-            return
-        state = self._optimizer.state[parameter]
-        for key, value in kept.items():
-            if isinstance(value, Tensor) and isinstance(state.get(key), Tensor):
-                stored(state[key]).copy_(value)
+            if kept:
+                _put(self._optimizer.state[parameter], kept)
             else:
-                state[key] = copied(value)
+                self._optimizer.state.pop(parameter, None)
+        for group, kept in zip(self._optimizer.param_groups, snapshot["groups"], strict=False):
+            _put(group, kept)
+
+
+def _put(state: dict[str, Any], kept: Mapping[str, Any]) -> None:
+    """Put kept values back, into the tensors that are there."""
+    for key, value in kept.items():
+        if isinstance(value, Tensor) and isinstance(state.get(key), Tensor):
+            stored(state[key]).copy_(value)
+        else:
+            state[key] = copied(value)
+
+
+def _counted(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimizer may count in a parameter group, such as Prodigy's ``d`` and a schedule-free one's ``k``."""
+    return {key: value for key, value in group.items() if key not in SCHEDULED and _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Tensor) and not isinstance(value, bool)
 
 
 def _stored_state(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import FatalRule, GoBack, TrainingStopped
+from rmetric.monitor.repair import FatalRule, GoBack, HostCopies, TrainingStopped
 from tests.helpers import lines_of
 from tests.monitor.repair.common import Toy, equal
 
@@ -180,6 +180,29 @@ def test_what_was_said_while_it_rested_is_forgotten_with_the_failure() -> None:
     policy = GoBack(every=10, hindsight=5, rest=100, rule=Scripted(fails_at=(45, 52)))
     monitor = trained(toy, 160, policy=policy)
     assert [repair.details["because"] for repair in monitor.repairs] == ["step 45 fails"]
+
+
+class Counting(torch.optim.SGD):
+    """Keeps what it knows in its parameter groups, as Prodigy and schedule-free optimizers do."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["k"] = group.get("k", 0) + 1
+            group["d"] = group.get("d", torch.zeros(())) + 0.5
+        return super().step(closure)
+
+
+def test_numbers_in_the_parameter_groups_go_back_and_those_of_a_schedule_do_not() -> None:
+    toy = Toy(kind=Counting)
+    group = toy.optimizer.param_groups[0]
+    toy.train(3)
+    copies = HostCopies(toy.model, toy.optimizer)
+    snapshot = copies.save()
+    toy.train(4)
+    group.update(lr=0.01, weight_decay=0.1, nesterov=False)
+    copies.load(snapshot)
+    assert (group["k"], float(group["d"])) == (3, 1.5)
+    assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.01, 0.1, 0.0)
 
 
 class Retasked(Toy):
