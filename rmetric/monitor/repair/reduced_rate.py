@@ -24,6 +24,8 @@ class ReducedRate:
             optimizer.register_step_pre_hook(self._lower),
             optimizer.register_step_post_hook(self._end_step),
         ]
+        # of two, the one that lowers last has to give back first
+        optimizer._optimizer_step_post_hooks.move_to_end(self._handles[1].id, last=False)  # type: ignore[attr-defined]
 
     def _lower(self, optimizer: Optimizer, *_: Any) -> None:
         self._give_back()  # a step that raised has not

@@ -100,6 +100,19 @@ def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does
     assert factors == pytest.approx([1.0, 0.5, 0.5, 1.0, 1.0])
 
 
+def test_two_that_lower_the_learning_rate_give_it_back() -> None:
+    toy, seen = Toy(lr=0.1), []
+    policies = [
+        LowerLearningRate(factor=0.5, steps=steps, when=InterventionRule(on=("scheduled",))) for steps in (1, 2)
+    ]
+    with toy.watch(detectors=(Scheduled({1}),), policy=policies) as monitor:
+        toy.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
+        for _ in range(5):
+            toy.train(1, monitor)
+            assert toy.optimizer.param_groups[0]["lr"] == 0.1
+    assert seen == [0.1, 0.025, 0.05, 0.1, 0.1]
+
+
 @pytest.mark.parametrize("ends_with", ["a step", "close"])
 def test_a_step_that_raises_keeps_no_learning_rate(ends_with: str) -> None:
     toy, policy = Toy(lr=0.1), LowerLearningRate(factor=0.5, when=InterventionRule(on=("scheduled",)))
