@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,22 @@ def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]
     recipes, run, observations, plugins = task
     for plugin in plugins:
         load_plugin(plugin)
+    shown = _read_only(observations)
     with plugin_errors(run):
         scores = {
-            name: DETECTORS[registered](**settings).score_run(observations)
-            for name, (registered, settings) in recipes.items()
+            name: DETECTORS[registered](**settings).score_run(shown) for name, (registered, settings) in recipes.items()
         }
     return {name: _numbers(name, found, run, len(observations)) for name, found in scores.items()}
+
+
+def _read_only(observations: Observations) -> Observations:
+    """Views of the same records: a detector that wrote into them would change what the others are shown."""
+    views = observations.rows(slice(None))
+    assert views.evaluated is not None
+    for column in (views.step, views.evaluated, *views.columns.values()):
+        column.flags.writeable = False
+    views.columns = MappingProxyType(views.columns)  # type: ignore[assignment]
+    return views
 
 
 def _numbers(name: str, scores: Any, run: str, records: int) -> NDArray[np.float64]:

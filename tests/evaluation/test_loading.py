@@ -238,6 +238,8 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
     [
         ("return observations['nothing']", r"broken\.py, line 8: Broken\.score_run fails in run \w+: KeyError"),
         ("return observations.step[1:] * 1.0", r"detector broken gives scores of shape \(\d+,\) for the \d+ records"),
+        ("observations['training_loss'][:] = 0.0", r"Broken\.score_run fails .*: assignment destination is read-only"),
+        ("observations.columns['training_loss'] = 0.0", r"Broken\.score_run fails .* not support item assignment"),
         (
             "return ['high'] * len(observations)",
             r"detector broken gives scores of type <U4 for run \w+; numbers are due",
