@@ -117,13 +117,13 @@ class JsonLines:
         lines = content.splitlines()
         try:
             config, end = json.loads(lines[0])["config"], json.loads(lines[-1])
-        except (IndexError, KeyError, ValueError):
+            if config["seed"] != spec.seed or end["event"] not in TERMINAL_EVENTS:
+                return None
+            failed = end["event"] == "EXPERIMENT_FAILURE"
+            outcome, step = ("failed", end["step"]) if failed else (end["outcome"], None)
+        except (IndexError, KeyError, TypeError, ValueError):
             return None
-        if config.get("seed") != spec.seed or end.get("event") not in TERMINAL_EVENTS:
-            return None
-        failed = end["event"] == "EXPERIMENT_FAILURE"
-        outcome = "failed" if failed else end["outcome"]
-        return finished_log(spec.experiment_id, content, records_in(content), outcome, end["step"] if failed else None)
+        return finished_log(spec.experiment_id, content, records_in(content), outcome, step)
 
 
 JSON_LINES = JsonLines()

@@ -20,10 +20,13 @@ from tqdm import tqdm
 
 from rmetric import __version__
 from rmetric.dataset.sources import MANIFEST, find_parts
+from rmetric.detectors import DETECTORS
 from rmetric.errors import UserError
+from rmetric.faults import FAULTS
 from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
-from rmetric.versions import content_checksums
+from rmetric.registry import load_plugin
+from rmetric.versions import content_checksums, foreign_code
 from studies.log_files import JSON_LINES, Entry, LogForm, Spec
 
 Entries = dict[str, dict[str, Any] | None]
@@ -121,10 +124,12 @@ def run_study(
         raise UserError("this study has no runs; give at least one repetition or control")
     specs, form = backend.form.files(runs), backend.form
     identity = _identity(plan, backend, plugins)
-    kept, others = _prepare(folder, identity, specs, form, resume=resume, overwrite=overwrite)
+    # Until code from beside a plug-in counted, a manifest held the plug-ins by name; who has one can go on with it.
+    accepted = identity, {**identity, "plugins": {path.name: checksum(path) for path in plugins}}
+    kept, others = _prepare(folder, accepted, specs, form, resume=resume, overwrite=overwrite)
     todo = [spec for spec in specs if spec.experiment_id not in kept]
     if todo:
-        _write_manifest(folder, identity, specs, {}, others, started)
+        _write_manifest(folder, identity, specs, kept, others, started)  # a call that is broken off loses no checksum
     done = sum(item.runs for item in kept.values())
     with tqdm(total=len(runs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
         for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
@@ -153,18 +158,44 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
         "backend": backend.name,
         "fitted": content_checksums(backend.fitted_files),
         "libraries": {name: version(name) for name in backend.libraries},
-        "plugins": {path.name: checksum(path) for path in plugins},
+        "plugins": {
+            **{f"{place}. {path.name}": checksum(path) for place, path in enumerate(plugins, start=1)},
+            **_foreign_code(plugins),
+        },
     }
 
 
+def _foreign_code(plugins: Sequence[Path]) -> dict[str, str]:
+    """Checksum of the code of each fault from outside this package, and of each detector whose alerts stand in logs.
+
+    It covers what a plug-in imports from beside it.
+    """
+    for plugin in plugins:
+        load_plugin(plugin)
+    kinds: dict[str, type] = {f"fault {name}": kind for name, kind in FAULTS.items()}
+    kinds |= {f"detector {name}": kind for name, kind in DETECTORS.items() if kind.online}
+    return {name: code for name, kind in kinds.items() if (code := foreign_code(kind))}
+
+
 def _prepare(
-    folder: Path, identity: dict[str, Any], specs: Sequence[Spec], form: LogForm, *, resume: bool, overwrite: bool
+    folder: Path,
+    accepted: Sequence[dict[str, Any]],
+    specs: Sequence[Spec],
+    form: LogForm,
+    *,
+    resume: bool,
+    overwrite: bool,
 ) -> tuple[dict[str, Entry], Entries]:
-    """Clear or check the folder; returns the finished logs to keep, and the manifest's entries of further runs."""
+    """Clear or check the folder; returns the finished logs to keep, and the manifest's entries of further runs.
+
+    ``accepted`` are the identities with which a manifest is of this study, the present one first.
+    """
     manifest = _read_manifest(folder)
     present = sorted(path.stem for path in folder.glob(f"run_*{form.suffix}"))
+    own = {spec.experiment_id for spec in specs}
     if overwrite:
-        _clear(folder, {*(manifest or {}).get("runs", {})} | {spec.experiment_id for spec in specs})
+        listed = (manifest or {}).get("runs")
+        _clear(folder, own | (listed.keys() if isinstance(listed, dict) else set()))
         return {}, {}
     if manifest is None and not present:
         return {}, {}
@@ -173,19 +204,22 @@ def _prepare(
     if manifest is None:
         raise UserError(f"{folder} holds logs without {MANIFEST}; choose another --out, or move them away")
     if not isinstance(manifest.get("study"), dict) or not isinstance(manifest.get("runs"), dict):
-        raise UserError(
-            f"{folder / MANIFEST} is damaged, so that nobody knows which study its logs are of; "
-            "put a copy of it back, or make the study anew with --overwrite"
-        )
-    if manifest["study"] != identity:
-        different = _first_difference(manifest["study"], identity)
+        raise _damaged(folder, "so that nobody knows which study its logs are of")
+    if manifest["study"] not in accepted:
+        different = _first_difference(manifest["study"], accepted[0])
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
     for leftover in folder.glob(".run_*.part"):
         leftover.unlink(missing_ok=True)
     listed = manifest["runs"]
     found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
-    others = {name: entry for name, entry in listed.items() if name not in {spec.experiment_id for spec in specs}}
+    others = {name: entry for name, entry in listed.items() if name not in own}
     return {item.name: item for item in found if item is not None}, others
+
+
+def _damaged(folder: Path, how: str) -> UserError:
+    return UserError(
+        f"{folder / MANIFEST} is damaged, {how}; put a copy of it back, or make the study anew with --overwrite"
+    )
 
 
 def _clear(folder: Path, own: Collection[str]) -> None:
@@ -229,16 +263,22 @@ def _first_difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "its manifest is damaged"
 
 
-def _finished(folder: Path, spec: Spec, listed: dict[str, Any] | None, form: LogForm) -> Entry | None:
-    """The file of a run or of several if it is there and whole, else ``None``."""
+def _finished(folder: Path, spec: Spec, listed: Any, form: LogForm) -> Entry | None:
+    """The file of a run or of several if it is there and whole, else ``None``; ``listed`` is its entry as it was read.
+
+    Raises :class:`UserError` for an entry that is none.
+    """
     try:
         content = (folder / f"{spec.experiment_id}{form.suffix}").read_bytes()
     except FileNotFoundError:
         return None
-    if listed:
-        intact = listed["sha256"] == hashlib.sha256(content).hexdigest()
-        return form.entry(name=spec.experiment_id, **listed) if intact else None
-    return form.examined(spec, content)
+    if listed is None:
+        return form.examined(spec, content)
+    try:
+        entry, expected = form.entry(name=spec.experiment_id, **listed), listed["sha256"]
+    except (TypeError, KeyError):
+        raise _damaged(folder, f"for its entry of {spec.experiment_id} lacks what belongs there") from None
+    return entry if expected == hashlib.sha256(content).hexdigest() else None
 
 
 def _write_manifest(

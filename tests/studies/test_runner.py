@@ -10,20 +10,27 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmetric.errors import UserError
 from rmetric.evaluation.studies import load_study
+from rmetric.files import checksum
 from rmetric.log_reader import read_run
-from rmetric.simulation import run_batch
+from rmetric.registry import load_plugin
+from rmetric.simulation import RunSpec, run_batch
+from studies.log_files import Entry
 from studies.paper.plan import StudyPlan
 from studies.paper.run import IN_PARTS, SIMULATION, simulate_study
 from studies.runner import MANIFEST, Backend, run_study
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = StudyPlan.smoke(steps=400, architectures=("gpt-4-moe", "mistral-7b"))
+SHORT = StudyPlan.smoke(steps=400, architectures=("mistral-7b",))
+"""12 runs."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -186,6 +193,62 @@ def test_resume_says_that_a_manifest_is_damaged(left: int, tmp_path: Path) -> No
     assert simulate_study(TINY, tmp_path, overwrite=True).made == 24
 
 
+@pytest.mark.parametrize("runs", [None, ["of", {"something": "else"}], "many"])
+def test_overwrite_works_whatever_the_manifest_lists(runs: object, tmp_path: Path) -> None:
+    simulate_study(SHORT, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "runs": runs}))
+    assert simulate_study(SHORT, tmp_path, overwrite=True).made == 12
+
+
+@pytest.mark.parametrize("entry", ["whole", {}, {"sha256": "0"}, {"outcome": "clean", "colour": "red"}, 7])
+def test_resume_says_that_an_entry_of_the_manifest_is_damaged(entry: object, tmp_path: Path) -> None:
+    simulate_study(SHORT, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    name = next(iter(manifest["runs"]))
+    manifest["runs"][name] = entry
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=rf"manifest\.json is damaged, for its entry of {name} lacks .* --overwrite"):
+        simulate_study(SHORT, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("end", ['{"event": "EXPERIMENT_SUCCESS"}', '{"event": "EXPERIMENT_FAILURE"}', "[]"])
+def test_resume_makes_a_log_anew_whose_end_says_too_little(end: str, tmp_path: Path) -> None:
+    simulate_study(SHORT, tmp_path)
+    before = contents(tmp_path)
+    manifest, log = json.loads((tmp_path / MANIFEST).read_text()), next(iter(sorted(tmp_path.glob("*.jsonl"))))
+    manifest["runs"][log.stem] = None
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    log.write_bytes(b"\n".join([*log.read_bytes().splitlines()[:-1], end.encode()]) + b"\n")
+    assert simulate_study(SHORT, tmp_path, resume=True).made == 1
+    assert contents(tmp_path) == before
+
+
+def test_a_resume_that_is_broken_off_keeps_the_checksums(tmp_path: Path) -> None:
+    def broken_off(*_: object) -> Iterator[list[Entry]]:
+        raise KeyboardInterrupt
+
+    simulate_study(SHORT, tmp_path)
+    before = contents(tmp_path)
+    first, second, *_ = sorted(tmp_path.glob("*.jsonl"))
+    first.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        run_study(SHORT, tmp_path, backend=replace(SIMULATION, execute=broken_off), resume=True)
+    second.write_bytes(second.read_bytes().replace(b'"training_loss":1', b'"training_loss":2', 1))
+    assert simulate_study(SHORT, tmp_path, resume=True).made == 2
+    assert contents(tmp_path) == before
+
+
+def test_resume_asks_each_run_for_its_name_a_few_times_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate_study(SHORT, tmp_path)
+    named, asked = RunSpec.experiment_id.fget, []
+    monkeypatch.setattr(RunSpec, "experiment_id", property(lambda spec: asked.append(spec) or named(spec)))
+    simulate_study(SHORT, tmp_path, resume=True)
+    assert len(asked) < 10 * 12
+
+
 @pytest.mark.parametrize(
     ("key", "found", "said"),
     [
@@ -251,7 +314,43 @@ def test_a_plugin_s_fault_reaches_the_worker_processes(tmp_path: Path) -> None:
     assert run.fault == "TEST_NAP"
     longest = run.observations["step_time_max_s"][run.observations.step >= run.onset]
     assert (longest > 1000).all()
-    assert json.loads((out / MANIFEST).read_text())["study"]["plugins"]["my_fault.py"]
+    assert [*json.loads((out / MANIFEST).read_text())["study"]["plugins"]] == ["1. my_fault.py", "fault TEST_NAP"]
+
+
+def test_resume_notices_what_a_plugin_imports_from_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_registries: None
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    beside, plugin, out = tmp_path / "naps.py", tmp_path / "with_help.py", tmp_path / "logs"
+    beside.write_text("SECONDS = 10.0\n")
+    plugin.write_text("import naps\n" + PLUGIN.replace("TEST_NAP", "HELPED_NAP").replace("10.0", "naps.SECONDS"))
+    load_plugin(plugin)
+    plan = StudyPlan(repetitions=1, controls=1, steps=100).only(["mistral-7b"], ["HELPED_NAP"])
+    out.mkdir()
+    simulate_study(plan, out, plugins=[plugin])
+    assert simulate_study(plan, out, plugins=[plugin], resume=True).made == 0
+    beside.write_text("SECONDS = 20.0\n")
+    with pytest.raises(UserError, match=r"its fault HELPED_NAP is [0-9a-f]{16}, not "):
+        simulate_study(plan, out, plugins=[plugin], resume=True)
+
+
+def test_plugins_of_one_name_count_each_and_a_study_of_before_goes_on(tmp_path: Path, clean_registries: None) -> None:
+    plugins, out = [tmp_path / folder / "fault.py" for folder in ("a", "b")], tmp_path / "logs"
+    for place, plugin in enumerate(plugins):
+        plugin.parent.mkdir()
+        plugin.write_text(PLUGIN.replace("TEST_NAP", f"NAP_{place}"))
+        load_plugin(plugin)
+    out.mkdir()
+    simulate_study(SHORT, out, plugins=plugins)
+    known = plugins[0].read_text()
+    plugins[0].write_text(f"{known}\n# changed\n")
+    with pytest.raises(UserError, match=r"its 1\. fault\.py is [0-9a-f]{64}, not "):
+        simulate_study(SHORT, out, plugins=plugins, resume=True)
+    plugins[0].write_text(known)
+    manifest = json.loads((out / MANIFEST).read_text())
+    manifest["study"]["plugins"] = {"fault.py": checksum(plugins[1])}  # as it stood there before
+    (out / MANIFEST).write_text(json.dumps(manifest))
+    assert simulate_study(SHORT, out, plugins=plugins, resume=True).made == 0
 
 
 PLUGIN = '''
