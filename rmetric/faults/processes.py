@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
+from rmetric.errors import UserError, did_you_mean
 
 FloatsRT = NDArray[np.float64]
 BoolsRT = NDArray[np.bool_]
@@ -93,8 +95,9 @@ class HardwareEvent:
 class Processes:
     """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps.
 
-    Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place. There is no loss, no R, no
-    alert and no label here: those follow from the processes.
+    Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place (``state.kick += …``, not
+    ``state.kick = …``), to finite numbers; :meth:`check` tells who does not. There is no loss, no R, no alert and no
+    label here: those follow from the processes.
     """
 
     architecture: Architecture
@@ -165,6 +168,33 @@ class Processes:
         }
         values["reported"] = {name: array[rows] for name, array in self.reported.items()}
         return Processes(**values)
+
+    def shared(self) -> dict[str, Any]:
+        """Everything that a fault may reach, by the name after ``state.``; what it is to change in place included."""
+        reported = {f"reported[{name!r}]": array for name, array in self.reported.items()}
+        return {**vars(self), **reported, **{f"events[{row}]": events for row, events in enumerate(self.events)}}
+
+    def check(self, handed: Mapping[str, Any], fault: str) -> None:
+        """Raise :class:`UserError` if a fault has written what gets lost, or is no finite number.
+
+        Parameters
+        ----------
+        handed
+            :meth:`shared`, before the fault.
+        """
+        for name, value in self.shared().items():
+            if name not in handed:
+                raise UserError(f"fault {fault} sets state.{name}, which is no process{did_you_mean(name, handed)}")
+            if value is not handed[name]:
+                raise UserError(
+                    f"fault {fault} puts a new value in the place of state.{name}, which the simulation does not see; "
+                    f"change it in place, such as state.{name} += … or state.{name}[:] = …"
+                )
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+                first = tuple(np.argwhere(~np.isfinite(value))[0])
+                raise UserError(
+                    f"fault {fault} makes state.{name} {value[first]} at step {first[1] + 1}; it must be finite"
+                )
 
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
         """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.

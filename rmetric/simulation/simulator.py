@@ -113,7 +113,10 @@ def _inject(
             for part in fault.parts:
                 stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
                 active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
-                part.simulate(processes.of_runs(rows), active, streams.of_runs(rows).within(f"fault {part.name}"))
+                state = processes.of_runs(rows)
+                handed = state.shared()
+                part.simulate(state, active, streams.of_runs(rows).within(f"fault {part.name}"))
+                state.check(handed, part.name)
                 last_stop = np.maximum(last_stop, stops)
         cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
     return onsets, cleared

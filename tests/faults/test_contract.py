@@ -373,6 +373,38 @@ def test_a_users_own_fault_runs_like_any_other(clean_registries: None) -> None:
     assert min(times[step] for step in range(210, 401, 10)) > 100.0
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "state.kick = state.kick + 0.1 * active",
+            r"puts a new value in the place of state\.kick, .* state\.kick \+= …",
+        ),
+        (
+            "state.reported['failed_experts'] = 1.0 * active",
+            r"puts a new value in the place of state\.reported\['failed_experts'\]",
+        ),
+        ("state.events[1] = []", r"puts a new value in the place of state\.events\[1\]"),
+        ("state.stal_s = 0.1 * active", r"sets state\.stal_s, which is no process; did you mean stall_s\?"),
+        ("state.kick += np.nan * active", r"makes state\.kick nan at step \d+; it must be finite"),
+        ("state.stall_s[:, 299:] = np.inf", r"makes state\.stall_s inf at step 300; it must be finite"),
+    ],
+)
+def test_what_a_fault_writes_past_the_simulation_is_told(written: str, told: str, clean_registries: None) -> None:
+    @register_fault("PAST")
+    @dataclass(frozen=True, kw_only=True)
+    class Past(_Stall):
+        """Writes something else."""
+
+        def simulate(self, state: Processes, active: np.ndarray, rng: RunStreams) -> None:
+            exec(written, {"state": state, "active": active, "np": np})
+
+    specs = [RunSpec(architecture="llama-3-8b", fault="PAST", seed=seed, steps=400) for seed in range(2)]
+    with pytest.raises(UserError, match=f"^fault PAST {told}") as caught:
+        run_batch(specs)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_fault_without_severities_of_its_own_has_three_equal_ones(clean_registries: None) -> None:
     register_fault("STALL")(_Stall)
     assert {make_fault("STALL", severity) for severity in SEVERITIES} == {_Stall()}
