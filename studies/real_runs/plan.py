@@ -53,6 +53,8 @@ TRANSFER = (
     Cell("tiny-llama", (*COMMON_FAULTS, "RMS_NORM_ERROR", UNSEEN_FAULT), optimizer="adafactor"),
 )
 """A model, two optimizers and a fault that no run of the matrix has."""
+PLACES = {(cell.model, cell.optimizer): place for cells in (MATRIX, TRANSFER) for place, cell in enumerate(cells)}
+"""Model and optimizer → place in the set that has them: a cell has the same seeds in every part of that set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,17 +164,17 @@ class RealStudyPlan:
     def specs(self) -> list[RealSpec]:
         """All runs in order: cell, fault, severity, repetition; controls last in each cell."""
         specs = []
-        for place, cell in enumerate(self.cells):
+        for cell in self.cells:
             for fault in cell.faults:
                 for severity in self.severities:
-                    specs += [self._faulty(place, cell, fault, severity, r + 1) for r in range(self.repetitions)]
-            specs += [self._control(place, cell, number + 1) for number in range(self.controls)]
+                    specs += [self._faulty(cell, fault, severity, r + 1) for r in range(self.repetitions)]
+            specs += [self._control(cell, number + 1) for number in range(self.controls)]
         return [replace(spec, number=number) for number, spec in enumerate(specs)]
 
-    def _faulty(self, place: int, cell: Cell, fault: str, severity: str, repetition: int) -> RealSpec:
+    def _faulty(self, cell: Cell, fault: str, severity: str, repetition: int) -> RealSpec:
         for part in fault.split("+"):
             FAULTS[part.strip()]
-        seed = self._seed(place, repetition)
+        seed = self._seed(cell, repetition)
         onset = self._onset(f"{cell.model}/{cell.optimizer}/{seed}/{fault}/{severity}")
         return RealSpec(
             model=cell.model,
@@ -184,8 +186,8 @@ class RealStudyPlan:
             repetition=repetition,
         )
 
-    def _control(self, place: int, cell: Cell, repetition: int) -> RealSpec:
-        seed = self._seed(place, repetition)
+    def _control(self, cell: Cell, repetition: int) -> RealSpec:
+        seed = self._seed(cell, repetition)
         # Two in a row have the same turn, so that both halves of the seeds get every disturbance.
         turn = (repetition - self.repetitions - 1) // 2 % len(TURNS)
         disturbance = None if repetition <= self.repetitions else TURNS[turn]
@@ -199,9 +201,9 @@ class RealStudyPlan:
             repetition=repetition,
         )
 
-    def _seed(self, place: int, repetition: int) -> int:
+    def _seed(self, cell: Cell, repetition: int) -> int:
         # Even numbers are added, so that a seed is as odd as its repetition: forks stay in one half of the split.
-        return 1_000_000 * self.seed + 1000 * place + repetition
+        return 1_000_000 * self.seed + 1000 * PLACES[cell.model, cell.optimizer] + repetition
 
     def _onset(self, key: str) -> int:
         """Uniform over the middle half of the run, on no grid."""

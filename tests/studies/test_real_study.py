@@ -86,6 +86,21 @@ def test_a_study_can_be_narrowed() -> None:
         RealStudyPlan().only(["llama-3-8b"], ["EXPERT_FAILURE"])
 
 
+@pytest.mark.parametrize("architecture", ["gpt-4-moe", "mistral-7b"])
+def test_a_run_has_the_same_seed_and_onset_in_a_smaller_study(architecture: str) -> None:
+    def runs(plan: RealStudyPlan) -> set[RealSpec]:
+        return {replace(spec, number=0) for spec in plan.specs()}
+
+    assert runs(RealStudyPlan().only([architecture], [])) < runs(RealStudyPlan())
+    assert runs(RealStudyPlan.smoke().only([architecture], [])) < runs(RealStudyPlan.smoke())
+
+
+def test_the_seeds_of_the_published_studies_stay() -> None:
+    matrix, transfer = RealStudyPlan().specs(), RealStudyPlan.transfer(seed=2).specs()
+    assert [matrix[place].seed for place in (0, 240, 480, 719)] == [1, 1001, 2001, 2048]
+    assert [transfer[place].seed for place in (0, 44, 88, 131)] == [2000001, 2001001, 2002001, 2002012]
+
+
 def test_too_few_controls_are_refused() -> None:
     with pytest.raises(UserError, match="twins"):
         RealStudyPlan(repetitions=3, controls=2)
