@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import interruptible, pays
-from rmetric.errors import UserError
-from rmetric.measurements import Observation
+from rmetric.errors import UserError, did_you_mean
+from rmetric.measurements import OBSERVABLE, Observation
 from rmetric.records import Observations
 from rmetric.registry import PluginError, Registry, load_entry_points
 
@@ -169,10 +169,15 @@ class OneMeasurementDetector(StreamingDetector):
 def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
     """Class decorator: make a detector known by ``name`` to scripts, tables and figures.
 
-    One that ``needs`` a package is known only where that is installed.
+    One that ``needs`` a package is known only where that is installed. Raises ``ValueError`` for a name that is taken,
+    and for a measurement that there is none of.
     """
 
     def register(detector: D) -> D:
+        for measurement in detector.reads:
+            if measurement not in OBSERVABLE:
+                hint = did_you_mean(measurement, OBSERVABLE)
+                raise ValueError(f"detector {name!r} reads {measurement!r}, which is no measurement{hint}")
         detector.name = name
         detector.title = detector.title or name.replace("_", " ")
         if not needs or find_spec(needs):
@@ -183,8 +188,14 @@ def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
 
 
 def make_detector(name: str) -> Detector:
-    """A registered detector with its published settings; raises :class:`UserError` for an unknown name."""
-    return DETECTORS[name]()  # type: ignore[call-arg]
+    """A registered detector with its published settings; raises :class:`UserError` for an unknown name.
+
+    So does a threshold of NaN, which no score exceeds: it would pass for a detector that never gives a false alarm.
+    """
+    detector = DETECTORS[name]()  # type: ignore[call-arg]
+    if math.isnan(detector.threshold):
+        raise UserError(f"detector {name} has a threshold of NaN, above which nothing is; give it a number")
+    return detector
 
 
 def default_detectors() -> dict[str, StreamingDetector]:

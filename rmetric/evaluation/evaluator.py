@@ -44,6 +44,8 @@ MOST_TRACED = 1440
 LABELS = ("fault", "severity", "model_type")
 ALL: NDArray[np.bool_] | None = None
 """All runs."""
+NO_RECORD = Score.undefined("it scores no record of these logs")
+"""Any score of a detector that judges nothing: it is not quiet."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,14 @@ class Evaluator:
             lacking.update(dict.fromkeys(self.detectors[name].missing(measured), runs))
         return dict(lacking)
 
+    @cached_property
+    def silent(self) -> frozenset[str]:
+        """Detectors that score no record at all (:data:`NO_RECORD`)."""
+        blocks = [rows for _, _, rows in self.timeline.blocks()]
+        return frozenset(
+            name for name, scores in self.scores.items() if all(np.isnan(scores[rows]).all() for rows in blocks)
+        )
+
     def range_of(self, name: str) -> tuple[float, float]:
         """Smallest and largest finite score of a detector; NaN without one."""
         low, high = np.inf, -np.inf
@@ -243,8 +253,12 @@ class Evaluator:
         threshold: float | None = None,
         runs_R: NDArray[np.bool_] | None = ALL,
     ) -> dict[str, Score]:
-        """All scores of a detector with bootstrap intervals over the counted ones of these runs."""
-        return self.summary_of(self.counts(name, protocol, threshold), runs_R)
+        """All scores of a detector with bootstrap intervals over the counted ones of these runs.
+
+        All are undefined where it judges nothing.
+        """
+        summary = self.summary_of(self.counts(name, protocol, threshold), runs_R)
+        return dict.fromkeys(summary, NO_RECORD) if name in self.silent else summary
 
     def summary_of(self, counts: Counts, runs_R: NDArray[np.bool_] | None = ALL) -> dict[str, Score]:
         """Scores as of :meth:`summary`, from any counts of all runs; adds ``lead_min``, the mean lead in minutes."""
@@ -295,6 +309,8 @@ class Evaluator:
     def _fitted(self, name: str, rule: Callable[[Curve, float], float], budget_per_step: float) -> Budgeted:
         """The detector at the threshold that a rule chooses on the fit half, unless it was fitted to that half."""
         detector = self.detectors[name]
+        if name in self.silent:
+            return Budgeted(np.nan, None, NO_RECORD.reason)
         if keeps_its_threshold(detector, self.study.backends, budget_per_step):
             threshold = detector.threshold
         else:
@@ -310,7 +326,7 @@ class Evaluator:
         """The causal detector that is no R-Metric with the highest F1 at its published threshold."""
         best: tuple[float, str] | None = None
         for name, detector in self.detectors.items():
-            if name in (REFERENCE, CALIBRATED) or not detector.causal or detector.extra:
+            if name in (REFERENCE, CALIBRATED, *self.silent) or not detector.causal or detector.extra:
                 continue
             counts = self.counts(name, protocol)
             value = summarise(counts.of(counts.counted))["f1"].value

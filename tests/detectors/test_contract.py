@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 from collections import Counter
+from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import numpy as np
@@ -23,7 +24,7 @@ from rmetric.detectors import (
 )
 from rmetric.detectors.base import STANDS_IN, CompiledDetector
 from rmetric.errors import UserError
-from rmetric.measurements import OBSERVABLE
+from rmetric.measurements import OBSERVABLE, Observation
 from rmetric.records import Observations
 from tests.helpers import EXTREMES, any_observations, bits, healthy_observations, part, small_detector
 
@@ -298,6 +299,32 @@ def test_the_first_alert_lies_above_the_threshold_and_nan_never_does() -> None:
 def test_an_unknown_detector_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="unknown detector 'r_metrik'; did you mean 'r_metric'"):
         make_detector("r_metrik")
+
+
+def test_a_threshold_of_nan_is_refused(clean_registries: None) -> None:
+    @register_detector("never")
+    @dataclass(kw_only=True)
+    class Never(StreamingDetector):
+        threshold: float = math.nan
+
+        def update(self, observation: Observation) -> float:
+            return 0.0
+
+    with pytest.raises(UserError, match="detector never has a threshold of NaN"):
+        make_detector("never")
+
+
+def test_a_measurement_that_there_is_none_of_is_answered_with_the_nearest(clean_registries: None) -> None:
+    class Misspelt(StreamingDetector):
+        reads = ("grad_norm", "training_losss")
+
+        def update(self, observation: Observation) -> float:
+            return 0.0
+
+    told = "'misspelt' reads 'training_losss', which is no measurement; did you mean training_loss"
+    with pytest.raises(ValueError, match=told):
+        register_detector("misspelt")(Misspelt)
+    assert "misspelt" not in DETECTORS
 
 
 def test_a_detector_needs_an_update_to_stream(clean_registries: None) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from rmetric.evaluation.evaluator import REFERENCE, Evaluator
+from rmetric.evaluation.evaluator import NO_RECORD, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS, Protocol
 from rmetric.evaluation.scores import Score, false_alarm_bound, recall_at_lead
 from rmetric.reporting.table import Cell, Column
@@ -111,6 +112,9 @@ def strict(ev: Evaluator) -> Part:
     """One row a detector: counts, false alarms, warning time, and the difference to the R-Metric."""
     rows: list[dict[str, Cell]] = []
     for name in ev.detectors:
+        if name in ev.silent:
+            rows.append(_undefined(name, strict.columns))
+            continue
         counts, summary = ev.counts(name, "strict"), ev.summary(name, "strict")
         row: dict[str, Cell] = {
             "detector": name,
@@ -136,9 +140,16 @@ def strict(ev: Evaluator) -> Part:
     return Part(rows, {**facts, **captions.facts(ev)})
 
 
+def _undefined(name: str, columns: Sequence[Column]) -> dict[str, Cell]:
+    """Row of a detector that judges nothing."""
+    return {**{column.key: NO_RECORD for column in columns}, DETECTOR.key: name}
+
+
 def _less_reference(ev: Evaluator, name: str, protocol: Protocol) -> Score:
     if REFERENCE not in ev.detectors:
         return Score.undefined("the R-Metric was not asked for")
+    if REFERENCE in ev.silent:
+        return NO_RECORD
     return ev.compare("f1", ev.counts(name, protocol), ev.counts(REFERENCE, protocol))
 
 
@@ -204,6 +215,9 @@ def required_lead(ev: Evaluator) -> Part:
     rows: list[dict[str, Cell]] = []
     for name in ev.detectors:
         row: dict[str, Cell] = {"detector": name}
+        if name in ev.silent:
+            rows.append(_undefined(name, required_lead.columns))
+            continue
         for lead, recall in zip(REQUIRED_LEADS, recall_at_lead(ev.counts(name, "strict"), required), strict=True):
             row[f"recall_{lead}"] = Score.undefined("no run failed") if math.isnan(recall) else Score(float(recall))
         rows.append(row)
