@@ -22,15 +22,16 @@ BOTH = f"{PAPER} {STRICT}"
 
 def runs(ev: Evaluator, chosen_R: NDArray[np.bool_] | None = None) -> str:
     """Number of runs of each kind, of those left out, and whether they are the committed sample."""
-    truths = [truth for index, truth in enumerate(ev.timeline.truths) if chosen_R is None or bool(chosen_R[index])]
+    chosen = np.ones(len(ev.timeline), bool) if chosen_R is None else chosen_R
+    truths = [truth for truth, kept in zip(ev.timeline.truths, chosen, strict=True) if kept]
     kinds = Counter(truth.kind for truth in truths)
     counted = kinds["failed"] + kinds["recovered"] + kinds["clean"]
     text = (
         f"{counted:,} runs: {kinds['failed']} failed, {kinds['recovered']} recovered, {kinds['clean']} clean; left "
         f"out: {kinds['censored']} censored, {kinds['incomplete']} incomplete."
     )
-    no_onset = int((ev.timeline.failed & np.isnan(ev.timeline.onset)).sum())
-    if no_onset and chosen_R is None:
+    no_onset = int((ev.timeline.failed & np.isnan(ev.timeline.onset) & chosen).sum())
+    if no_onset:
         text += f" {no_onset} failed without a known onset: left out of strict only."
     return text + (" Committed sample, not the full study." if ev.study.note else "")
 

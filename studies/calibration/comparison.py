@@ -317,7 +317,7 @@ def faults(comparison: Comparison) -> Part:
     "table_15c_simulated_vs_real_detectors",
     "Simulated against real, detectors",
     "Strict F1 on the score half of each study, at the threshold that keeps one false alarm per 10,000 healthy steps "
-    f"on its fit half; the best real one first. {RUNS}",
+    f"on its fit half; the best real one first. {RUNS} The rank correlation's interval is over detectors.",
     [Column("detector", "Detector"), *_pairs("", 3)],
     needs=_compared,
 )

@@ -10,7 +10,7 @@ data/real_runs.parquet.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,14 +44,6 @@ COLUMNS = (
     Column("alone", "F1, with this alone", 3),
     Column("takes_away", "What it takes away"),
 )
-CAPTION = (
-    "R-Metric in the paper's setting. Rung 0 has all conditions of the author's files; each further one "
-    "gives up one more. "
-    "Rungs 0 to 7 are 720 simulated runs each; rung 8 the 720 real runs; rung 9 the half of those that "
-    "the robust R-Metric "
-    "was not fitted to. Paper protocol up to rung 6, strict from rung 7 on. "
-    f"{captions.bootstrap(DRAWS)}"
-)
 
 
 def simulated(rung: Rung, jobs: int) -> dict[str, Score]:
@@ -83,24 +75,45 @@ def results(data: Path, jobs: int, **plan: Any) -> Iterator[Result]:
             if not rung.alone:
                 alone = summaries.get("1" if rung.key == "1" else f"{ALONE}{rung.key}")
                 f1 = None if alone is None else alone["f1"]
-                yield Result(rung.key, rung.title, rung.takes_away, summaries[rung.key], f1)
-        taken = (
-            "Real loss curves let R rest now and then: some faults are seen, beside one false alarm "
-            "in 190 healthy steps."
-        )
-        yield Result(str(len(CONDITIONS) + 1), "720 real runs", taken, scores_of(real, PAPER, "strict"))
+                runs = len(rung.plan.specs())
+                yield Result(rung.key, rung.title, rung.takes_away, summaries[rung.key], runs, f1)
+        summary = scores_of(real, PAPER, "strict")
+        taken = f"Real loss curves let R rest now and then: some faults are seen, beside {_false_alarms(summary)}."
+        yield Result(str(len(CONDITIONS) + 1), f"{len(real):,} real runs", taken, summary, len(real))
         bar.update()
         held_out = [run for run, kept in zip(real, halves(real).score, strict=True) if kept]
         gives = "Given back by other estimators of the same three components, fitted to healthy records alone."
         title = "the robust R-Metric on real runs"
-        yield Result(str(len(CONDITIONS) + 2), title, gives, scores_of(held_out, ROBUST, "strict"))
+        yield Result(str(len(CONDITIONS) + 2), title, gives, scores_of(held_out, ROBUST, "strict"), len(held_out))
         bar.update()
+
+
+def _false_alarms(summary: Mapping[str, Score]) -> str:
+    """How often there is a false alarm, in words."""
+    rate = summary["false_alarms_per_1000"]
+    if not rate.defined:
+        return "no healthy step in which a false alarm could come"
+    if not rate.value:
+        return "no false alarm"
+    return f"one false alarm in {float(f'{1000.0 / rate.value:.2g}'):,.0f} healthy steps"
+
+
+def caption_of(found: Sequence[Result]) -> str:
+    """Say which runs each rung is made of; the last two are real."""
+    *simulations, real, held_out = found
+    return (
+        "R-Metric in the paper's setting. Rung 0 has all conditions of the author's files; each further one gives up "
+        f"one more. Rungs 0 to {simulations[-1].key} are {simulations[0].runs:,} simulated runs each; rung {real.key} "
+        f"the {real.title}; rung {held_out.key} the {held_out.runs:,} of them with even repetition, the half that the "
+        f"robust R-Metric was not fitted to. Paper protocol up to rung {len(CONDITIONS) - 1}, strict from rung "
+        f"{len(CONDITIONS)} on. {captions.bootstrap(DRAWS)}"
+    )
 
 
 def table_of(found: Sequence[Result]) -> Table:
     """The ladder as a table, one row a rung."""
     rows = [_row(result) for result in found]
-    return Table("ladder", "Where 0.973 comes from", CAPTION, COLUMNS, rows)
+    return Table("ladder", "Where 0.973 comes from", caption_of(found), COLUMNS, rows)
 
 
 def _row(result: Result) -> dict[str, Cell]:
@@ -128,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = list(results(args.data, args.jobs, repetitions=args.repetitions, controls=controls))
     table = table_of(found)
     write(table, out)
-    style.write(draw(found, CAPTION), out)
+    style.write(draw(found, table.caption), out)
     print(to_screen(table))
     print(f"table and figure written to {out}/")
 

@@ -97,6 +97,8 @@ class Result:
     title: str
     takes_away: str
     summary: Mapping[str, Score]
+    runs: int
+    """Runs that were scored."""
     alone: Score | None = None
     """F1 where this is the only condition that is given up; ``None`` where there is no such thing."""
 

@@ -236,7 +236,7 @@ def _baselines(ev: Evaluator) -> Iterable[Claim]:
         PAPER,
         len(others),
         command=_tables(ev, 8),
-        remark="theirs, λ only, a causal Isolation Forest, and what plug-ins add",
+        remark="all detectors that were scored but the two R-Metrics; Table 1 names them",
     )
     maker = ("make_detector", "rmetric.detectors")
     for claim, paper, name in (("loss spike: z above", "3", "loss_spike"), ("gradient norm above", "100", "grad_norm")):

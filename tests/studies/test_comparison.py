@@ -12,7 +12,7 @@ from rmetric.evaluation.studies import load_study
 from rmetric.simulation import RunSpec, TrainingSimulator, judge_traces, write_logs
 from studies.calibration import figure as picture
 from studies.calibration.compare import main
-from studies.calibration.comparison import Compared, Comparison, compare, rank_correlation, tables
+from studies.calibration.comparison import Compared, Comparison, compare, detectors, rank_correlation, tables
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")
 
@@ -74,6 +74,10 @@ def test_ranks_correlate(real: list[float], expected: float) -> None:
     rows = [Compared((str(k),), "F1", Score(a), Score(b)) for k, (a, b) in enumerate(pairs)]
     assert rank_correlation(rows).value == pytest.approx(expected)
     assert not rank_correlation(rows[:2]).defined
+
+
+def test_the_caption_of_the_ranks_says_what_their_interval_is_over() -> None:
+    assert detectors.caption.endswith("The rank correlation's interval is over detectors.")
 
 
 def test_the_figure_has_four_panels(comparison: Comparison) -> None:

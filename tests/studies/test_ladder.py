@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmetric.evaluation.scores import Score
 from rmetric.simulation import Conditions, RunSpec, TrainingSimulator, run_batch
 from rmetric.simulation.conditions import CRASH_STEPS
 from run_modern_experiments import main as run_study
-from studies.ladder.run import main, simulated
+from studies.ladder.run import caption_of, main, results, simulated
 from studies.ladder.rungs import ALONE, CONDITIONS, rungs
 from studies.paper.plan import AS_PUBLISHED, PublishedPlan
 
@@ -84,6 +85,17 @@ def test_as_published_from_the_command_line(tmp_path, capsys):
     assert "36 runs" in capsys.readouterr().out
     assert run_study(["--as-published", "--backend", "torch", "--out", str(tmp_path / "other")]) == 2
     assert "--backend torch" in capsys.readouterr().err
+
+
+def test_the_caption_counts_the_runs_that_were_scored_and_the_false_alarms(tmp_path, monkeypatch):
+    nothing = {"f1": Score.undefined("not scored"), "false_alarms_per_1000": Score(4.0)}
+    monkeypatch.setattr("studies.ladder.run.simulated", lambda *_: nothing)
+    monkeypatch.setattr("studies.ladder.run.scores_of", lambda *_: nothing)
+    data = Path(__file__).parents[2] / "data/real_runs_transfer.parquet"
+    found = list(results(data, 1, **FEW))
+    assert "Rungs 0 to 7 are 42 simulated runs each; rung 8 the 132 real runs; rung 9 the 66 of" in caption_of(found)
+    assert found[-2].title == "132 real runs"
+    assert "beside one false alarm in 250 healthy steps." in found[-2].takes_away
 
 
 @pytest.mark.long

@@ -392,10 +392,14 @@ def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
 
 
 def test_figures_that_need_real_runs_say_so(studies: dict[str, Evaluator]) -> None:
-    with pytest.raises(UserError, match="Figure 6 needs a real study"):
+    with pytest.raises(UserError, match=r"Figure 6 needs one real study; add data/real_runs\.parquet to --logs"):
         draw_figures(Inputs({"": studies["simulated"]}), ["6"])
-    with pytest.raises(UserError, match="Figure 8 needs a simulated and a real study"):
+    with pytest.raises(
+        UserError, match="Figure 8 needs one simulated and one real study, no other; --logs gives 1, 1 of"
+    ):
         draw_figures(Inputs({"": studies["real"]}), ["8"])
+    with pytest.raises(UserError, match="Figure 6 needs one real study; --logs gives 2, 2 of them real"):
+        draw_figures(Inputs({"one": studies["real"], "two": studies["real"]}), ["6"])
 
 
 def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -8,21 +8,25 @@ import importlib
 import math
 import re
 import shlex
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import generate_paper_tables
+from rmetric.detectors import Detector, register_detector
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import group_key
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_screen
+from studies import captions
 from studies.paper.claims import ledger
 from studies.paper.tables import CATALOGUE, build_tables
-from tests.evaluation.builders import build_logs
+from tests.evaluation.builders import build_log, build_logs
 
 ROOT = Path(__file__).resolve().parents[2]
 DETECTORS = ["loss_spike", "r_metric", "grad_norm", "validation_slope"]
@@ -276,6 +280,58 @@ def test_the_script_writes_every_table_three_times(main, tmp_path, capsys):
         assert len(pd.read_csv(out / f"{name}.csv")) > 0
     headline = pd.read_csv(out / "headline.csv")
     assert headline["f1_paper"][0] == 0.973
+
+
+def test_tables_of_other_logs_are_removed_and_those_of_the_same_stay(main, tmp_path, capsys):
+    one, other, out = build_logs(tmp_path / "one"), build_logs(tmp_path / "other", seed=50), tmp_path / "tables"
+    out.mkdir()
+    (out / "mine.md").write_text("keep")
+
+    def made(logs: Path, *numbers: str) -> tuple[set[str], list[str]]:
+        options = ["--out", str(out), "--jobs", "1", "--bootstrap", "20", "--detectors", "grad_norm"]
+        assert main(["--logs", str(logs), *options, "--tables", *numbers]) == 0
+        document = re.findall(r"\\input{table_(\d+)_\w+}", (out / "all_tables.tex").read_text())
+        return {path.name.split("_")[1] for path in out.glob("table_*")}, document
+
+    assert made(one, "1", "2") == ({"1", "2"}, ["1", "2"])
+    assert made(one, "6") == ({"1", "2", "6"}, ["1", "2", "6"])
+    capsys.readouterr()
+    assert made(other, "2") == ({"2"}, ["2"])
+    assert "3 tables of other logs removed from" in capsys.readouterr().out
+    assert (out / "mine.md").exists()
+
+
+def test_a_run_that_failed_without_an_onset_is_in_the_caption_of_the_score_half(tmp_path):
+    logs = build_logs(tmp_path / "logs")
+    for seed, repetition in ((13, 1), (14, 2), (15, 2)):
+        settings = {"model_type": "Llama-3-8B", "repetition": repetition}
+        build_log(logs, f"run_{seed:03d}_x", onset=None, failure=400, seed=seed, **settings)
+    facts = captions.facts(Evaluator.of(load_study(logs, jobs=1), ["grad_norm"], jobs=1, draws=20))
+    assert "3 failed without a known onset" in facts["runs"]
+    assert "2 failed without a known onset" in facts["score_half"]
+
+
+def test_a_detector_that_scores_no_record_is_not_quiet(tmp_path, clean_registries):
+    @register_detector("mute")
+    @dataclass(kw_only=True)
+    class Mute(Detector):
+        threshold: float = 0.5
+
+        def score_run(self, observations):
+            return np.full(len(observations), np.nan)
+
+    evaluator = Evaluator.of(load_study(build_logs(tmp_path / "logs"), jobs=1), ["r_metric", "mute"], jobs=1, draws=20)
+    tables = build_tables(evaluator, numbers=["3"])
+    assert len(tables) == 4
+    for table in tables:
+        cells = table.frame.set_index("detector").loc["mute"].drop("threshold", errors="ignore")
+        assert {*cells} == {Score.undefined("it scores no record of these logs")}
+    assert evaluator.best_baseline("strict") is None
+
+
+def test_the_ledger_says_what_it_counts_as_baselines(evaluator):
+    (found,) = [claim for claim in ledger(evaluator) if claim.claim == "baselines"]
+    assert found.ours == 3 and found.remark.startswith("all detectors that were scored but the two R-Metrics")
 
 
 def test_damage_is_a_warning_on_the_error_stream(main, tmp_path, capsys):

@@ -18,7 +18,7 @@ from studies.paper.figures import ablation, concept, curves, failing_run, lead_t
 from studies.risk.figures import draw_confusion, draw_reliability
 from studies.risk.tables import judge
 
-ANY, REAL, BOTH = "a study", "a real study", "a simulated and a real study"
+ANY, REAL, BOTH = "a study", "one real study", "one simulated and one real study, no other"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> 
     chosen = [figure for figure in FIGURES if figure.number in numbers or (not numbers and request.has(figure.needs))]
     for figure in chosen:
         if not request.has(figure.needs):
-            raise UserError(f"Figure {figure.number} needs {figure.needs}; add data/real_runs.parquet to --logs")
+            raise UserError(f"Figure {figure.number} needs {figure.needs}; {_to_change(inputs)}")
     studies = inputs.studies
     if "2" in [figure.number for figure in chosen] and not any(failing_run.has(ev, run) for ev in studies.values()):
         failing_run.choose(next(iter(studies.values())), run)  # a wrong name is told before any work is done
@@ -107,6 +107,12 @@ def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> 
             drawn = figure.draw(request)
             drawings += drawn if isinstance(drawn, list) else [drawn]
     return drawings
+
+
+def _to_change(inputs: Inputs) -> str:
+    """How to get the studies that a figure of real runs needs."""
+    studies, real = len(inputs.studies), len(real_studies(inputs))
+    return f"--logs gives {studies}, {real} of them real" if real else "add data/real_runs.parquet to --logs"
 
 
 def sample_footnote(ev: Evaluator) -> str:
