@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -247,8 +247,8 @@ def _latex_widths(table: Table) -> list[int]:
     ]
 
 
-def latex_document(tables: Sequence[Table]) -> str:
-    """A document of all tables, to be compiled beside their ``.tex`` files."""
+def latex_document(names: Iterable[str]) -> str:
+    """A document of all tables of these names, to be compiled beside their ``.tex`` files."""
     lines = [
         r"\documentclass[10pt]{article}",
         r"\usepackage[T1]{fontenc}",
@@ -256,7 +256,7 @@ def latex_document(tables: Sequence[Table]) -> str:
         r"\usepackage[landscape,margin=15mm]{geometry}",
         rf"\usepackage{{{LATEX_PACKAGES}}}",
         r"\begin{document}",
-        *(rf"\input{{{table.name}}}" + "\n" + r"\clearpage" for table in tables),
+        *(rf"\input{{{name}}}" + "\n" + r"\clearpage" for name in names),
         r"\end{document}",
     ]
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 from argparse import Namespace
@@ -26,6 +27,7 @@ from studies.paper.tables import CATALOGUE, build_tables
 from studies.several import evaluators
 
 T = TypeVar("T")
+ALL_TABLES = "all_tables.tex"
 one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 """Decorates a function: products with bootstrap weights are so narrow that several threads wait for each other."""
 
@@ -62,6 +64,8 @@ def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str]
 def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Sequence[str] = ()) -> None:
     """Write the tables that can be made, and print them.
 
+    Tables of other logs that lie there are removed; those of the same logs stay, and stand in ``all_tables.tex`` too.
+
     Raises
     ------
     UserError
@@ -75,11 +79,33 @@ def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Seq
         if not tables:
             raise UserError(said)
         print(f"warning: {said}", file=sys.stderr)
+    logs = _mark(inputs.studies)
+    if removed := _discard_of_other_logs(out, logs):
+        print(f"{removed} tables of other logs removed from {out}/")
     for table in tables:
         write_table(table, out)
         print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
-    (out / "all_tables.tex").write_text(latex_document(tables), encoding="utf-8")
+    names = [each.name for each in CATALOGUE if (out / f"{each.name}.tex").is_file()]
+    (out / ALL_TABLES).write_text(f"{logs}\n{latex_document(names)}", encoding="utf-8")
     _tell(_every(inputs.studies, inputs.sets), f"{len(tables)} tables", f"{out}/ as .md, .csv and .tex")
+
+
+def _mark(studies: Mapping[str, Evaluator]) -> str:
+    """Comment by which the document of all tables tells the logs that they are of."""
+    checksums = repr([ev.study.checksums for ev in studies.values()])
+    return f"% of the logs {hashlib.sha256(checksums.encode()).hexdigest()[:16]}"
+
+
+def _discard_of_other_logs(out: Path, logs: str) -> int:
+    """Remove the tables of an earlier call if they are of other logs; returns how many there were."""
+    document = out / ALL_TABLES
+    if not document.is_file() or document.read_bytes().startswith(f"{logs}\n".encode()):
+        return 0
+    there = [each.name for each in CATALOGUE if (out / f"{each.name}.md").is_file()]
+    for name in there:
+        for ending in (".md", ".csv", ".tex"):
+            (out / f"{name}{ending}").unlink(missing_ok=True)
+    return len(there)
 
 
 @one_thread
