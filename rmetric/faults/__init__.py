@@ -26,7 +26,7 @@ from rmetric.faults.learning_rate import LargeLr, LrSpike
 from rmetric.faults.low_precision_attention import LowPrecisionAttention
 from rmetric.faults.network_degradation import NetworkDegradation
 from rmetric.faults.node_failure import NodeFailure
-from rmetric.faults.parse import parse_fault
+from rmetric.faults.parse import parse_fault, severities_of
 from rmetric.faults.processes import HardwareEvent, Processes
 from rmetric.faults.rms_norm_error import RmsNormError
 from rmetric.faults.router_imbalance import RouterImbalance
@@ -66,4 +66,5 @@ __all__ = [
     "make_fault",
     "parse_fault",
     "register_fault",
+    "severities_of",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ import torch
 import transformers
 
 from rmetric.evaluation.ground_truth import Outcome
-from rmetric.faults import NO_FAULT, Fault, parse_fault
+from rmetric.faults import NO_FAULT, Fault, parse_fault, severities_of
 from rmetric.live.corpus import Corpus, standard_library
 from rmetric.live.datasets import load_text_corpus, tokenized
 from rmetric.live.models import tiny_model
@@ -141,7 +140,6 @@ def train_fork(plan: CaseStudyPlan, name: str, spelling: str, snapshot: Snapshot
 
 
 def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LanguageModelRun) -> dict[str, Any]:
-    severities = "+".join(re.findall(r"@(\w+)", spelling)) or "medium"
     own = {
         "experiment_id": name,
         "model_type": plan.model_name,
@@ -154,7 +152,7 @@ def _config(plan: CaseStudyPlan, name: str, spelling: str, run: LanguageModelRun
         "batch_size": plan.batch_rows,
         "sequence_length": plan.sequence_length,
         "learning_rate": plan.peak_learning_rate,
-        "fault_injection": fault_entry(fault_of(spelling), severities, plan.first_disturbed),
+        "fault_injection": fault_entry(fault_of(spelling), severities_of(spelling), plan.first_disturbed),
     }
     return log_config(run, own)
 

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.errors import UserError
-from rmetric.faults import FAULTS, SEVERITIES, CombinedFault, Fault, Processes, make_fault, parse_fault, register_fault
+from rmetric.faults import (
+    FAULTS,
+    SEVERITIES,
+    CombinedFault,
+    Fault,
+    Processes,
+    make_fault,
+    parse_fault,
+    register_fault,
+    severities_of,
+)
 from rmetric.streams import RunStreams
 
 
@@ -151,3 +161,15 @@ def test_a_wrong_spelling_is_answered_with_one_line(text: str, message: str) -> 
         parse_fault(text)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [
+        ("LR_SPIKE", "medium"),
+        ("LR_SPIKE+DATA_CORRUPTION@high", "medium+high"),
+        ("LR_SPIKE@low:factor=1e+3 + DATA_CORRUPTION", "low+medium"),
+    ],
+)
+def test_each_part_has_its_own_severity(text: str, severities: str) -> None:
+    assert severities_of(text) == severities

@@ -114,10 +114,11 @@ def test_the_onset_is_drawn_from_the_seed_in_the_middle_half() -> None:
 @pytest.mark.slow
 def test_parts_of_a_combined_fault_end_each_at_its_own_time(tmp_path: Path) -> None:
     plan = CaseStudyPlan(
-        faults=("LR_SPIKE:factor=2,duration_steps=5+DATA_CORRUPTION:token_share=0.1",),
+        faults=("LR_SPIKE:factor=2,duration_steps=5+DATA_CORRUPTION@high:token_share=0.1",),
         **{**SMALL, "steps": 45},  # type: ignore[arg-type]
     )
     run = read(run_case_study(plan, tmp_path).logs[0])
+    assert run.severity == "medium+high"
     [cleared] = [event for event in run.events if event["event"] == "FAULT_CLEARED"]
     assert (cleared["fault"], cleared["step"]) == ("LR_SPIKE", 36)
     rate = run.observations["learning_rate"]
