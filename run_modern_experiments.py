@@ -78,6 +78,8 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
         raise UserError("real runs are trained here, a log each; leave --engine and --logs-format out")
     if args.as_published:
         raise UserError("the author's conditions are those of a simulation; leave --backend torch out")
+    if args.transfer and args.architectures != list(ARCHITECTURES):
+        raise UserError("--transfer has models of its own, of no architecture; leave --architectures out")
     if args.log_every not in (None, 1):
         raise UserError("a real run writes a record every step; leave --log-every out")
     trained = RealStudyPlan.smoke if args.smoke else RealStudyPlan.transfer if args.transfer else RealStudyPlan

@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"{name:24} {profile.parameters_b:g}e9 parameters, {profile.layers} layers ({profile.source})")
     if args.list_faults or args.list_architectures:
         return
+    if args.fault == NO_FAULT and (args.fault_step, args.severity) != ("random", "medium"):
+        raise UserError("a run without a fault has no onset and no severity; leave --fault-step and --severity out")
     severity = "" if args.fault == NO_FAULT else f"_{args.severity}"
     spec = RunSpec(
         architecture=args.architecture,

@@ -169,6 +169,21 @@ def test_impossible_fault_steps(step: str, tmp_path: Path, capsys: pytest.Captur
     fails_with_one_line(capsys, "simulator", f"--fault-step={step}", "--out", str(tmp_path))
 
 
+@pytest.mark.parametrize("options", [("--fault-step", "300"), ("--severity", "high")])
+def test_what_a_run_without_a_fault_cannot_have(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = fails_with_one_line(capsys, "simulator", "--fault", "NONE", *options, "--out", str(tmp_path))
+    assert "leave --fault-step and --severity out" in line
+
+
+def test_the_transfer_set_has_no_architectures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="real training needs torch")
+    pytest.importorskip("transformers", reason="real training needs transformers")
+    options = ["--backend", "torch", "--transfer", "--architectures", "gpt-4-moe", "--out", str(tmp_path)]
+    assert "leave --architectures out" in fails_with_one_line(capsys, "run_modern_experiments", *options)
+
+
 def test_an_expert_fault_on_a_dense_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = fails_with_one_line(capsys, "simulator", "--fault", "ROUTER_IMBALANCE", "--out", str(tmp_path))
     assert "choose --architecture gpt-4-moe" in line
