@@ -84,3 +84,10 @@ def test_events_of_a_damaged_log_without_a_usable_step_are_no_crash(step: object
 def test_a_fault_injection_that_is_no_object_reads_as_a_control() -> None:
     run = Run("x", {"fault_injection": "LR_SPIKE"}, Observations(np.array([7])))
     assert (run.fault, run.severity, run.onset) == ("NONE", "-", None)
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "expected"), [(None, None), ({"type": "bad_batch", "step": 40}, 40), ("damaged", None), ({}, None)]
+)
+def test_the_step_of_a_disturbance(disturbance: object, expected: int | None) -> None:
+    assert Run("x", {"disturbance": disturbance}, Observations(np.array([7]))).disturbed_at == expected

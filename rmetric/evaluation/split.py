@@ -42,14 +42,16 @@ def halves(runs: Sequence[Run]) -> Halves:
     return Halves(np.array([half == 1 for half in odd], bool), np.array([half == 0 for half in odd], bool))
 
 
-def folds(runs: Sequence[Run], count: int) -> NDArray[np.int64]:
-    """Number of the fold of each run, shape (runs,): groups of runs that share a seed take turns.
-
-    A run without a seed is a group of its own.
-    """
+def groups(runs: Sequence[Run]) -> NDArray[np.int64]:
+    """A number a group of runs that share backend, model and seed, shape (runs,); a run without a seed stands alone."""
     numbers: dict[object, int] = {}
     keys = [group_key(run) or index for index, run in enumerate(runs)]
-    return np.array([numbers.setdefault(key, len(numbers)) % count for key in keys], dtype=np.int64)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def folds(runs: Sequence[Run], count: int) -> NDArray[np.int64]:
+    """Number of the fold of each run, shape (runs,): groups of runs that share a seed take turns."""
+    return groups(runs) % count
 
 
 def _parity(number: object) -> int | None:

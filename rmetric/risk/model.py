@@ -21,7 +21,7 @@ from rmetric.risk.features import FEATURES, FeatureStream, features_of
 from rmetric.risk.scorers import Linear, Trees, scorer_of
 
 Floats = NDArray[np.float64]
-VERSION = 1
+VERSION = 2
 SHIPPED = "model.json"
 DIGITS = 9
 """Significant ones of each number in the file."""
@@ -147,7 +147,8 @@ class RiskParameters:
     heals: Calibrated
     families: Choice
     base_rates: Mapping[str, float]
-    """Rates in the fit half, without looking at any signal: ``"10"``, …, ``"10 after onset"``, …, ``"heals"``."""
+    """Rates in the fit half, without looking at any signal: ``"10"``, …, ``"10 after onset"``, …,
+    ``"heals, 5 steps after the alert, faulty runs"``, …."""
     provenance: Mapping[str, Any] = field(repr=False)
 
 
@@ -165,7 +166,7 @@ class RiskModel:
     The risk is that of what has already happened. Before the onset of a fault nobody can know of it, so a healthy
     record counts as one that does not lead to failure.
 
-    RiskParameters
+    Parameters
     ----------
     parameters
         From :meth:`load`, :meth:`shipped` or :mod:`studies.risk.fit`.
@@ -211,12 +212,8 @@ class RiskModel:
             families=dict(zip(many.names, many.families[0].tolist(), strict=True)),
         )
 
-    def assess(self, observations: Observations) -> Assessments:
-        """Answers about a whole run after each of its records; the same bits as :meth:`update`, from the start."""
-        return self.assess_features(features_of(observations))
-
     def risk(self, observations: Observations) -> Floats:
-        """P(failure within k steps) after each record of a whole run, shape (n, horizons)."""
+        """P(failure within k steps) after each record of a run, the bits of :meth:`update`; shape (n, horizons)."""
         return self.risk_of_features(features_of(observations))
 
     def assess_features(self, features_NF: Floats) -> Assessments:

@@ -20,9 +20,9 @@ import rmetric
 from rmetric.cli import Parser, script, whole_number
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
+from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
 from rmetric.evaluation.split import digest, halves
 from rmetric.evaluation.studies import Study, load_study
-from rmetric.records import Run
 from rmetric.risk.model import FAMILIES, Calibrated, Choice, RiskModel, RiskParameters, sigmoid, softmax
 from studies.risk.recipes import (
     LinearRecipe,
@@ -35,7 +35,16 @@ from studies.risk.recipes import (
     platt,
     temperature,
 )
-from studies.risk.records import Records, alert_records, alert_steps, all_records, default_detector, feature_tables
+from studies.risk.records import (
+    AFTER,
+    Records,
+    alert_records,
+    alert_steps,
+    all_records,
+    cadence,
+    default_detector,
+    feature_tables,
+)
 
 Floats = NDArray[np.float64]
 HORIZONS = (10, 50, 100, 200)
@@ -112,6 +121,12 @@ def fit_hazards(records: Records) -> tuple[tuple[Calibrated, ...], dict[str, Any
         kept & records.known_within(steps) & (np.ones(len(records), bool) if not index else label[index - 1] == 0)
         for index, steps in enumerate(HORIZONS)
     ]
+    for steps, rows in zip(HORIZONS, at_risk, strict=True):
+        if len(np.unique(records.group[rows])) < 2:
+            raise UserError(
+                f"fewer than two seeds of the fit half have records whose next {steps} steps are known, the undecided "
+                f"{UNDECIDED_STEPS} at the end of a run left out; give --from a study with longer runs"
+            )
     losses: list[tuple[float, Recipe]] = []
     lines: dict[str, list[tuple[float, float]]] = {}
     for recipe in HAZARD_RECIPES:
@@ -174,13 +189,16 @@ def naming_bar(probability_NM: Floats, label_N: NDArray[np.int64]) -> float:
 
 
 def base_rates(records: Records, alerts: Records) -> dict[str, float]:
-    """Rates without looking at any signal."""
+    """Rates without looking at any signal; of healing at each time after the alert, as fewer are asked each time."""
     rates = {}
     for steps in HORIZONS:
         known, fails = records.known_within(steps), records.fails_within(steps)
         rates[f"{steps}"] = _share(fails[known])
         rates[f"{steps} after onset"] = _share(fails[known & records.fault_on])
-    rates["heals"] = _share(alerts.heals[alerts.after == 0])
+    for after in AFTER:
+        asked = alerts.after == after
+        rates[f"heals, {after} steps after the alert, all runs"] = _share(alerts.heals[asked])
+        rates[f"heals, {after} steps after the alert, faulty runs"] = _share(alerts.heals[asked & alerts.fault_on])
     return rates
 
 
@@ -217,15 +235,10 @@ def provenance(half: Study, detector: Detector) -> dict[str, Any]:
         "backends": sorted({str(run.config.get("backend")) for run in half.runs}),
         "models": sorted({run.model_type for run in half.runs}),
         "faults": sorted({run.fault for run in half.runs}),
-        "steps_a_record": sorted({_cadence(run) for run in half.runs}),
+        "steps_a_record": sorted({cadence(run) for run in half.runs}),
         "data_sha256": digest(half.runs),
         "alerts_of": {"detector": detector.name, "threshold": detector.threshold},
     }
-
-
-def _cadence(run: Run) -> int:
-    steps = np.diff(run.observations.step)
-    return int(np.median(steps)) if len(steps) else 0
 
 
 def parser() -> Parser:

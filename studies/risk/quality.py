@@ -21,12 +21,10 @@ from rmetric.evaluation.scores import DRAWS, Score, binomial_interval, percentil
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
 from rmetric.risk.model import UNKNOWN, Assessments, RiskModel
-from studies.risk.records import Records, alert_records, alert_steps, all_records, feature_tables
+from studies.risk.records import AFTER, Records, alert_records, alert_steps, all_records, feature_tables
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-AFTER = (0, 5, 20)
-"""Steps after the alert at which healing and diagnosis are judged."""
 RISK_EDGES = (0.0, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Bins of a predicted risk; most records are healthy and lie in the first."""
 HEALING_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -133,14 +131,15 @@ def healing_frame(judged: Judged) -> pd.DataFrame:
     """Quality of "heals by itself": ``runs_asked, after, runs, records, base_rate, brier, skill, auc``.
 
     Of alerts in faulty runs alone, failed against recovered, and with those in control runs (which heal, or have
-    nothing to heal from).
+    nothing to heal from). ``skill`` is against the fit half's rate at the same time: runs that failed meanwhile are no
+    longer asked, so more of the others heal, and to know that is no skill.
     """
     rows: list[dict[str, object]] = []
-    rate = judged.model.parameters.base_rates["heals"]
-    alerts = judged.alerts
+    rates, alerts = judged.model.parameters.base_rates, judged.alerts
     for asked, inside in (("faulty runs", alerts.fault_on), ("all runs", np.ones(len(alerts), bool))):
         for after in AFTER:
             chosen = inside & (alerts.after == after)
+            rate = rates[f"heals, {after} steps after the alert, {asked}"]
             quality = _quality(judged, alerts.run[chosen], judged.answers.heals[chosen], alerts.heals[chosen], rate)
             rows.append({"runs_asked": asked, "after": after} | quality)
     return pd.DataFrame(rows)

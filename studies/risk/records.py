@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from rmetric.detectors import DETECTORS, Detector, make_detector
 from rmetric.episodes import episodes
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
-from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline, group_key
+from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
 from rmetric.evaluation.scoring import by_run, score_study
+from rmetric.evaluation.split import groups
 from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.records import Run
 from rmetric.risk.features import FEATURES, features_of
@@ -23,6 +24,8 @@ PREFERRED_DETECTORS = ("r_metric_robust", "robust_z")
 """Detectors whose alerts are asked about: the first that is registered."""
 AFTER_ALERT = (0, 1, 2, 3, 5, 8, 13, 20, 35, 50)
 """Steps after an alert at which the model learns to judge it: close together at first, when it matters most."""
+AFTER = (0, 5, 20)
+"""Steps after an alert at which healing and diagnosis are judged; some of :data:`AFTER_ALERT`."""
 
 
 def default_detector() -> Detector:
@@ -76,11 +79,10 @@ class Records:
         return self.failure_step <= self.step + steps
 
 
-def disturbance_step(run: Run) -> int | None:
-    """Step at which a control run was disturbed on purpose; ``None`` if it was not."""
-    disturbance = run.config.get("disturbance")
-    step = disturbance.get("step") if isinstance(disturbance, dict) else None
-    return int(step) if isinstance(step, int | float) else None
+def cadence(run: Run) -> int:
+    """Steps a record, mostly; 0 for a run that has no two."""
+    steps = np.diff(run.observations.step)
+    return int(np.median(steps)) if len(steps) else 0
 
 
 Tables = Mapping[int, NDArray[np.float64]]
@@ -106,7 +108,7 @@ def all_records(study: Study, tables: Tables) -> Records:
     for index in _counted(timeline, tables):
         first, last = timeline.bounds[index], timeline.bounds[index + 1]
         run, zone = study.runs[index], timeline.zone[first:last]
-        disturbed = disturbance_step(run)
+        disturbed = run.disturbed_at
         after = np.zeros(len(zone), bool) if disturbed is None else run.observations.step >= disturbed
         rows = np.flatnonzero((zone != IGNORED) | (after & (run.onset is None)))
         wanted[index] = (rows, np.full(len(rows), -1))
@@ -157,7 +159,7 @@ def _moments(
     zone = timeline.zone[timeline.bounds[index] : timeline.bounds[index + 1]]
     end = np.inf if truth.failure_step is None else truth.failure_step
     if truth.onset is None:
-        disturbed = disturbance_step(run)
+        disturbed = run.disturbed_at
         carried = {int(item) for item in step[zone == HEALTHY]}
         usable = [alert for alert in alerts if alert in carried or (disturbed is not None and alert >= disturbed)]
     else:
@@ -196,13 +198,6 @@ def _records(
         fault_on=step >= onset,
         family=np.repeat(np.array(families, dtype=np.str_), lengths),
     )
-
-
-def groups(runs: Sequence[Run]) -> NDArray[np.int64]:
-    """A number a group of runs that share backend, model and seed, shape (runs,); a run without a seed stands alone."""
-    numbers: dict[object, int] = {}
-    keys = [group_key(run) or index for index, run in enumerate(runs)]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def _observed_until(timeline: Timeline, index: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -14,8 +14,8 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.risk.model import FAMILIES, RiskModel
 from studies.catalogue import Inputs, Part, real_studies, table
-from studies.risk.quality import AFTER, Judged, brier_frame, confusion_frame, diagnosis_frame, healing_frame
-from studies.risk.records import default_detector
+from studies.risk.quality import Judged, brier_frame, confusion_frame, diagnosis_frame, healing_frame
+from studies.risk.records import AFTER, cadence, default_detector
 
 SKILL = "Brier skill: 1 − Brier score / Brier score of the fit half's base rate; 1 is perfect, 0 is that base rate."
 ASKED = (
@@ -81,7 +81,7 @@ def risk(judged: Judged) -> Part:
     "Recoverable or fatal, P(heals by itself) after an alert",
     "P(the run heals by itself), asked at an alert and some steps later, as long as the run has not failed: the first "
     "alert of a faulty run from its onset on (failed against recovered), and in all runs also every alert in a control "
-    f"run, where nothing fails. {SKILL} {{described}}",
+    f"run, where nothing fails. {SKILL} The base rate is that of the same runs at the same time. {{described}}",
     [
         Column("runs_asked", "Alerts in"),
         Column("after", "Asked after (steps)"),
@@ -152,19 +152,15 @@ def _matrix(frame: pd.DataFrame, after: int) -> list[dict[str, Cell]]:
 def described(judged: Judged) -> str:
     """Model, alerts, runs and intervals, in words."""
     made = judged.model.parameters.provenance
-    mine = {_cadence(run.observations.step.tolist()) for run in judged.study.runs if len(run.observations) > 1}
+    mine = {cadence(run) for run in judged.study.runs if len(run.observations) > 1}
     theirs = {*made["steps_a_record"]}
     text = (
         f"Model: fitted to the {made['runs']} runs of the fit half of a study ({', '.join(made['backends'])}: "
         f"{', '.join(made['models'])}). Alerts: {judged.detector.title} above {judged.detector.threshold:g}. "
         f"{int(judged.runs.sum())} runs in the score half (even repetition or seed). In brackets: 95 % bootstrap "
-        f"interval over runs ({judged.draws:,} resamples)."
+        f"interval over runs ({judged.draws:,} resamples); of a share of 0 or 1, the exact one of the number of runs."
     )
     if mine - theirs:
         said, known = ("/".join(map(str, sorted(steps))) for steps in (mine, theirs))
         text += f" These logs have a record every {said} steps, those it was fitted to every {known}: out of its range."
     return text
-
-
-def _cadence(steps: Sequence[int]) -> int:
-    return int(np.median(np.diff(steps)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmetric.evaluation.split import folds, halves
+from rmetric.evaluation.split import folds, groups, halves
 
 
 def test_repetition_decides_where_there_is_one(make_run):
@@ -21,6 +21,11 @@ def test_otherwise_the_seed_decides(make_run):
 def test_forks_of_one_run_stay_together(make_run):
     both = halves([make_run([1], seed=4, repetition=1), make_run([1], seed=4, repetition=2)])
     assert both.score.tolist() == [True, True]
+
+
+def test_forks_share_a_group_and_others_do_not(make_run):
+    runs = [make_run([1], seed=seed, backend="torch", model_type="tiny") for seed in (5, 5, 6)]
+    assert groups([*runs, make_run([1]), make_run([1])]).tolist() == [0, 0, 1, 2, 3]
 
 
 def test_groups_take_turns_in_the_folds(make_run):

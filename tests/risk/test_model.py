@@ -13,6 +13,7 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.log_reader import read_run
+from rmetric.risk.features import features_of
 from rmetric.risk.model import BENIGN, FAMILIES, UNKNOWN, RiskModel, cumulative, family_of, to_json
 from tests.helpers import healthy_observations, part
 from tests.risk.helpers import bits
@@ -36,7 +37,7 @@ def test_probabilities_are_probabilities_and_a_longer_horizon_is_never_safer(
     shipped: RiskModel, real_logs: list[Path]
 ) -> None:
     for log in real_logs:
-        said = shipped.assess(read_run(log).observations)
+        said = shipped.assess_features(features_of(read_run(log).observations))
         assert ((said.risk >= 0) & (said.risk <= 1)).all()
         assert (np.diff(said.risk, axis=1) >= 0).all()
         assert ((said.heals >= 0) & (said.heals <= 1)).all()
@@ -47,7 +48,7 @@ def test_probabilities_are_probabilities_and_a_longer_horizon_is_never_safer(
 
 def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path]) -> None:
     observations = part(read_run(real_logs[1]).observations, slice(0, 200))
-    many, watching = shipped.assess(observations), shipped.fresh()
+    many, watching = shipped.assess_features(features_of(observations)), shipped.fresh()
     single = [watching.update(row) for row in observations]
     assert bits([[*row.risk.values()] for row in single]) == bits(many.risk)
     assert bits([row.heals for row in single]) == bits(many.heals)
@@ -59,7 +60,7 @@ def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path
 
 def test_assessing_a_run_leaves_the_model_as_it_was(shipped: RiskModel) -> None:
     first, again = shipped.fresh(), shipped.fresh()
-    again.assess(healthy_observations(50))
+    again.risk(healthy_observations(50))
     row = next(iter(healthy_observations(20)))
     assert first.update(row) == again.update(row)
 

@@ -1,5 +1,6 @@
 """Fitting: the same bytes twice, the score half unseen, too little to learn from told in one line."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,20 @@ from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.split import digest, halves
 from rmetric.evaluation.studies import Study
-from rmetric.records import Observations
+from rmetric.records import Observations, Run
 from rmetric.risk.model import RiskModel, to_json
 from studies.risk import fit as fitting
 from studies.risk.fit import HORIZONS, base_rates, fit_half, main, naming_bar
 from studies.risk.records import alert_records, all_records, feature_tables
 from tests.evaluation.builders import build_run
 from tests.helpers import healthy_observations
+
+
+def failing_soon(seed: int) -> Run:
+    """A run of 240 steps whose loss is not finite from step 170 on."""
+    loss = np.array([3.0] * 169 + [math.inf] * 71)
+    config = {"seed": seed, "backend": "torch", "model_type": "tiny", "total_training_steps": 240}
+    return build_run(range(1, 241), onset=160, failure=180, columns={"training_loss": loss}, **config)
 
 
 @pytest.mark.long
@@ -57,7 +65,16 @@ def test_the_model_knows_more_than_the_base_rate_on_its_own_half(study: Study, m
         assert (error**2).mean() < hit[known].var()
     rates = base_rates(records, alert_records(half, tables, {}))
     assert [rates[f"{steps}"] for steps in HORIZONS] == [model.parameters.base_rates[f"{steps}"] for steps in HORIZONS]
-    assert rates["heals"] == 0.5  # no alert, nothing known
+    assert rates["heals, 0 steps after the alert, all runs"] == 0.5  # no alert, nothing known
+
+
+def test_the_rate_of_healing_is_of_the_runs_that_are_still_asked() -> None:
+    runs = [build_run(range(1, 200), seed=1, onset=100, failure=103), build_run(range(1, 200), seed=3, onset=100)]
+    study = Study(Path("made"), runs)
+    tables = feature_tables(study, np.ones(2, bool), 1)
+    rates = base_rates(all_records(study, tables), alert_records(study, tables, {0: [100], 1: [100]}))
+    healing = [rates[f"heals, {after} steps after the alert, faulty runs"] for after in (0, 5, 20)]
+    assert healing == [2 / 4, 2 / 3, 2 / 3]  # with one more of each kind
 
 
 def test_the_bar_is_the_lowest_that_is_right_often_enough() -> None:
@@ -75,6 +92,7 @@ def test_the_bar_is_the_lowest_that_is_right_often_enough() -> None:
         ([build_run(range(1, 100), seed=2, onset=40, failure=60)], "0 failed runs"),
         ([build_run(range(1, 100), seed=1, onset=40, failure=60)], "1 failed runs"),
         ([build_run(range(1, 100), seed=seed, onset=40, failure=60) for seed in (1, 3)], "fewer than two seeds"),
+        ([failing_soon(seed) for seed in (1, 3)], "next 200 steps are known"),
     ],
 )
 def test_too_little_is_told_in_one_line(runs: list, message: str) -> None:

@@ -7,9 +7,8 @@ import pytest
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from rmetric.evaluation.split import halves
-from rmetric.risk.model import UNKNOWN
+from rmetric.risk.model import UNKNOWN, RiskModel
 from studies.risk.quality import (
-    AFTER,
     HEALS,
     SUBSETS,
     Judged,
@@ -19,6 +18,7 @@ from studies.risk.quality import (
     healing_frame,
     reliability_frame,
 )
+from studies.risk.records import AFTER
 
 
 def perfect(judged: Judged) -> Judged:
@@ -66,6 +66,16 @@ def test_the_base_rate_has_no_skill(judged: Judged) -> None:
     frame = brier_frame(replace(judged, risk=said))
     assert [row.value for row in frame.loc[frame["subset"] == SUBSETS[0], "skill"]] == [0.0] * len(judged.horizons)
     assert [row.value for row in frame.loc[frame["subset"] == SUBSETS[0], "auc"]] == [0.5] * len(judged.horizons)
+
+
+def test_to_know_that_runs_which_have_not_failed_yet_heal_more_often_is_no_skill(judged: Judged) -> None:
+    rates = dict(zip(AFTER, (0.5, 0.6, 0.7), strict=True))
+    named = {f"heals, {after} steps after the alert, faulty runs": rate for after, rate in rates.items()}
+    parameters = judged.model.parameters
+    model = RiskModel(replace(parameters, base_rates={**parameters.base_rates, **named}))
+    said = np.array([rates[after] for after in judged.alerts.after.tolist()])
+    frame = healing_frame(replace(judged, model=model, answers=replace(judged.answers, heals=said)))
+    assert [row.value for row in frame.loc[frame["runs_asked"] == "faulty runs", "skill"]] == [0.0] * len(AFTER)
 
 
 def test_no_record_is_lost_between_bins(judged: Judged) -> None:

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from rmetric.evaluation.studies import Study
 from rmetric.records import Run
-from studies.risk.records import alert_records, all_records, default_detector, disturbance_step, feature_tables, groups
+from studies.risk.records import alert_records, all_records, cadence, default_detector, feature_tables
 from tests.evaluation.builders import build_run
 
 SHARED = {"seed": 5, "backend": "torch", "model_type": "tiny", "total_training_steps": 200}
@@ -84,10 +83,6 @@ def test_at_a_coarse_cadence_the_last_record_is_taken() -> None:
     assert records.step.tolist() == [100, 100, 120]
 
 
-def test_forks_share_a_group_and_others_do_not() -> None:
-    assert groups([run(), run(onset=50), run(seed=6), run(seed=None), run(seed=None)]).tolist() == [0, 0, 1, 2, 3]
-
-
 def test_the_default_detector_is_a_causal_one() -> None:
     assert default_detector().causal
 
@@ -97,8 +92,5 @@ def test_no_alert_gives_no_record() -> None:
     assert len(alert_records(study, tables(study), {})) == 0
 
 
-@pytest.mark.parametrize(
-    ("disturbance", "expected"), [(None, None), ({"type": "bad_batch", "step": 40}, 40), ("damaged", None), ({}, None)]
-)
-def test_the_step_of_a_disturbance(disturbance: object, expected: int | None) -> None:
-    assert disturbance_step(build_run([1, 2], disturbance=disturbance)) == expected
+def test_the_cadence_is_that_of_most_records() -> None:
+    assert [cadence(run(steps)) for steps in ([10, 20, 30, 35], [7])] == [10, 0]
