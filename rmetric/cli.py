@@ -228,6 +228,17 @@ def named_once(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def fraction(text: str) -> float:
+    """Argument type: a number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not in the range 0 to 1")
+    return value
+
+
 def positive_number(text: str) -> float:
     """Argument type: a finite number above 0."""
     try:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.detectors import DEFAULT_DETECTORS
 from rmetric.faults import parse_fault
+from rmetric.files import written_aside
 from rmetric.live.run import LiveRun, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MechanismWatch
@@ -122,10 +123,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     output_folder(args.out)
     tasks = [(model, seed, args.steps) for seed in range(1, args.seeds + 1) for model in FAULTS]
     done = in_fresh_processes(train_group, tasks, args.jobs)
-    with open(args.out / FILE, "w", encoding="utf-8") as file:
+    with written_aside(args.out / FILE) as file:  # an earlier result stays until all of this one is there
         for _, rows in tqdm(done, desc="groups", total=len(tasks), disable=None):
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-            file.flush()
+            file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
     print(table(read_rows(args.out)).to_markdown(index=False))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from rmetric.cli import Parser, script
+from rmetric.cli import Parser, fraction, script
 from rmetric.dataset.read import read_runs
 from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.evaluation.split import halves
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     published = [Path("data") / f"{name}.parquet" for name in DATA]
     p.add_argument("data", type=Path, nargs="*", default=published, help="data sets (default: those in data/)")
     p.add_argument(
-        "--quantile", type=float, default=FatalRule.quantile,
+        "--quantile", type=fraction, default=FatalRule.quantile,
         help="of the losses before a first sign: the level above which losses stay (0 to 1; default %(default)s)",
     )  # fmt: skip
     args = p.parse_args(argv)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -198,6 +199,15 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return results
 
 
+def drop_cut_line(file: Path) -> None:
+    """Drop a last line that an earlier call was stopped in: what is appended to it would be lost with it.
+
+    Before any process appends, since one cannot tell a cut line from one that another is about to end.
+    """
+    if file.exists():
+        os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
+
+
 def write_group(group: Group, folder: Path) -> None:
     """Train what is not there yet, and append each result when it is known."""
     training_device("cpu")
@@ -221,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     p.add_argument("--runs", type=whole_number(1), metavar="N", help=first)
     p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
     args = p.parse_args(argv)
-    output_folder(args.out)
+    drop_cut_line(output_folder(args.out) / FILE)
     chosen = [replace(group, runs=group.runs[: args.runs]) for group in groups(args.data)[: args.groups]]
     tasks = [(group, args.out) for group in chosen]
     for _ in tqdm(in_fresh_processes(write_group, tasks, args.jobs), desc="groups", total=len(tasks), disable=None):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from rmetric.errors import UserError
 from rmetric.faults import parse_fault
 from studies.mitigation.plan import FAULTS, HEALTHY, MITIGATIONS, MONITOR, NOTHING
 from studies.mitigation.report import table
@@ -40,6 +45,20 @@ def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
     assert (meant["meant for it"], meant["doing nothing"], meant["with it"]) == ("yes", "2.000", "1.010")
     assert (meant["better in"], meant["within 5 %: nothing, with it"]) == ("1 of 1", "0, 1")
     assert (other["meant for it"], other["with it"], other["better in"]) == ("no", "not finite", "0 of 1")
+
+
+def test_a_call_that_is_stopped_leaves_the_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from studies.mitigation import run
+
+    def stopped(*asked: object) -> Iterator[tuple[int, list[dict[str, object]]]]:
+        yield 0, [row(NOTHING, HEALTHY, 2.0)]
+        raise UserError("stopped")
+
+    earlier = json.dumps(row(NOTHING, HEALTHY, 3.0)) + "\n"
+    (tmp_path / run.FILE).write_text(earlier)
+    monkeypatch.setattr(run, "in_fresh_processes", stopped)
+    assert run.main(["--out", str(tmp_path)]) == 2
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(run.FILE, earlier)]
 
 
 @pytest.mark.long
