@@ -85,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     detectors = {name: make_detector(name) for name in args.detectors}
     refuse_hindsight(detectors)
+    sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*args.zoo, *args.own])])
     out = output_folder(args.out)
     files = files_by_name(args.alerts)
     alerts = {name: alerts_in(file) for name, file in files.items()}

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import halves
@@ -27,6 +28,12 @@ WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librisp
              "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
 UNFITTED_ZOOS = ("zoo_2", "zoo_3", "zoo_4", "loops")
 """Zoos to no kind of which anything may be fitted, and the loops of others."""
+NOT_FOR_FITTING = (*UNFITTED_ZOOS, "bugs_2", "real_runs_fresh", "real_runs_transfer")
+"""Beginnings of the names of all sets that nothing may be fitted to."""
+FITTED_CELLS = {(model, "adamw") for model in ("tiny-llama", "tiny-mistral", "tiny-moe")}
+"""Models and optimizers of ``real_runs``: those of ``studies.real_runs.plan.MATRIX``, which would need torch."""
+SEEDS_A_PLAN = 1_000_000
+"""Of the same trainings with another seed of the plan, which are fresh, the runs have seeds from here on."""
 PLANNED = "planned_changes"
 """Measurement that says where a change of the training was announced."""
 
@@ -123,10 +130,31 @@ def may_be_fitted_to(kind: str) -> bool:
     return zlib.crc32(kind.encode()) % 2 == 1
 
 
+def refuse_to_fit(place: Path) -> None:
+    """:class:`UserError` for a set that nothing may be fitted to."""
+    if set_name(place).startswith(NOT_FOR_FITTING):
+        raise UserError(f"{place}: nothing may be fitted to {set_name(place)}, see docs/benchmark.md; leave it out")
+
+
+def refuse_equal_names(names: Sequence[str]) -> None:
+    """:class:`UserError` for two sets of one name: they would be taken for one."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"two of the sets are called {name}; rename the file or folder of one, or leave it out")
+
+
+def was_fitted(run: Run) -> bool:
+    """Whether a run is one of ``real_runs``, whose odd half was fitted to; by what it says, wherever it lies."""
+    seed, cell = run.config.get("seed"), (run.model_type, run.config.get("optimizer"))
+    return (
+        run.config.get("backend") == "torch" and cell in FITTED_CELLS and isinstance(seed, int) and seed < SEEDS_A_PLAN
+    )
+
+
 def own(file: Path) -> RunSet:
-    """A set of this project's study; of the set that was fitted to, the score half."""
+    """A set of this project's study; of runs of the set that was fitted to, the score half."""
     study, name = load_study(file), set_name(file)
-    chosen = halves(study.runs).score if name == "real_runs" else np.ones(len(study.runs), bool)
+    chosen = halves(study.runs).score | ~np.array([was_fitted(run) for run in study.runs], bool)
     return RunSet(name, study, Timeline.of(study.runs), [Group("own", name, chosen)])
 
 

@@ -32,7 +32,7 @@ from rmetric.records import Run
 from rmetric.robust.columns import evidence
 from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics, by_component, tails_of_components
 from rmetric.robust.surprise import EVERYDAY_PER_STEP, OwnBar, Tail
-from studies.abroad.sources import may_be_fitted_to
+from studies.abroad.sources import may_be_fitted_to, refuse_equal_names, refuse_to_fit
 from studies.abroad.sources import strangers as labelled_strangers
 
 Floats = NDArray[np.float64]
@@ -247,6 +247,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"--budget must be between 0 and 1 false alarms a healthy step, not {args.budget}")
     if not (args.logs or args.strangers or args.zoo):
         raise UserError("there is nothing to fit to; give studies by --from, strangers' runs by --strangers, or --zoo")
+    places = [*args.logs, *args.strangers, *args.zoo]
+    refuse_equal_names([path.stem for path in places])
+    for place in places:
+        refuse_to_fit(place)
     own = {path.stem: fit_half(path, args.jobs) for path in args.logs}
     sources = [Source.of(name, runs, jobs=args.jobs) for name, runs in own.items()]
     sources += [strangers(path, args.jobs) for path in args.strangers]

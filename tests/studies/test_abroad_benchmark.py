@@ -15,7 +15,7 @@ from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
 from studies.abroad.scoring import alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import Group, RunSet, stranger_timeline, unannounced
+from studies.abroad.sources import FITTED_CELLS, Group, RunSet, own, stranger_timeline, unannounced
 from tests.evaluation.builders import build_run
 
 RECORDS, CADENCE = 400, 100
@@ -124,6 +124,31 @@ def test_a_set_that_nobody_knows_is_refused_with_those_known(tmp_path: Path, cap
     assert main(["--alerts", f"mine={file}", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "'algoperff', which nobody knows (known: algoperf, " in error and error.count("\n") == 1
+
+
+def test_two_sets_of_one_name_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["--own", "A/logs_MINE", "--zoo", "B/mine.parquet", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "two of the sets are called mine" in error and error.count("\n") == 1
+
+
+def test_the_cells_that_were_fitted_to_are_those_of_the_plan() -> None:
+    plan = pytest.importorskip("studies.real_runs.plan", exc_type=ImportError)
+    assert {(cell.model, cell.optimizer) for cell in plan.MATRIX} == FITTED_CELLS
+
+
+def test_the_half_that_was_fitted_to_is_known_whatever_its_folder_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"backend": "torch", "model_type": "tiny-llama", "optimizer": "adamw"}
+    configs = [
+        {**said, "seed": 1, "repetition": 1},
+        {**said, "seed": 2, "repetition": 2},
+        {**said, "seed": 1_000_001, "repetition": 1},  # fresh
+        {**said, "seed": 1, "repetition": 1, "optimizer": "sgd"},  # a transfer
+    ]
+    runs = [build_run([1, 2], name=str(number), **config) for number, config in enumerate(configs)]
+    monkeypatch.setattr("studies.abroad.sources.load_study", lambda place: Study(place, runs))
+    for place in ("logs_REAL", "data/real_runs.parquet"):
+        assert own(Path(place)).groups[0].runs.tolist() == [False, True, True, True]
 
 
 def test_a_detector_with_hindsight_is_refused(tmp_path: Path, capsys: Capture) -> None:

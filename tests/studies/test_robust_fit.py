@@ -190,6 +190,24 @@ def test_without_a_fit_half_there_is_nothing_to_fit(monkeypatch: pytest.MonkeyPa
     assert main([]) == 2
 
 
+@pytest.mark.parametrize("option", ["--from", "--strangers", "--zoo"])
+def test_two_sets_of_one_name_are_refused(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option, "A/logs", "B/logs", "--out", str(tmp_path / "mine.json")]) == 2
+    assert "two of the sets are called logs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--zoo", "data/zoo_2.parquet"), ("--zoo", "logs_ZOO_4"), ("--from", "data/real_runs_transfer_3.parquet")],
+)
+def test_a_set_that_nothing_may_be_fitted_to_is_refused(
+    option: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([option, name, "--out", str(tmp_path / "mine.json")]) == 2
+    error = capsys.readouterr().err
+    assert f"{name}: nothing may be fitted to" in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 0}', "[]", '{"version": 2, "weights": 3}'])
 def test_a_file_that_holds_no_settings_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.json"
