@@ -147,6 +147,15 @@ class Score:
         """No value, and why."""
         return cls(math.nan, reason=reason)
 
+    @classmethod
+    def share(cls, hits: float, trials: float, reason: str = "there is none") -> Score:
+        """A share with its exact interval; undefined, for this reason, without a trial.
+
+        >>> Score.share(1, 4).value, Score.share(0, 0).reason
+        (0.25, 'there is none')
+        """
+        return cls(hits / trials, *binomial_interval(hits, trials)) if trials else cls.undefined(reason)
+
 
 @dataclass(frozen=True)
 class Totals:

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     refuse_hindsight(detectors)
     sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*args.zoo, *args.own])])
     out = output_folder(args.out)
-    files = files_by_name(args.alerts)
+    files = files_by_name("--alerts", args.alerts, {name: "a detector" for name, _ in DETECTORS.items()})
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
         refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])
@@ -125,13 +125,23 @@ def judged_by(
     return {name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}
 
 
-def files_by_name(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:
-    """Files of alerts by the name of their line; :class:`UserError` for a name that another line has."""
+def files_by_name(option: str, named: Sequence[tuple[str, Path]], taken: Mapping[str, str]) -> dict[str, Path]:
+    """Files by the name of their line; :class:`UserError` for a name that another line has.
+
+    Parameters
+    ----------
+    option
+        That they were given with.
+    named
+        Names and files.
+    taken
+        Name of a line that is there anyway → whose it is.
+    """
     files: dict[str, Path] = {}
     for name, file in named:
-        if name in DETECTORS or name in files:
-            other = "a detector" if name in DETECTORS else files[name]
-            raise UserError(f"--alerts {name}={file}: {name} is the name of {other}; choose another")
+        other = taken.get(name) or files.get(name)
+        if other:
+            raise UserError(f"{option} {name}={file}: {name} is the name of {other}; choose another")
         files[name] = file
     return files
 

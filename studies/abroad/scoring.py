@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
-from rmetric.evaluation.scores import HitCounts, Score, binomial_interval, f1, poisson_interval
+from rmetric.evaluation.scores import HitCounts, Score, f1, poisson_interval
 from rmetric.evaluation.visibility import NOISE_SCALES, visible_from
 from rmetric.reporting.table import Cell
 from studies.abroad.labels import TOLERANCE
@@ -42,11 +42,6 @@ def poisson_rate(events: int, steps: int) -> Score:
         return Score.undefined("there is no healthy step")
     low, high = poisson_interval(events)
     return Score(PER * events / steps, PER * low / steps, PER * high / steps)
-
-
-def share(hits: int, trials: int, reason: str) -> Score:
-    """A share with its exact 95 % interval; undefined without a trial."""
-    return Score(hits / trials, *binomial_interval(hits, trials)) if trials else Score.undefined(reason)
 
 
 @dataclass(frozen=True)
@@ -140,29 +135,39 @@ def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str
         "false_alarms": false_alarms,
         "false_alarms_per_10000": poisson_rate(false_alarms, total("healthy")),
         "first_per_10000": poisson_rate(total("false_alarms_first"), total("healthy_first")),
-        "recall": share(warned, failed, NOBODY_TO_WARN),
+        "recall": Score.share(warned, failed, NOBODY_TO_WARN),
         "f1": Score(float(f1(HitCounts(warned, false_alarms, failed)))) if failed else Score.undefined(NOBODY_TO_WARN),
         "lead": Score(float(leads.mean())) if len(leads) else Score.undefined("no run was warned"),
-        "seen": share(total("seen"), total("instabilities"), "no instability"),
+        "seen": Score.share(total("seen"), total("instabilities"), "no instability"),
     }
 
 
-def alerts_in(file: Path) -> pd.DataFrame:
-    """A CSV of alerts with columns ``set, run, step``; :class:`UserError` if it is none."""
+def alerts_in(file: Path, *more: str) -> pd.DataFrame:
+    """A CSV of alerts with columns ``set, run, step`` and ``more``; :class:`UserError` if it is none."""
     try:
-        table = pd.read_csv(file, dtype={"set": str, "run": str})
+        table = pd.read_csv(file, dtype={"set": str, "run": str, "kind": str})
     except ValueError as error:  # also one that is empty, or no text
         raise UserError(f"{file} is no CSV of alerts ({' '.join(str(error).split())})") from error
-    if not {"set", "run", "step"} <= {*table.columns}:
-        raise UserError(f"{file} has columns {', '.join(map(repr, table.columns))}; 'set', 'run' and 'step' are due")
-    steps = pd.to_numeric(table["step"], errors="coerce")
-    wrong = table["step"][steps.isna() & table["step"].notna()]
-    if len(wrong):
-        raise UserError(f"{file} has a step {wrong.iloc[0]!r}; a whole number is due, or nothing for no alert")
+    *others, last = due = ("set", "run", "step", *more)
+    if not {*due} <= {*table.columns}:
+        names = f"{', '.join(map(repr, others))} and {last!r}"
+        raise UserError(f"{file} has columns {', '.join(map(repr, table.columns))}; {names} are due")
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first for labels, and the others move up
+        raise UserError(f"{file} has more values in its rows than names in its first line; a comma ends each row?")
+    steps = numbers_of(table, "step", file, "a whole number is due, or nothing for no alert")
     nowhere = table["step"][steps.notna() & table[["set", "run"]].isna().any(axis=1)]
     if len(nowhere):
         raise UserError(f"{file} has an alert at step {nowhere.iloc[0]} without a set or a run; name both")
     return table.assign(step=steps)
+
+
+def numbers_of(table: pd.DataFrame, name: str, file: Path, due: str) -> pd.Series:
+    """A column of numbers, NaN where nothing stands; :class:`UserError` for anything else."""
+    numbers = pd.to_numeric(table[name], errors="coerce")
+    wrong = table[name][numbers.isna() & table[name].notna()]
+    if len(wrong):
+        raise UserError(f"{file} has a {name} {wrong.iloc[0]!r}; {due}")
+    return numbers
 
 
 def scores_of_alerts(source: RunSet, alerts: pd.DataFrame, name: str | Path) -> NDArray[np.float64]:

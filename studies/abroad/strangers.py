@@ -1,7 +1,7 @@
 """Read strangers' runs: real training that nobody of this project made, as its authors logged it.
 
-A folder holds ``runs.csv`` (one line a run: source, run, task, optimizer, origin, licence) and one Parquet file a
-source (one row a record). Within a file the runs stand one after the other, in the order of ``runs.csv``.
+A folder holds ``runs.csv`` (one line a run: source, run, records, task, optimizer, origin, licence) and one Parquet
+file a source (one row a record). Within a file the runs stand one after the other, in the order of ``runs.csv``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PUBLISHED = ("algoperf", "nanogpt")
 """Sources whose licence (Apache-2.0, MIT) lets this project hand them on."""
 SOURCES = (*PUBLISHED, "megatron", "trainer_state")
 RUN, STEP = "run", "step"
+LISTED = ("source", RUN, "records", "task", "optimizer", "origin", "licence")
+"""Columns of ``runs.csv``; ``records`` is the number of them."""
 
 
 def strangers_folder(given: str | Path | None = None) -> Path | None:
@@ -45,25 +47,29 @@ def read_strangers(folder: str | Path, sources: Sequence[str] = SOURCES) -> list
     Raises
     ------
     UserError
-        If a file is missing, or ``runs.csv`` and the records do not speak of the same runs.
+        If a file or a column is missing, or ``runs.csv`` and the records do not speak of the same runs.
     """
     root = Path(folder)
-    index = _table(root / "runs.csv")
+    index = _table(root / "runs.csv", LISTED)
     return [run for source in sources for run in _of_source(root, source, index[index["source"] == source])]
 
 
-def _table(file: Path) -> pd.DataFrame:
+def _table(file: Path, due: Sequence[str]) -> pd.DataFrame:
     if not file.is_file():
         raise UserError(f"{file} does not exist; give the folder of strangers' runs, with runs.csv and Parquet files")
-    return pd.read_csv(file, dtype=str) if file.suffix == ".csv" else pd.read_parquet(file)
+    table = pd.read_csv(file, dtype=str) if file.suffix == ".csv" else pd.read_parquet(file)
+    missing = [name for name in due if name not in table.columns]
+    if missing:
+        raise UserError(f"{file} has no column {missing[0]!r}; {', '.join(due)} are due")
+    return table
 
 
 def _of_source(root: Path, source: str, index: pd.DataFrame) -> list[Run]:
-    records = _table(root / f"{source}.parquet")
+    records = _table(root / f"{source}.parquet", (RUN, STEP))
     bounds = np.append(_starts(records), len(records))
     spans = list(itertools.pairwise(bounds.tolist()))
-    found = [(str(records[RUN].iloc[start]), end - start) for start, end in spans]
-    listed = list(zip(index[RUN], index["records"].astype(int), strict=True))
+    found = [(str(records[RUN].iloc[start]), str(end - start)) for start, end in spans]
+    listed = list(zip(index[RUN], index["records"], strict=True))
     if found != listed:
         raise UserError(f"{root / f'{source}.parquet'} does not hold the runs that runs.csv lists; get both again")
     columns = {name: records[name].to_numpy(dtype=np.float64) for name in records.columns if name not in (RUN, STEP)}

@@ -185,12 +185,7 @@ def _outcomes(runs: Sequence[Run]) -> dict[tuple[str, str], Outcomes]:
 
 def _share(outcomes: Outcomes, kind: str) -> Score:
     """Share with its exact interval: none of eight runs is no proof that none ever does."""
-    from scipy.stats import beta
-
-    hits, of = sum(found == kind for found, _ in outcomes), len(outcomes)
-    low = float(beta.ppf(0.025, hits, of - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(0.975, hits + 1, of - hits)) if hits < of else 1.0
-    return Score(hits / of, low, high)
+    return Score.share(sum(found == kind for found, _ in outcomes), len(outcomes))
 
 
 def _incubation(outcomes: Outcomes) -> Score:

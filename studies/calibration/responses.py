@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.evaluation.scores import binomial_interval
 from rmetric.faults import SEVERITIES
 from rmetric.faults.processes import Response
 from studies.calibration.noise import memory_steps
@@ -294,16 +295,6 @@ def fit_response(cell: Cell, rate: float, per_excess: float) -> dict[str, Estima
         for name, number in value.items()
     }
     for name, hits in cell.shares.items():
-        low, high = _share_interval(sum(hits), len(hits))
-        fitted[name] = Estimate(sum(hits) / len(hits), low, high, len(hits), len(hits))
+        fitted[name] = Estimate(sum(hits) / len(hits), *binomial_interval(sum(hits), len(hits)), len(hits), len(hits))
     assert {*fitted} == {item.name for item in fields(Response)}
     return fitted
-
-
-def _share_interval(hits: float, of: int) -> tuple[float, float]:
-    """Exact (Clopper-Pearson): a share of none or all of some runs has an interval too."""
-    from scipy.stats import beta
-
-    low = float(beta.ppf(0.025, hits, of - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(0.975, hits + 1, of - hits)) if hits < of else 1.0
-    return low, high

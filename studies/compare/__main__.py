@@ -18,7 +18,7 @@ import numpy as np
 from rmetric.cli import Parser, output_folder, script
 from rmetric.comparison import SIGNALS
 from rmetric.comparison.compare import PLANNED
-from rmetric.evaluation.scores import Score, binomial_interval
+from rmetric.evaluation.scores import Score
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
@@ -72,20 +72,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 def row(kind: str, found: Sequence[tuple[int | None, int | None]]) -> dict[str, Cell]:
     """One line of the table; errors are steps from the onset to the first difference."""
     differ = [(onset, step) for onset, step in found if step is not None]
-    cells: dict[str, Cell] = {"pairs": kind, "count": len(found), "differ": _share(len(differ), len(found))}
+    cells: dict[str, Cell] = {"pairs": kind, "count": len(found), "differ": Score.share(len(differ), len(found))}
     errors = np.array([step - onset for onset, step in differ if onset is not None], dtype=float)
     if all(onset is None for onset, _ in found):
         return cells
     return cells | {
-        "exact": _share(int((errors == 0).sum()), len(found)),
-        "near": _share(int((np.abs(errors) <= NEAR).sum()), len(found)),
-        "early": _share(int((errors < 0).sum()), len(found)),
+        "exact": Score.share(int((errors == 0).sum()), len(found)),
+        "near": Score.share(int((np.abs(errors) <= NEAR).sum()), len(found)),
+        "early": Score.share(int((errors < 0).sum()), len(found)),
         "late": float(np.median(errors)) if len(errors) else None,
     }
-
-
-def _share(hits: int, trials: int) -> Score:
-    return Score(hits / trials, *binomial_interval(hits, trials))
 
 
 if __name__ == "__main__":

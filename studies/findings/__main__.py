@@ -18,10 +18,10 @@ import pandas as pd
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.errors import UserError
-from rmetric.evaluation.scores import Score, binomial_interval
+from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import in_parallel
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
-from studies.abroad.benchmark import named_file
+from studies.abroad.benchmark import files_by_name, named_file
 from studies.abroad.strangers import FOLDER_VARIABLE, SOURCES, strangers_folder
 from studies.findings.judging import MEANT, Answer, answers_of, ours, problems, verdicts
 from studies.findings.truth import Labelled, of_set, of_strangers
@@ -57,8 +57,9 @@ def parser() -> Parser:
     )
     p.add_argument("--sources", nargs="*", choices=SOURCES, default=[*SOURCES], help="sources of strangers' runs")
     p.add_argument(
-        "--findings", type=named_file, nargs="*", default=[], metavar="NAME=FILE", help="of other tools: CSV"
-    )
+        "--findings", type=named_file, nargs="*", action="extend", default=[], metavar="NAME=FILE",
+        help="of other tools: CSV",
+    )  # fmt: skip
     p.add_argument("--out", type=Path, default=Path("results/findings"), help="folder for the tables")
     p.add_jobs()
     return p
@@ -68,11 +69,12 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Load, diagnose, judge, print and write."""
     args = parser().parse_args(argv)
+    files = files_by_name("--findings", args.findings, {OURS: "our own findings"})
     runs = list(all_runs(args.data, args.sources, strangers_folder(args.strangers)))
     if not runs:
         raise UserError("there is no run to judge; give --data or --strangers FOLDER")
     found = list(in_parallel(ours, [labelled.run for labelled in runs], args.jobs, "diagnosing", "run"))
-    answers = {OURS: found} | {name: answers_of(file, runs) for name, file in args.findings}
+    answers = {OURS: found} | {name: answers_of(file, runs) for name, file in files.items()}
     tables = [by_kind(runs, answers), by_problem(runs, answers[OURS]), by_tool(runs, answers)]
     out = output_folder(args.out)
     for table in tables:
@@ -109,8 +111,8 @@ def _kinds(tool: str, said: pd.DataFrame, there: pd.DataFrame) -> Iterator[dict[
         as_this = int(meant["kinds"].map(lambda kinds, kind=kind: kind in kinds).sum())
         yield {
             "tool": tool, "kind": str(kind), "right": right, "wrong": wrong, "false": false, "unknown": unknown,
-            "precision": _share(right, right + wrong + false), "meant": len(meant) or None,
-            "as_this": _share(as_this, len(meant)), "recall": _share(int(meant["found"].sum()), len(meant)),
+            "precision": Score.share(right, right + wrong + false), "meant": len(meant) or None,
+            "as_this": Score.share(as_this, len(meant)), "recall": Score.share(int(meant["found"].sum()), len(meant)),
         }  # fmt: skip
 
 
@@ -122,7 +124,7 @@ def by_problem(runs: Sequence[Labelled], answers: Sequence[Answer]) -> Table:
         kinds = pd.Series([kind for kinds in there["kinds"] for kind in kinds], dtype=str).value_counts()
         rows.append({
             "set": set_name, "problem": problem, "outcome": outcome, "count": len(there),
-            "found": _share(int(there["found"].sum()), len(there)), "kinds": ", ".join(kinds.index[:2]) or None,
+            "found": Score.share(int(there["found"].sum()), len(there)), "kinds": ", ".join(kinds.index[:2]) or None,
         })  # fmt: skip
     return Table("findings_problems", "Problems found", "Problems with a finding about them.", PROBLEMS, rows)
 
@@ -145,14 +147,10 @@ def _tool(tool: str, name: str, runs: Sequence[Labelled], answers: Sequence[Answ
     return {
         "tool": tool, "set": name, "runs": len(runs), "read": sum(answer.readable for answer in answers),
         "right": int(said.get("right", 0)), "wrong": int(said.get("wrong", 0) + said.get("false", 0)),
-        "false_runs": _share(sum(map(bool, healthy)), len(healthy)), "alarmed": _share(alarmed, len(healthy)),
-        "failed": _share(int(failed["found"].sum()), len(failed)),
+        "false_runs": Score.share(sum(map(bool, healthy)), len(healthy)), "alarmed": Score.share(alarmed, len(healthy)),
+        "failed": Score.share(int(failed["found"].sum()), len(failed)),
         "seconds": sum(answer.seconds for answer in answers) / len(answers),
     }  # fmt: skip
-
-
-def _share(hits: int, trials: int) -> Score:
-    return Score(hits / trials, *binomial_interval(hits, trials)) if trials else Score.undefined("there is none")
 
 
 if __name__ == "__main__":

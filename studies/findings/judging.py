@@ -14,6 +14,7 @@ from rmetric.diagnosis import SEVERITIES, diagnose
 from rmetric.errors import UserError
 from rmetric.records import Run
 from rmetric.states import RECOGNISERS
+from studies.abroad.scoring import alerts_in, numbers_of
 from studies.findings.truth import WHOLE, Labelled, Problem
 from studies.states.population import Healthy
 
@@ -69,11 +70,10 @@ def answers_of(file: Path, runs: Iterable[Labelled]) -> list[Answer]:
     Raises
     ------
     UserError
-        If a column is missing, or a run has no row.
+        If it is no such file, or a run has no row.
     """
-    table = pd.read_csv(file, dtype={"set": str, "run": str, "kind": str})
-    if not {"set", "run", "kind", "step", "seconds"} <= {*table.columns}:
-        raise UserError(f"{file} has columns {', '.join(table.columns)}; set, run, kind, step and seconds are due")
+    table = alerts_in(file, "kind", "seconds")
+    table = table.assign(seconds=numbers_of(table, "seconds", file, "a number is due"))
     by_run = dict(iter(table.groupby(["set", "run"])))
     found = []
     for labelled in runs:

@@ -26,7 +26,6 @@ from studies.sdc.tables import (
     localisation_table,
     repair_table,
     sensitivity_table,
-    share,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def summary(result: CampaignResult, frame: pd.DataFrame, healthy: HealthyRepair 
     """The figures that others read: ``repaired_share`` (0 to 1, of the harmful transient flips), and
     ``repair_overhead_pct`` (computations done twice in a healthy run, per cent); null where not measured."""
     tried = frame[frame["repaired"].notna() & frame["transient"].astype(bool)]
-    repaired = share(int(tried["repaired"].astype(bool).sum()), len(tried))
+    repaired = Score.share(int(tried["repaired"].astype(bool).sum()), len(tried))
     settings = asdict(result.campaign.settings)
     return {
         "command": command,
@@ -172,7 +171,7 @@ def summary(result: CampaignResult, frame: pd.DataFrame, healthy: HealthyRepair 
 
 def _seen(frame: pd.DataFrame, name: str) -> Score:
     harmful = frame[frame["harmful"].astype(bool)]
-    return share(int(harmful[f"delay_{name}"].notna().sum()), len(harmful))
+    return Score.share(int(harmful[f"delay_{name}"].notna().sum()), len(harmful))
 
 
 def _plain(value: float) -> float | None:

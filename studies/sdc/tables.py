@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rmetric.detectors import DETECTORS
-from rmetric.evaluation.scores import Score, binomial_interval, poisson_upper
+from rmetric.evaluation.scores import Score, poisson_upper
 from rmetric.reporting.table import Cell, Column, Table
 from studies.sdc.outcome import BIT_ORDER, DEFINITIONS, LASTING, OUTCOMES, SCORED, WITHIN_STEPS
 from studies.sdc.plan import STAGES
@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 SENSITIVITY, BITS, DETECTION, LOCALISATION, REPAIR = (
     "sdc_sensitivity", "sdc_bits", "sdc_detection", "sdc_localisation", "sdc_repair",
 )  # fmt: skip
+NO_FLIP = "there is none of this kind"
 INTERVAL = "In brackets: exact 95 % intervals of shares (Clopper–Pearson)."
-
-
-def share(hits: int, of: int, why_not: str = "there is none of this kind") -> Score:
-    """A share with its exact interval; undefined where there is nothing to share."""
-    return Score(hits / of, *binomial_interval(hits, of)) if of else Score.undefined(why_not)
 
 
 def sensitivity_table(frame: pd.DataFrame, about: str) -> Table:
@@ -76,7 +72,7 @@ def _outcomes(group: pd.DataFrame) -> dict[str, Cell]:
     return {
         "injections": len(group),
         **counts,
-        "harmful": share(int(group["harmful"].sum()), len(group)),
+        "harmful": Score.share(int(group["harmful"].sum()), len(group)),
         "worst": worst,
     }
 
@@ -133,9 +129,9 @@ def _detector_row(frame: pd.DataFrame, title: str, seen: pd.Series, delay: pd.Se
     delays = pd.to_numeric(delay[harmful & seen])
     return {
         "detector": title,
-        "harmful": share(int((seen & harmful).sum()), int(harmful.sum()), "no flip was harmful"),
-        "lasting": share(int((seen & lasting).sum()), int(lasting.sum()), "no flip did lasting harm"),
-        "benign": share(int((seen & ~harmful).sum()), int((~harmful).sum()), "no flip was benign"),
+        "harmful": Score.share(int((seen & harmful).sum()), int(harmful.sum()), "no flip was harmful"),
+        "lasting": Score.share(int((seen & lasting).sum()), int(lasting.sum()), "no flip did lasting harm"),
+        "benign": Score.share(int((seen & ~harmful).sum()), int((~harmful).sum()), "no flip was benign"),
         "delay": float(delays.median()) if len(delays) else Score.undefined("no harmful flip was seen"),
     }
 
@@ -176,12 +172,12 @@ def _localised(group: pd.DataFrame) -> dict[str, Cell]:
 
     def right(column: str) -> Score:
         known = visible[column].dropna()
-        return share(int(known.astype(bool).sum()), len(known), "it has none, or nothing was visible")
+        return Score.share(int(known.astype(bool).sum()), len(known), "it has none, or nothing was visible")
 
     return {
         "injections": len(group),
-        "visible": share(len(visible), len(group)),
-        "step": share(int((harmful["step_error"] == 0).sum()), len(harmful), "no flip was harmful"),
+        "visible": Score.share(len(visible), len(group)),
+        "step": Score.share(int((harmful["step_error"] == 0).sum()), len(harmful), "no flip was harmful"),
         "worker": right("worker_right"),
         "layer": right("layer_right"),
         "tensor": right("tensor_right"),
@@ -201,8 +197,8 @@ def repair_table(frame: pd.DataFrame, policy: Sequence[str], healthy: HealthyRep
         {
             "kind": kind,
             "flips": len(group),
-            "identical": share(int(group["repaired"].astype(bool).sum()), len(group)),
-            "benign": share(int((group["outcome_repaired"] == "benign").sum()), len(group)),
+            "identical": Score.share(int(group["repaired"].astype(bool).sum()), len(group), NO_FLIP),
+            "benign": Score.share(int((group["outcome_repaired"] == "benign").sum()), len(group), NO_FLIP),
         }
         for kind, group in kinds.items()
     ]

@@ -13,6 +13,7 @@ from rmetric.evaluation import scores
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import (
     MAX_UNDEFINED,
+    Score,
     binomial_interval,
     difference,
     false_alarm_bound,
@@ -174,3 +175,9 @@ def test_recall_at_a_required_lead():
         [2 / 3, 2 / 3, 1 / 3, 1 / 3, 0]
     )
     assert np.isnan(recall_at_lead(counts([0], [1], [0]), np.array([1]))).all()
+
+
+def test_a_share_has_an_interval_and_nothing_of_nothing_a_reason():
+    half, nothing = Score.share(1, 2), Score.share(0, 0, "no flip was harmful")
+    assert (half.value, half.low, half.high) == (0.5, *binomial_interval(1, 2))
+    assert not nothing.defined and nothing.reason == "no flip was harmful"

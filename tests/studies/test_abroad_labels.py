@@ -103,3 +103,16 @@ def test_a_list_that_does_not_fit_the_records_is_refused(folder: Path) -> None:
     index.assign(records=4).to_csv(folder / "runs.csv", index=False)
     with pytest.raises(UserError, match="does not hold the runs"):
         read_strangers(folder, ["algoperf"])
+
+
+@pytest.mark.parametrize(
+    ("file", "column"), [("runs.csv", "source"), ("runs.csv", "licence"), ("algoperf.parquet", "step")]
+)
+def test_a_column_that_is_missing_is_told_in_one_line(file: str, column: str, tmp_path: Path) -> None:
+    listed = {name: ["x"] for name in ("source", "run", "records", "task", "optimizer", "origin", "licence")}
+    tables = {"runs.csv": pd.DataFrame(listed), "algoperf.parquet": pd.DataFrame({"run": ["x"], "step": [1]})}
+    tables[file] = tables[file].drop(columns=column)
+    tables["runs.csv"].to_csv(tmp_path / "runs.csv", index=False)
+    tables["algoperf.parquet"].to_parquet(tmp_path / "algoperf.parquet")
+    with pytest.raises(UserError, match=f"{file} has no column '{column}'"):
+        read_strangers(tmp_path, ["algoperf"])

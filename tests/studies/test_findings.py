@@ -68,6 +68,33 @@ def test_another_tool_is_judged_by_its_csv(tmp_path: Path) -> None:
         answers_of(file, runs)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is no CSV"),
+        ("set,run,step\n", "'set', 'run', 'step', 'kind' and 'seconds' are due"),
+        ("set,run,kind,step,seconds\na,b,spike,soon,1\n", "has a step 'soon'"),
+        ("set,run,kind,step,seconds\na,b,spike,1,long\n", "has a seconds 'long'; a number is due"),
+        ("set,run,kind,step,seconds\na,b,spike,1,2,\n", "has more values in its rows"),
+    ],
+)
+def test_a_file_that_holds_no_findings_is_refused_in_one_line(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "tool.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=message) as caught:
+        answers_of(tmp_path / "tool.csv", [HEALTHY])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["rmetric", "theirs"])
+def test_findings_under_a_name_that_is_taken_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "tool.csv").write_text("set,run,kind,step,seconds\n", encoding="utf-8")
+    call = ["--data", str(REAL_RUNS), "--sources", "--out", str(tmp_path), "--jobs", "1"]
+    assert main([*call, "--findings", f"theirs={file}", "--findings", f"{name}={file}"]) == 2
+    assert f"{name} is the name of" in capsys.readouterr().err
+
+
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["--data", str(REAL_RUNS), "--sources", "--out", str(tmp_path), "--jobs", "1"]) == 0

@@ -20,7 +20,6 @@ from studies.sdc.tables import (
     localisation_table,
     repair_table,
     sensitivity_table,
-    share,
 )
 
 NOT_SEEN = {f"delay_{name}": None for name in SCORED}
@@ -56,12 +55,6 @@ def frame() -> pd.DataFrame:
             | {"layer_right": None, "tensor_right": None, "named": 0},
         ]
     )
-
-
-def test_a_share_has_an_interval_and_nothing_of_nothing_a_reason() -> None:
-    assert (share(1, 2).value, share(1, 2).low < 0.5 < share(1, 2).high) == (0.5, True)
-    assert not share(0, 0).defined
-    assert share(0, 0).reason
 
 
 def test_sensitivity_counts_outcomes_by_what_was_hit(frame: pd.DataFrame) -> None:
