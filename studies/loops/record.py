@@ -7,6 +7,7 @@ python -m studies.loops.record --out logs_LOOPS_TRY --only kfold_logreg --seeds 
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from rmetric.errors import UserError
 from studies.processes import in_fresh_processes, training_device
 
 PROGRAMS = Path(__file__).parent / "programs"
+ASKED = "asked_steps"
+"""Setting in a log: what its program was asked for. It is no horizon: each of five folds makes a fifth of the steps."""
 NAMES = sorted(path.stem for path in PROGRAMS.glob("[!_]*.py"))
 
 
@@ -42,6 +45,14 @@ def is_finished(log: Path) -> bool:
     return log.exists() and b'{"event":"EXPERIMENT_SUCCESS"' in log.read_bytes().rstrip().rpartition(b"\n")[2]
 
 
+def refuse_other_steps(log: Path, steps: int) -> None:
+    """:class:`UserError` for a finished log of another ``--steps``: a folder would hold two recordings as one."""
+    with open(log, "rb") as file:
+        asked = json.loads(file.readline())["config"].get(ASKED)
+    if asked != steps:
+        raise UserError(f"{log} is of --steps {asked or 'unknown'}, not {steps}; choose another --out, or move it away")
+
+
 def record(name: str, seed: int, steps: int, folder: Path) -> None:
     """Run a program in this process. Its logs appear in the folder when it has ended, the first monitor's last."""
     training_device("cpu")
@@ -50,7 +61,7 @@ def record(name: str, seed: int, steps: int, folder: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     program = import_module(f"studies.loops.programs.{name}")
-    program.train(steps, seed, log=unfinished / log, config={"model_type": name}, announce=False)
+    program.train(steps, seed, log=unfinished / log, config={"model_type": name, ASKED: steps}, announce=False)
     for path in sorted(unfinished.iterdir(), key=lambda path: path.name == log):
         path.replace(folder / path.name)
     unfinished.rmdir()
@@ -67,10 +78,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not args.resume and any(folder.glob("*.jsonl")):
         raise UserError(f"{folder} already holds logs; --resume goes on with them, or choose another --out")
     runs = [(name, seed) for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or NAMES)]
-    todo = [
-        (name, seed, args.steps, folder) for name, seed in runs if not is_finished(folder / f"{name}_seed{seed}.jsonl")
-    ]
-    found = len(runs) - len(todo)
+    logs = {(name, seed): folder / f"{name}_seed{seed}.jsonl" for name, seed in runs}
+    finished = {run for run, log in logs.items() if is_finished(log)}
+    for run in finished:
+        refuse_other_steps(logs[run], args.steps)
+    todo = [(*run, args.steps, folder) for run in runs if run not in finished]
+    found = len(finished)
     with tqdm(total=len(runs), initial=found, unit="run", disable=None, desc="training") as bar:
         for _ in in_fresh_processes(record, todo, args.jobs) if todo else ():
             bar.update()

@@ -53,6 +53,9 @@ def test_a_resumed_recording_keeps_what_is_finished(tmp_path: Path, capsys: pyte
     assert "2 runs (1 made now, 1 found finished)" in capsys.readouterr().out
     assert first.read_bytes() == kept
     assert is_finished(second)
+    assert main([*command, "--steps", "20", "--resume"]) == 2
+    assert "is of --steps 10, not 20" in capsys.readouterr().err
+    assert first.read_bytes() == kept
 
 
 def test_an_unknown_program_is_answered_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
