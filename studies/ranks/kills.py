@@ -83,7 +83,13 @@ def campaign(folder: Path, kills: int, steps: int, seed: int) -> Outcome:
 
 
 def _attempt(folder: Path, steps: int, kill_after_s: float | None, rank: int, outcome: Outcome) -> bool:
-    """Start or resume a run and kill a rank after some time, or never; returns whether it reached its end."""
+    """Start or resume a run and kill a rank after some time, or never; returns whether it reached its end.
+
+    Raises
+    ------
+    RuntimeError
+        If it did not, and the rank was not killed: resumed, it would fail again, for ever.
+    """
     if not (folder / CHECKPOINT).exists():
         (folder / LOG).unlink(missing_ok=True)  # nothing to resume: whoever begins anew begins a new log
     processes = start_processes(train, WORKERS, folder, (folder, steps, STEP_S))
@@ -96,8 +102,11 @@ def _attempt(folder: Path, steps: int, kill_after_s: float | None, rank: int, ou
             outcome.wrong.append(f"{folder.name}: a rank did not end within {PATIENCE_S:.0f} s of its peer's death")
             process.kill()
             process.join()
-    if all(process.exitcode == 0 for process in processes):
+    codes = [process.exitcode for process in processes]
+    if not any(codes):
         return True
+    if codes[rank] != -signal.SIGKILL:
+        raise RuntimeError(f"{folder.name}: exit codes {codes}, though rank {rank} was not killed: the training fails")
     outcome.counts["kills"] += 1
     outcome.counts["of the rank that writes the log"] += rank == 0
     outcome.counts["before the first checkpoint"] += not (folder / CHECKPOINT).exists()

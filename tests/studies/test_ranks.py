@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.records import Observations, Run
-from studies.ranks import resumable
+from studies.ranks import kills, resumable
 from studies.ranks.kills import campaign, cut_short, differences, inconsistencies
 from studies.ranks.processes import run_processes
 from studies.ranks.run import judged, table
@@ -50,6 +50,30 @@ def test_a_broken_or_missing_line_is_seen(tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("".join(lines) + '{"event":"MET\n{"event":"MET')
     assert inconsistencies(tmp_path) == ["line 4 is broken", "the records are those of steps [1, 2, 4]"]
     assert cut_short(tmp_path)
+
+
+class _Ended:
+    """A process that has ended by itself."""
+
+    def __init__(self, exitcode: int) -> None:
+        self.exitcode = exitcode
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has."""
+
+    def is_alive(self) -> bool:
+        return False
+
+
+def test_a_rank_that_crashes_by_itself_is_no_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = kills.Outcome()
+    monkeypatch.setattr(kills, "start_processes", lambda *asked: [_Ended(1), _Ended(resumable.PEER_LOST)])
+    with pytest.raises(RuntimeError, match=r"exit codes \[1, 3\], though rank 1 was not killed"):
+        kills._attempt(tmp_path, 20, None, 1, outcome)
+    assert not outcome.counts["kills"]
+    monkeypatch.setattr(kills, "start_processes", lambda *asked: [_Ended(resumable.PEER_LOST), _Ended(-signal.SIGKILL)])
+    assert not kills._attempt(tmp_path, 20, 0.1, 1, outcome)
+    assert outcome.counts["kills"] == 1
 
 
 def _train_or_die(rank: int, folder: Path, steps: int, dies_at: int) -> None:
