@@ -18,6 +18,7 @@ from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
 from rmetric.states import BUDGET, RECOGNISERS, Calibration, History, State, calibrations, evidence_of, states_of
+from studies.states.fit import main as fit_states
 from tests.helpers import any_observations, bits, part
 
 RECORDS = 400
@@ -389,3 +390,27 @@ def test_replay_says_in_which_state_a_log_ends(tmp_path: Path) -> None:
     assert [state.name for state in replay.states] == ["DEAD"]
     assert "- run: state: DEAD since step 101: the loss is exactly 0 where it was not finite" in overview_text([replay])
     assert json.loads(json.dumps(replay.to_dict(), allow_nan=False))["states"][0]["since"] == 101
+
+
+REAL_RUNS = Path(__file__).parent / "data" / "real_runs"
+
+
+@pytest.mark.parametrize("options", [[], ["--judge"]])
+def test_a_calibration_of_no_run_is_refused(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("studies.states.fit.DATA", tmp_path)
+    (out := tmp_path / "states.json").write_text("earlier", encoding="utf-8")
+    assert fit_states([*options, "--out", str(out), "--jobs", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "no healthy run has a score; give data sets by --data" in error and error.count("\n") == 1
+    assert out.read_text(encoding="utf-8") == "earlier"
+
+
+@pytest.mark.parametrize(("name", "fitted"), [("real_runs", True), ("mine", False)])
+def test_who_is_judged_by_runs_of_its_own_is_told(
+    name: str, fitted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).symlink_to(REAL_RUNS)
+    assert fit_states(["--judge", "--data", str(tmp_path / name), "--jobs", "1"]) == 0
+    assert ("is fitted to real_runs: judged by themselves" in capsys.readouterr().out) == fitted

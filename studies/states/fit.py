@@ -50,6 +50,12 @@ def content(scores: pd.DataFrame) -> dict[str, Any]:
     return {"fitted_by": "python -m studies.states.fit", "looks": LOOKS, "left_out_by_eye": left_out, "states": states}
 
 
+def fitted_sources(file: Path) -> set[str]:
+    """Sources that a ``states.json`` was fitted to."""
+    states = json.loads(file.read_text(encoding="utf-8"))["states"]
+    return {source for state in states.values() for source in state["runs_by_source"]}
+
+
 def false_states(scores: pd.DataFrame, *, left_out: bool) -> pd.DataFrame:
     """Healthy runs that are misjudged at some look, by state and source, at the shipped budget.
 
@@ -98,11 +104,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     files = args.data or [file for name in FITTED if (file := DATA / f"{name}.parquet").exists()]
     runs = [*controls(files), *(strangers(args.strangers) if args.strangers else ())]
     scores = population_scores(runs, args.jobs, as_a_monitor if args.as_a_monitor else tenths)
+    if scores.empty:
+        raise UserError("no healthy run has a score; give data sets by --data, or strangers' runs by --strangers")
     if args.scores:
         scores.to_csv(args.scores, index=False)
     if not args.judge:
         write_atomically(args.out, json.dumps(content(scores), indent=1).encode() + b"\n")
     print(false_states(scores, left_out=not args.judge).to_markdown(index=False))
+    own = sorted(fitted_sources(SHIPPED) & {*scores["source"]}) if args.judge else ()
+    if own:
+        print(f"\nThe shipped file is fitted to {', '.join(own)}: judged by themselves, they look better.")
 
 
 if __name__ == "__main__":
