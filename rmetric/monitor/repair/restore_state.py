@@ -69,7 +69,8 @@ class RestoreState(Policy):
         """Everything that is watched, by name."""
         assert self._optimizer is not None
         updated = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
-        parameters = [(name, parameter) for name, parameter in self._parameters if id(parameter) in updated]
+        # What is frozen nobody updates; what requires a gradient and is none of these belongs to another optimizer.
+        parameters = [(name, it) for name, it in self._parameters if id(it) in updated or not it.requires_grad]
         found: dict[str, Tensor] = dict(parameters)
         state = self._optimizer.state
         for name, parameter in parameters:
