@@ -62,7 +62,7 @@ def diagnose_runs(
         yield _examined(Run("run", {}, subject))
     elif is_frame(subject):
         rows, told = rows_of_frame(subject)
-        yield from _of_logs(portions_of_rows(rows, FRAME, FRAME, mapping), told)
+        yield from _of_logs(portions_of_rows(rows, FRAME, mapping), told)
     elif isinstance(subject, str | Path):
         yield from _of_logs(portions_of(subject, format, mapping), source=str(subject))
     else:

@@ -117,7 +117,7 @@ class LoggedPortions:
 
     name: str
     format: str
-    portions: Iterator[Chunk]
+    portions: Iterable[Chunk]
     """Records in their order, with the events between them."""
     caveats: Callable[[], Caveats]
     """To be asked once, when the portions have been taken."""
@@ -138,28 +138,31 @@ def portions_of(
     UserError
         If the log cannot be read, is of no known format, or held no record.
     """
-    damage = _Damage()
-    for title, name, portions, notes in _portions(Path(path), format, mapping or {}, damage.add, records):
-        yield LoggedPortions(title, name, portions, partial(_caveats, notes, damage))
+    file, damage = Path(path), _Damage()
+    read = partial(_read, file, format, mapping or {}, records)
+    return _told(_portions(file, read, damage.add), damage)
 
 
-def portions_of_rows(
-    rows: Rows, title: str, format: str, mapping: Mapping[str, str] | None = None
-) -> Iterator[LoggedPortions]:
+def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None = None) -> Iterator[LoggedPortions]:
     """The same for rows that are no file.
 
     Parameters
     ----------
-    title
-        What stands for the path in messages, and for the name of a run that has none.
-    format
-        Name of what they come from.
+    what
+        What they come from: the format, what messages say in place of a path, the name of a run that has none.
     """
     damage = _Damage("row")
-    for name, events in runs_in(imported(Path(title), rows, mapping or {}, damage.add), title):
-        notes: list[str] = []
-        portions = chunks(without_notes(events, notes), damage.add, CHUNK_RECORDS)
-        yield LoggedPortions(name, format, portions, partial(_caveats, notes, damage))
+
+    def read(on_damage: OnDamage) -> Iterator[_InPortions]:
+        runs = runs_in(imported(Path(what), rows, mapping or {}, on_damage), what)
+        return _in_portions(what, runs, on_damage, CHUNK_RECORDS)
+
+    return _told(_portions(what, read, damage.add), damage)
+
+
+def _told(runs: Iterable[_InPortions], damage: _Damage) -> Iterator[LoggedPortions]:
+    for title, name, portions, notes in runs:
+        yield LoggedPortions(title, name, portions, partial(_caveats, notes, damage))
 
 
 class _Damage:
@@ -219,19 +222,21 @@ def _runs(
     file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage
 ) -> Iterator[tuple[Run, str, list[str]]]:
     """Runs that hold a record, each with its format and notes."""
-    for title, name, portions, notes in _portions(file, format, mapping, on_damage, 2**62):
+    read = partial(_read, file, format, mapping, 2**62)
+    for title, name, portions, notes in _portions(file, read, on_damage):
         run = assemble(title, portions)
         if len(run.observations):
             yield run, name, notes
 
 
-def _portions(
-    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage, records: int
-) -> Iterator[tuple[str, str, Iterator[Chunk], list[str]]]:
-    """Name, format, portions and notes of each run; the notes are there once the portions have been taken.
+_InPortions = tuple[str, str, Iterable[Chunk], list[str]]
+"""Name, format, portions and notes of a run; the notes are there once the portions have been taken."""
 
-    Raises :class:`UserError` at the end if no portion held a record.
-    """
+
+def _portions(
+    what: str | Path, read: Callable[[OnDamage], Iterator[_InPortions]], on_damage: OnDamage
+) -> Iterator[_InPortions]:
+    """The runs that are read of something; raises :class:`UserError` at the end if no portion held a record."""
     first: list[str] = []
     found = False
 
@@ -245,33 +250,32 @@ def _portions(
             found = found or len(portion.step) > 0
             yield portion
 
-    for title, name, portions, notes in _read(file, format, mapping, report, records):
+    for title, name, portions, notes in read(report):
         yield title, name, seen(portions), notes
     if not found:
-        raise UserError(f"{file} has no record that could be used{f' ({first[0]})' if first else ''}; check the file")
+        raise UserError(f"{what} has no record that could be used{f' ({first[0]})' if first else ''}; check the file")
 
 
 def _read(
-    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage, records: int
-) -> Iterator[tuple[str, str, Iterable[Chunk], list[str]]]:
+    file: Path, format: str, mapping: Mapping[str, str], records: int, on_damage: OnDamage
+) -> Iterator[_InPortions]:
     if data_set_of(file) is not None:
         from rmetric.dataset.read import read_stored  # opening Parquet is of use here alone
 
         yield from ((stored.name, "data set", (stored.chunk,), []) for stored in read_stored(file))
         return
-    for title, name, events in _events(file, format, mapping, on_damage):
-        notes: list[str] = []
-        yield title, name, chunks(without_notes(events, notes), on_damage, records), notes
-
-
-def _events(
-    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage
-) -> Iterator[tuple[str, str, Iterator[NumberedEvent]]]:
-    """Name, format and events of each run of a log."""
     with _readable(file):
         name = detect_format(file, mapping) if format == AUTO else format
-    for title, events in runs_in(_guarded(IMPORTERS[name](file, mapping, on_damage), file), file.stem):
-        yield title, name, events
+    runs = runs_in(_guarded(IMPORTERS[name](file, mapping, on_damage), file), file.stem)
+    yield from _in_portions(name, runs, on_damage, records)
+
+
+def _in_portions(
+    name: str, runs: Iterable[tuple[str, Iterator[NumberedEvent]]], on_damage: OnDamage, records: int
+) -> Iterator[_InPortions]:
+    for title, events in runs:
+        notes: list[str] = []
+        yield title, name, chunks(without_notes(events, notes), on_damage, records), notes
 
 
 def _guarded(events: Iterator[NumberedEvent], file: Path) -> Iterator[NumberedEvent]:

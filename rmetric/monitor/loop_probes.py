@@ -59,7 +59,7 @@ class BatchProbe:
         self._before: Tensor | None = None
         self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
-        hook = _ModelHook(self._look)
+        hook = ModelHook(self._look)
         self._handles = [part.register_forward_pre_hook(hook, with_kwargs=True) for part in _called(model)]
 
     def measure(self) -> Measured:
@@ -149,7 +149,7 @@ class TargetProbe:
         """True if nothing is looked at any more."""
         self._alike: Tensor | None = None
         self._of_pass: RemovableHandle | None = None
-        self._of_model = model.register_forward_hook(_ModelHook(self._look))
+        self._of_model = model.register_forward_hook(ModelHook(self._look))
 
     def measure(self) -> Measured:
         """``targets_alike``, a truth value on the device; NaN or ``None``: not known. The next step begins."""
@@ -405,7 +405,7 @@ class StatisticsProbe:
             self._still, self._before = _same(now, self._before), now
 
 
-class _ModelHook:
+class ModelHook:
     """A hook for passes that train the model it is made for; in a copy, and in a file, stands one that does nothing."""
 
     def __init__(self, look: Callable[..., None]) -> None:

@@ -62,8 +62,6 @@ class GradientNorms:
         present = list(gradients)
         if not present:
             return present, None
-        if not self._shards.are_some:
-            return present, gathered(norms_of([*gradients.values()]))
         whole = self._shards.whole([*gradients.values()])
         return present if whole is not None else [], whole
 
@@ -81,13 +79,10 @@ class _Shards:
         self._guards = {group.group_name: CollectiveGuard(group) for group in dict.fromkeys(groups)}
         self._agreed: dict[str, bool] = {}
 
-    @property
-    def are_some(self) -> bool:
-        """Whether any parameter is spread over processes."""
-        return bool(self._guards)
-
     def whole(self, gradients: Sequence[Tensor]) -> Tensor | None:
         """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
+        if not self._guards:
+            return gathered(norms_of([*gradients]))
         groups: dict[dist.ProcessGroup, list[int]] = {}
         for index, gradient in enumerate(gradients):
             for group, cuts in _groups_of(gradient):
@@ -96,10 +91,11 @@ class _Shards:
         if not all(agreed):
             return None
         squares = gathered(norms_of([_summed(gradient) for gradient in gradients])).square()
-        for group, shared in ((group, shared) for group, shared in groups.items() if shared):
-            sums = squares[shared]
-            dist.all_reduce(sums, group=group)
-            squares[shared] = sums
+        for group, shared in groups.items():
+            if shared:
+                sums = squares[shared]
+                dist.all_reduce(sums, group=group)
+                squares[shared] = sums
         return squares.sqrt()
 
     def _is_agreed(self, group: dist.ProcessGroup) -> bool:

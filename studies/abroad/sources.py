@@ -151,11 +151,15 @@ def was_fitted(run: Run) -> bool:
     )
 
 
+def to_score(runs: Sequence[Run]) -> NDArray[np.bool_]:
+    """Which runs may be scored, shape (runs,): all but the fit half of those that were fitted to."""
+    return halves(runs).score | ~np.array([was_fitted(run) for run in runs], bool)
+
+
 def own(file: Path) -> RunSet:
     """A set of this project's study; of runs of the set that was fitted to, the score half."""
     study, name = load_study(file), set_name(file)
-    chosen = halves(study.runs).score | ~np.array([was_fitted(run) for run in study.runs], bool)
-    return RunSet(name, study, Timeline.of(study.runs), [Group("own", name, chosen)])
+    return RunSet(name, study, Timeline.of(study.runs), [Group("own", name, to_score(study.runs))])
 
 
 def workload(task: str) -> str:

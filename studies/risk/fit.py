@@ -37,6 +37,7 @@ from studies.risk.recipes import (
 )
 from studies.risk.records import (
     AFTER,
+    HEALING_RATE,
     Records,
     alert_records,
     alert_steps,
@@ -197,8 +198,8 @@ def base_rates(records: Records, alerts: Records) -> dict[str, float]:
         rates[f"{steps} after onset"] = _share(fails[known & records.fault_on])
     for after in AFTER:
         asked = alerts.after == after
-        rates[f"heals, {after} steps after the alert, all runs"] = _share(alerts.heals[asked])
-        rates[f"heals, {after} steps after the alert, faulty runs"] = _share(alerts.heals[asked & alerts.fault_on])
+        rates[HEALING_RATE.format(after=after, asked="all runs")] = _share(alerts.heals[asked])
+        rates[HEALING_RATE.format(after=after, asked="faulty runs")] = _share(alerts.heals[asked & alerts.fault_on])
     return rates
 
 

@@ -21,7 +21,7 @@ from rmetric.evaluation.scores import DRAWS, Score, binomial_interval, percentil
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
 from rmetric.risk.model import UNKNOWN, Assessments, RiskModel
-from studies.risk.records import AFTER, Records, alert_records, alert_steps, all_records, feature_tables
+from studies.risk.records import AFTER, HEALING_RATE, Records, alert_records, alert_steps, all_records, feature_tables
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -139,7 +139,7 @@ def healing_frame(judged: Judged) -> pd.DataFrame:
     for asked, inside in (("faulty runs", alerts.fault_on), ("all runs", np.ones(len(alerts), bool))):
         for after in AFTER:
             chosen = inside & (alerts.after == after)
-            rate = rates[f"heals, {after} steps after the alert, {asked}"]
+            rate = rates[HEALING_RATE.format(after=after, asked=asked)]
             quality = _quality(judged, alerts.run[chosen], judged.answers.heals[chosen], alerts.heals[chosen], rate)
             rows.append({"runs_asked": asked, "after": after} | quality)
     return pd.DataFrame(rows)

@@ -26,6 +26,8 @@ AFTER_ALERT = (0, 1, 2, 3, 5, 8, 13, 20, 35, 50)
 """Steps after an alert at which the model learns to judge it: close together at first, when it matters most."""
 AFTER = (0, 5, 20)
 """Steps after an alert at which healing and diagnosis are judged; some of :data:`AFTER_ALERT`."""
+HEALING_RATE = "heals, {after} steps after the alert, {asked}"
+"""Name of a base rate; ``asked`` is ``all runs`` or ``faulty runs``."""
 
 
 def default_detector() -> Detector:

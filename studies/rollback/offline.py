@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 
 import pandas as pd
@@ -21,15 +22,13 @@ from tqdm import tqdm
 from rmetric.cli import Parser, fraction, script
 from rmetric.dataset.read import read_runs
 from rmetric.evaluation.ground_truth import WORKER_LOST
-from rmetric.evaluation.split import halves
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
 from rmetric.records import NO_FAULT, Run, step_of
+from studies.abroad.sources import to_score
 
 RULES: dict[str, Callable[[], FatalRule]] = {"GoBack": FatalRule, "StopDoomed": patient_rule}
 DATA = ("real_runs", "bugs", "zoo", "nanogpt")
-FITTED = "real_runs"
-"""Data set whose odd half the detectors were fitted to."""
 BEFORE = 200
 """Records before the onset of a fork from which a rule has its references."""
 COLUMNS = [
@@ -104,8 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows, concerned = [], []
     for file in args.data:
         runs = read_runs(file)
-        if file.stem == FITTED:
-            runs = [run for run, scored in zip(runs, halves(runs).score, strict=True) if scored]
+        runs = [*compress(runs, to_score(runs))]
         for name, make_rule in RULES.items():
             bar = tqdm(runs, desc=f"{file.stem}, {name}", disable=None)
             rule = partial(replace, make_rule(), quantile=args.quantile)

@@ -414,3 +414,8 @@ def test_a_frame_of_arrays_and_tensors_of_one_number() -> None:
     ]
     found = diagnose(pd.DataFrame(rows, dtype=object))
     assert found.healthy and found.records == len(rows) and found.last_step == len(rows) - 1
+
+
+def test_a_frame_without_a_record_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"^frame has no record that could be used; check the file$"):
+        diagnose(pd.DataFrame({"step": [], "loss": []}))

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation, in_convention
-from rmetric.monitor.loop_probes import _ModelHook
+from rmetric.monitor.loop_probes import ModelHook
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
 
@@ -91,7 +91,7 @@ class StepStart:
         """Where the first computation ended; ``None``: there is no other one."""
         self._draws_before = False
         """Whether a step draws before its first forward pass."""
-        self._handle = model.register_forward_pre_hook(_ModelHook(self._begin))
+        self._handle = model.register_forward_pre_hook(ModelHook(self._begin))
 
     def _begin(self, _: Any) -> None:
         if self._found is None and self._left is None:

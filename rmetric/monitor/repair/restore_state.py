@@ -24,12 +24,14 @@ MAX_NAMED, REPEATED = 16, 2
 
 @dataclass(kw_only=True)
 class RestoreState(Policy):
-    """Keeps a copy of the optimizer's parameters and of its state, and compares bit for bit before each update.
+    """Keeps a copy of weights and of the optimizer's state, and compares bit for bit before each update.
+
+    Weights are those that the optimizer updates, and frozen ones; another optimizer's are not watched, nor are buffers,
+    which a forward pass may change.
 
     Between an update and the next nobody may change them, so a number that is another one was corrupted in memory. It
     is put back, and the gradients, which were made with it, are computed again (if the training loop says how; else the
     update is skipped). List it before :class:`RecomputeStep`, whose second computation would agree with the first.
-    Weights that are frozen or another optimizer's are not watched, nor are buffers, which a forward pass may change.
 
     More than ``most_elements`` changed numbers are no corrupted ones: somebody has loaded a checkpoint, averaged or
     pruned the weights. Nor are those that have been put back twice, for more than a bit that is stuck: a loop that

@@ -155,3 +155,15 @@ def test_what_another_optimizer_updates_is_not_watched() -> None:
     toy, repairs = train(policy=RestoreState())
     assert repairs == []
     assert equal(toy.bits(), train()[0].bits())
+
+
+def test_a_frozen_number_that_changes_is_put_back() -> None:
+    toy = Toy()
+    frozen = nn.Parameter(torch.ones(3), requires_grad=False)  # as the weights under an adapter are
+    toy.model.register_parameter("frozen", frozen)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        frozen[1] = -7.0
+        toy.train(1, monitor)
+        assert [(repair.verdict, repair.differing) for repair in monitor.repairs] == [("restored", ("frozen",))]
+    assert frozen.tolist() == [1.0, 1.0, 1.0]
