@@ -46,9 +46,12 @@ def pool_for(work: Callable[..., Any], processes: int) -> Iterator[ProcessPoolEx
         try:
             yield pool
         except BaseException:
+            thread = getattr(pool, "_executor_manager_thread", None)
             pool.shutdown(wait=False, cancel_futures=True)
             for process in {*active_children()} - of_others:
                 process.terminate()
+            if thread is not None:  # Python, at its own end, would wake it by a pipe that it may just be closing
+                thread.join()
             raise
 
 
