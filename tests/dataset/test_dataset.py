@@ -115,6 +115,7 @@ def test_every_column_of_a_run_stands_in_each_of_its_rows(data_set: Path) -> Non
     assert steps["config"].notna().sum() == 7
 
 
+@pytest.mark.slow
 def test_the_same_logs_give_the_same_bytes(study: Path, data_set: Path, tmp_path: Path) -> None:
     again = write_data_set(study, tmp_path / "again" / "runs.parquet", jobs=2)
     assert again.path.read_bytes() == data_set.read_bytes()

@@ -1034,6 +1034,7 @@ def test_outputs_that_are_no_logits_and_few_targets_say_nothing(
     assert math.isnan(seen(loss, torch.randn(shape, generator=torch.Generator().manual_seed(0))) or 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [16, 17, 33, 65, 1000])
 def test_with_many_classes_a_few_targets_are_enough(targets: int) -> None:
     logits = torch.randn(targets, 30_000, generator=torch.Generator().manual_seed(0))

@@ -211,6 +211,7 @@ def test_micro_batches_of_an_unfrozen_layer_count_from_the_next_step_on(tmp_path
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["frozen again at first", "as it was left"])
 def test_a_resumed_run_with_unfrozen_layers_writes_the_same_log(tmp_path: Path, at_once: bool) -> None:
     def begin(name: str, training: Training) -> TrainingMonitor:

@@ -126,6 +126,7 @@ def test_words_that_say_nothing_are_passed_by_in_one_line(what: Any, caplog: pyt
     assert monitor.alerts  # nothing was announced
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "told"), [(1, True), (17, True), (18, False), (60, False)])
 def test_who_announces_every_few_steps_is_told_once_that_nothing_is_judged(
     every: int, told: bool, caplog: pytest.LogCaptureFixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rmetric.dataset.read import read_stored
 from rmetric.detectors import make_detector
 from studies import concepts
@@ -21,6 +23,7 @@ def test_the_run_is_warned_of_long_before_it_fails() -> None:
     assert json.loads(stored.labels["parameters"])["token_share"] == 0.1
 
 
+@pytest.mark.slow
 def test_it_is_drawn(tmp_path: Path) -> None:
     out = tmp_path / "twin.png"
     assert concepts.main(["--data", str(ROOT / "data" / "real_runs.parquet"), "--out", str(out)]) == 0

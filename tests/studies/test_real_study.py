@@ -138,6 +138,7 @@ def test_a_fork_that_nothing_happens_to_is_its_twin(group: dict[str, Run]) -> No
     assert not twin["hardware_events"].any()
 
 
+@pytest.mark.slow
 def test_the_prefix_is_the_twin_s_to_the_last_digit(group: dict[str, Run]) -> None:
     for run in group.values():
         onset = run.onset or (run.config["disturbance"] or {"step": 61})["step"]

@@ -169,6 +169,7 @@ def test_gradient_norm_is_scored_as_the_logs_were_made(tables):
     assert strict["upper_bound"].value == pytest.approx(2.9957 * 1000 / (4 * 600 + 4 * 304 + 4 * 254), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_one_protocol_alone_leaves_the_other_out(evaluator):
     for protocol, other in (("paper", "strict"), ("strict", "paper")):
         for table in build_tables(evaluator, protocol):
@@ -264,6 +265,7 @@ def main(monkeypatch: pytest.MonkeyPatch):
     return importlib.import_module("generate_paper_tables").main
 
 
+@pytest.mark.slow
 def test_the_script_writes_every_table_three_times(main, tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     out = tmp_path / "tables"

@@ -62,6 +62,7 @@ def told(request: pytest.FixtureRequest) -> Told:
     return Told(request.param)
 
 
+@pytest.mark.slow
 def test_losses_and_held_out_loss_are_finite_and_it_changes_its_weights(told: Told) -> None:
     assert all(math.isfinite(loss) for loss in told.losses)
     assert math.isfinite(told.held_out) and told.held_out > 0.0

@@ -83,6 +83,7 @@ def test_every_log_is_whole_and_says_how_the_run_ended(recorded: dict[str, Recor
     assert (broken.first("FAULT_INJECTED") or {})["details"] == "begins"
 
 
+@pytest.mark.slow
 def test_forks_share_the_healthy_records_of_the_twin(recorded: dict[str, RecordedRun]) -> None:
     losses = {name: read_run(run.log).observations["training_loss"] for name, run in recorded.items()}
     for name in ("broken", "slower"):

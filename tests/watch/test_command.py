@@ -31,6 +31,7 @@ def test_findings_appear_while_the_log_grows(watch: Begin, tmp_path: Path) -> No
     assert "105 records (steps 0 to 104)" in watched.output
 
 
+@pytest.mark.slow
 def test_the_command_in_an_interpreter_of_its_own_ends_by_ctrl_c(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     log.write_text(losses(0, 100) + losses(100, 101, "NaN"))

@@ -99,6 +99,7 @@ class Failing(MechanismMonitor):
 # -- what is measured and logged --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_measurement_of_the_log_stands_in_its_steps_and_nowhere_else(tmp_path: Path) -> None:
     run = run_of()
     with watched(run, log=tmp_path / "run.jsonl", mechanism=watch_of(run)):

@@ -66,6 +66,7 @@ def test_a_run_that_diverges_ends_near_its_twin(twin: Spiked) -> None:
         assert repair.details["to_step"] + 25 <= ONSET < repair.step
 
 
+@pytest.mark.slow
 def test_a_healthy_run_is_left_as_it_is(twin: Spiked) -> None:
     watched = Spiked(steps=0)
     assert trained(watched, policy=GoBack()).repairs == []
@@ -234,6 +235,7 @@ class Retasked(Toy):
         return monitor
 
 
+@pytest.mark.slow
 def test_losses_before_an_announced_change_are_no_reference_for_those_after_it() -> None:
     monitor = Retasked(200, 203, math.nan).run(400)
     assert monitor.alerts["numerics"] == 203

@@ -334,6 +334,7 @@ def test_a_state_without_repairs_is_that_of_a_run_without_policies() -> None:
 # -- precision, compilation -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_under_autocast_and_a_gradient_scaler(precision: torch.dtype) -> None:
     def run_once(flip: bool) -> tuple[list[torch.Tensor], list[RepairRecord], float]:

@@ -116,6 +116,7 @@ def test_no_logs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith("error: ")
 
 
+@pytest.mark.slow
 def test_there_and_back_gives_the_same_file(model: RiskModel, tmp_path: Path) -> None:
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     model.save(first)

@@ -25,6 +25,7 @@ def worker() -> tuple[LiveRun, tuple[Product, ...], Campaign]:
     return run, products, Campaign.drawn(SETTINGS, seed=1, injections=18, onsets=(5,))
 
 
+@pytest.mark.slow
 def test_worker_layer_and_tensor_of_flipped_signs_are_found(
     worker: tuple[LiveRun, tuple[Product, ...], Campaign],
 ) -> None:
