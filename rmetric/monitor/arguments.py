@@ -86,7 +86,7 @@ def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, sca
     """Raise :class:`UserError` for an option of the wrong kind, with what to pass instead."""
     if on_alert is not None and not callable(on_alert):
         raise UserError(f"on_alert must be a function that takes an Alert, such as on_alert=print; not {on_alert!r}")
-    if not callable(clock):
+    if clock is not None and not callable(clock):
         raise UserError(f"clock must be a function that returns seconds, such as time.perf_counter; not {clock!r}")
     if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
         raise UserError(f"scaler must be the torch.amp.GradScaler of the loop, or be left out; not {_kind(scaler)}")
