@@ -153,6 +153,10 @@ ON_SETTINGS: Mapping[str, Advice] = {
         ("gradients that are no longer cleared after an update",),
         "Look at the line that clears gradients",
     ),
+    "the gradient that updates go by": Advice(
+        ("gradients that are negated, or reversed, between the backward pass and the update",),
+        "Look at the lines that change gradients: updates go up the loss",
+    ),
     "the batch": Advice(
         ("a loader that gives the same batch again and again", "a next batch that is no longer taken"),
         "Compare the batches of these steps",

@@ -21,6 +21,7 @@ Cause = Literal[
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
 """Measurements of the machine rather than of the model."""
 _COMPARE = "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."
+_BROKEN_BATCH = "Leave this batch out, and find out where its NaN or infinity comes from."
 _LIKELY_NAN = (
     "Likely causes, the most frequent first: a learning rate that is too high{rate}, an overflow in half precision, "
     "a bad batch (look at the one of this step); only then the device's memory"
@@ -77,13 +78,19 @@ def finding_of(
     outliers: GradientOutliers,
     vocabulary: int | None,
     changes: Sequence[Change] = (),
+    *,
+    finite_inputs: bool = True,
 ) -> Finding:
-    """The gravest thing that a record shows, of those that the detector looks at."""
+    """The gravest thing that a record shows, of those that the detector looks at.
+
+    ``finite_inputs``: False if inputs of the step's batch are seen not to be.
+    """
     if detector.cause in MACHINE_MEASUREMENTS:
         return _machine(observation, detector.cause)
     loss, norm = observation["training_loss"], observation["grad_norm"]
     if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
-        return _not_finite(observation, outliers)
+        found = _not_finite(observation, outliers)
+        return found if finite_inputs else _of_broken_batch(found, observation)
     if broken_evaluation(observation):
         return Finding(
             "not_finite",
@@ -178,6 +185,15 @@ def _not_finite(observation: Observation, outliers: GradientOutliers) -> Finding
         "an overflow in the backward pass (half precision, a loss scale that is too high), a square root or logarithm "
         "of 0, a bad batch; if the same batch, computed again, is finite, the device's memory.",
     )
+
+
+def _of_broken_batch(found: Finding, observation: Observation) -> Finding:
+    """The same, where the batch itself is the cause."""
+    seen = [*found.seen, "inputs of its batch are not finite"]
+    first = (
+        "Go back to the last checkpoint." if math.isinf(observation["training_loss"]) else "Do not make this update."
+    )
+    return Finding("not_finite", seen, f"{first} {_BROKEN_BATCH}")
 
 
 def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:

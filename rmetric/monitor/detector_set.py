@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -86,8 +87,12 @@ class DetectorSet:
         above = [name for name, score in scores.items() if score > self.detectors[name].threshold]
         outliers = self._baseline.outliers(numbers) if above else GradientOutliers()
         self._baseline.update(numbers)
+        finite = math.isfinite(numbers.scalars.get("input_scale", 0.0))
         exceeded = {
-            name: finding_of(self.detectors[name], observation, outliers, self._vocabulary, changes) for name in above
+            name: finding_of(
+                self.detectors[name], observation, outliers, self._vocabulary, changes, finite_inputs=finite
+            )
+            for name in above
         }
         self._told.update(observation.step, exceeded)
         alerts = []

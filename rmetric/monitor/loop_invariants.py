@@ -19,6 +19,7 @@ from rmetric.state import restore
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
+TURNED = "gradient_turned"
 FACTS = {
     "weights_changed": Change("the weight that a pass begins with", "the updated one", "another"),
     "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
@@ -26,6 +27,7 @@ FACTS = {
     "examples_repeated": Change("the content of a batch", "different examples", "copies"),
     "targets_alike": Change("the content of a batch's targets", "several classes", "one class"),
     "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
+    TURNED: Change("the gradient that updates go by", "the one of the passes", "its opposite"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
 FEW_BATCHES = Change("the batch", "a new one", "one of few that come again and again")
@@ -381,7 +383,7 @@ class LoopInvariants:
 
     def __init__(self) -> None:
         self._invariants: list[Invariant] = [  # in the order of saved states: a new one comes last
-            *(Fact(name) for name in FACTS),
+            *(Fact(name) for name in FACTS if name != TURNED),
             InputScale(),
             Clipping(),
             ScheduleSpeed(),
@@ -391,6 +393,7 @@ class LoopInvariants:
             NoMore("cut_off", CUT_OFF),
             GradientFalls(),
             NoMore("first_passes", FIRST_PASSES),
+            Fact(TURNED),
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.processes import Processes
 from rmetric.monitor.tensors import INTEGERS, flat, stored, stride_of
 
 TENSORS, LEAVES = 4, 64
@@ -193,8 +194,9 @@ class TargetProbe:
 class UpdateProbe:
     """Looks, when a backward pass reaches one parameter, at the weights and at the gradients that are there already.
 
-    And, after an update, at what has become of its gradient since the step was measured. Where updates have long not
-    come, at whether the weights move all the same.
+    At an update, at whether its gradient is still the one that the passes left, or the opposite one; after it, at what
+    has become of it since the step was measured. Where updates have long not come, at whether the weights move all the
+    same.
 
     Parameters
     ----------
@@ -208,6 +210,7 @@ class UpdateProbe:
         self.closed = False
         """True if nothing is looked at any more."""
         self._source, self._optimizer = parameters, optimizer
+        self._alone = Processes.current().count == 1
         self._version: int | None = None
         self._parameter: nn.Parameter | None = None
         self._compared: list[nn.Parameter] = []
@@ -217,6 +220,8 @@ class UpdateProbe:
         self._changed: Tensor | None = None
         self._is_first: Tensor | None = None
         self._first_passes: Tensor | None = None
+        self._signs: Tensor | None = None
+        self._turned: Tensor | None = None
         self._measured_norm: Tensor | None = None
         self._left_of_gradient: Tensor | None = None
         self._at_rest: Tensor | None = None
@@ -251,7 +256,9 @@ class UpdateProbe:
         Truth values of the passes since the last update: ``weights_changed``, the first of them found other weights
         than the update had left; ``gradients_kept``, each of them found gradients; and ``first_passes``, the number of
         those that found none. Of the update after the call
-        before: ``gradient_left``, what it found of a gradient, as a multiple of what that call had found. Nothing is
+        before: ``gradient_left``, what it found of a gradient, as a multiple of what that call had found; and
+        ``gradient_turned``, it found the opposite of what the passes had left (in one process; with several, gradients
+        are averaged after a pass). Nothing is
         looked at before the next update: where one is skipped, what was found after the last would be found once more.
         ``updated_elsewhere``: weights that this optimizer has updated move, though it has made no step for long.
         """
@@ -263,9 +270,10 @@ class UpdateProbe:
             "gradients_kept": None if self._first_passes is None else self._first_passes == 0,
             "first_passes": self._first_passes,
             "gradient_left": self._left_of_gradient,
+            "gradient_turned": self._turned,
         }
         self._forget()
-        self._left_of_gradient = self._measured_norm = None
+        self._left_of_gradient = self._measured_norm = self._turned = None
         self._look_at_gradient()
         return measured
 
@@ -285,8 +293,11 @@ class UpdateProbe:
 
     @ends_quietly
     def _updating(self, *_: Any) -> None:
-        """Count no call inside an update: a closure makes many, each with other weights."""
+        """Count no call inside an update: a closure makes many, each with other weights. Look at the gradient."""
         self._calls_since_update = -math.inf
+        before, self._signs = self._signs, None
+        if before is not None and (now := self._signs_now()) is not None and now.device == before.device:
+            self._turned = (now == -before).all() & now.any()
 
     @ends_quietly
     def _updated(self, *_: Any) -> None:
@@ -324,6 +335,12 @@ class UpdateProbe:
         is_first, self._is_first = self._is_first, None
         if is_first is not None:
             self._first_passes = is_first if self._first_passes is None else self._first_passes + is_first
+            self._signs = self._signs_now() if self._alone else None
+
+    def _signs_now(self) -> Tensor | None:
+        """Signs of a sample of the one gradient as it is now."""
+        gradient = None if self._parameter is None else self._parameter.grad
+        return None if gradient is None else _sample(gradient, WEIGHTS).sign()
 
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""

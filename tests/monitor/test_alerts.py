@@ -190,6 +190,16 @@ def test_where_the_loss_is_not_finite_the_learning_rate_comes_first_and_the_memo
     assert "test the device" not in message
 
 
+@pytest.mark.parametrize(("loss", "action"), [(math.inf, "last checkpoint"), (2.5, "Do not make this update")])
+@pytest.mark.parametrize("scale", [math.nan, math.inf])
+def test_a_batch_that_is_seen_to_be_broken_is_the_cause(scale: float, loss: float, action: str) -> None:
+    observation = Observation(1, grad_norm=math.inf, training_loss=loss, non_finite_count=1.0, learning_rate=0.5)
+    numbers = StepNumbers([0], np.array([math.inf]), np.array([]), {"input_scale": scale}, ["weight"])
+    [alert] = DetectorSet(["numerics"], 256).update(observation, numbers).alerts
+    assert "inputs of its batch are not finite" in alert.message
+    assert action in alert.message and "Leave this batch out" in alert.message and "learning rate" not in alert.message
+
+
 def test_an_alert_for_hardware_names_the_worker() -> None:
     detector = make_detector("r_metric_robust")
     assert isinstance(detector, StreamingDetector)

@@ -32,6 +32,7 @@ from rmetric.monitor.loop_invariants import (
     NOTHING_TO_LEARN,
     RATE,
     SCHEDULE,
+    TURNED,
     FewBatches,
     LoopInvariants,
 )
@@ -275,6 +276,34 @@ class ClippedAtOnce(Clips):
     bounds = (math.inf, 1e-4)
 
 
+class TurnedAfterTheCall(Loop):
+    """Updates go up the loss."""
+
+    def clip(self) -> None:
+        if self.broken:
+            for parameter in self.model.parameters():
+                assert parameter.grad is not None
+                parameter.grad.neg_()
+
+
+class TurnedBeforeTheCall(TurnedAfterTheCall):
+    def passes(self) -> Tensor:
+        loss = super().passes()
+        super().clip()
+        return loss
+
+    def clip(self) -> None:
+        """Nothing more."""
+
+
+class TurnedMicroBatches(TurnedAfterTheCall):
+    """The same where each micro-batch adds to the gradient."""
+
+    def passes(self) -> Tensor:
+        super().passes()
+        return super().passes()
+
+
 class Scheduled(Loop):
     """A learning rate that falls along a cosine."""
 
@@ -320,6 +349,9 @@ BREAKS = {
     LossDivided: NORM,
     ClearedEachTime: FIRST_PASSES,
     Copies: FACTS["examples_repeated"].setting,
+    TurnedAfterTheCall: FACTS[TURNED].setting,
+    TurnedBeforeTheCall: FACTS[TURNED].setting,
+    TurnedMicroBatches: FACTS[TURNED].setting,
     Sorted: FACTS["targets_alike"].setting,
     StaleStatistics: FACTS["statistics_still"].setting,
     ClippingLost: CLIPPING,
@@ -567,6 +599,24 @@ class UnscaledAfterwards(Loop):
                 item.grad.div_(self.scale)
 
 
+class Noisy(Loop):
+    """Noise is added to the gradient, as for privacy, as large as it is."""
+
+    @torch.no_grad()
+    def clip(self) -> None:
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            parameter.grad += torch.randn_like(parameter.grad) * parameter.grad.square().mean().sqrt()
+
+
+class GoesUpNowAndThen(TurnedAfterTheCall):
+    """Every seventh time, two updates go up the loss."""
+
+    @property
+    def broken(self) -> bool:
+        return self.step % 7 < 2
+
+
 class WarmedUp(Loop):
     """A schedule with kinks: up, flat, down, and steeper down."""
 
@@ -607,7 +657,7 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen, Frozen, Faded, SharedByExperts, Accumulated,
+        OneClassNowAndThen, Frozen, Faded, SharedByExperts, Accumulated, Noisy, GoesUpNowAndThen,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
