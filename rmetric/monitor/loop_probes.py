@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_iter
 from torch.utils.hooks import RemovableHandle
 
@@ -194,14 +195,14 @@ class TargetProbe:
 class UpdateProbe:
     """Looks, when a backward pass reaches one parameter, at the weights and at the gradients that are there already.
 
-    At an update, at whether its gradient is still the one that the passes left, or the opposite one; after it, at what
-    has become of it since the step was measured. Where updates have long not come, at whether the weights move all the
-    same.
+    At an update, at whether up to four gradients are still those that the passes left, or their opposites; after it, at
+    what has become of the one since the step was measured. Where updates have long not come, at whether the weights
+    move all the same.
 
     Parameters
     ----------
     parameters
-        Those that are trained. A small one of them gets two hooks.
+        Those that are trained. A small one of them gets two hooks, and of one process alone up to four get one.
     optimizer
         Gets two hooks: after each update a few weights are remembered.
     """
@@ -220,7 +221,7 @@ class UpdateProbe:
         self._changed: Tensor | None = None
         self._is_first: Tensor | None = None
         self._first_passes: Tensor | None = None
-        self._signs: Tensor | None = None
+        self._passed: dict[int, Tensor] = {}
         self._turned: Tensor | None = None
         self._measured_norm: Tensor | None = None
         self._left_of_gradient: Tensor | None = None
@@ -244,6 +245,8 @@ class UpdateProbe:
             ]
         self._armed = due
         self._calls_since_update += 1
+        if not due:
+            self._leave_passes()
 
     @property
     def gradients_kept(self) -> bool:
@@ -257,9 +260,9 @@ class UpdateProbe:
         than the update had left; ``gradients_kept``, each of them found gradients; and ``first_passes``, the number of
         those that found none. Of the update after the call
         before: ``gradient_left``, what it found of a gradient, as a multiple of what that call had found; and
-        ``gradient_turned``, it found the opposite of what the passes had left (in one process; with several, gradients
-        are averaged after a pass). Nothing is
-        looked at before the next update: where one is skipped, what was found after the last would be found once more.
+        ``gradient_turned``, it found the opposite of what the passes had left in one of four tensors or in more.
+        Nothing is looked at before the next update: where one is skipped, what was found after the last would be found
+        once more.
         ``updated_elsewhere``: weights that this optimizer has updated move, though it has made no step for long.
         """
         self._moved_at_rest = None
@@ -295,9 +298,14 @@ class UpdateProbe:
     def _updating(self, *_: Any) -> None:
         """Count no call inside an update: a closure makes many, each with other weights. Look at the gradient."""
         self._calls_since_update = -math.inf
-        before, self._signs = self._signs, None
-        if before is not None and (now := self._signs_now()) is not None and now.device == before.device:
-            self._turned = (now == -before).all() & now.any()
+        passed, self._passed = self._passed, {}
+        kept = [(passed[id(item)], item.grad) for item in self._compared if id(item) in passed]
+        pairs = [(before, _sample(now, WEIGHTS)) for before, now in kept if now is not None]
+        alike = [(before, now) for before, now in pairs if (before.shape, before.device) == (now.shape, now.device)]
+        if alike:
+            agreement = torch._foreach_mul([before for before, _ in alike], [now for _, now in alike])
+            columns = pad_sequence([*agreement])
+            self._turned = ((columns.amax(0) <= 0) & (columns.amin(0) < 0)).any()
 
     @ends_quietly
     def _updated(self, *_: Any) -> None:
@@ -312,6 +320,7 @@ class UpdateProbe:
         if self._version != self._source.version:
             self._choose()
         if self._parameter is not None:
+            self._watch_passes(self._parameter)
             self._left = self._weights()
 
     @ends_quietly
@@ -335,12 +344,12 @@ class UpdateProbe:
         is_first, self._is_first = self._is_first, None
         if is_first is not None:
             self._first_passes = is_first if self._first_passes is None else self._first_passes + is_first
-            self._signs = self._signs_now() if self._alone else None
 
-    def _signs_now(self) -> Tensor | None:
-        """Signs of a sample of the one gradient as it is now."""
-        gradient = None if self._parameter is None else self._parameter.grad
-        return None if gradient is None else _sample(gradient, WEIGHTS).sign()
+    @ends_quietly
+    def _keep(self, parameter: Tensor) -> None:
+        """Remember some of a gradient as a pass leaves it."""
+        if parameter.grad is not None:
+            self._passed[id(parameter)] = _sample(parameter.grad, WEIGHTS).clone()
 
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""
@@ -356,19 +365,29 @@ class UpdateProbe:
         owned = {id(item) for group in self._optimizer.param_groups for item in group["params"]}
         whole = [item for item in self._source.present if type(item) is nn.Parameter and item.is_contiguous()]
         updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]
-        for handle in self._of_passes:
-            handle.remove()
-        self._of_passes = []
+        self._leave_passes()
         self._parameter = min(updated, key=nn.Parameter.numel, default=None)
         if self._parameter is None:
             return
         form = self._parameter.dtype, self._parameter.device
         alike = [item for item in updated if (item.dtype, item.device) == form]
         self._compared, self._places = alike[:: math.ceil(len(alike) / TENSORS)], []
+
+    def _watch_passes(self, parameter: nn.Parameter) -> None:
+        """Take the hooks of passes, if they are not there: between records they would cost for nothing."""
+        if self._of_passes:
+            return
         self._of_passes = [
-            self._parameter.register_hook(self._look),  # type: ignore[no-untyped-call]
-            self._parameter.register_post_accumulate_grad_hook(self._added),
+            parameter.register_hook(self._look),  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._added),
         ]
+        if self._alone:  # with several processes gradients are averaged after a pass
+            self._of_passes += [item.register_post_accumulate_grad_hook(self._keep) for item in self._compared]
+
+    def _leave_passes(self) -> None:
+        for handle in self._of_passes:
+            handle.remove()
+        self._of_passes = []
 
     def _weights(self) -> Tensor:
         """A sample of the weights, bit for bit: a NaN is the same as before, too."""
@@ -382,7 +401,8 @@ class UpdateProbe:
     def close(self) -> None:
         """Give back all hooks. May be called twice."""
         self.closed = True
-        for handle in (*self._of_updates, *self._of_passes):
+        self._leave_passes()
+        for handle in self._of_updates:
             handle.remove()
 
 

@@ -296,6 +296,16 @@ class TurnedBeforeTheCall(TurnedAfterTheCall):
         """Nothing more."""
 
 
+class TurnedInPart(TurnedAfterTheCall):
+    """The gradient of one tensor alone is the opposite."""
+
+    def clip(self) -> None:
+        if self.broken:
+            weight = next(self.model.parameters())
+            assert weight.grad is not None
+            weight.grad.neg_()
+
+
 class TurnedMicroBatches(TurnedAfterTheCall):
     """The same where each micro-batch adds to the gradient."""
 
@@ -351,6 +361,7 @@ BREAKS = {
     Copies: FACTS["examples_repeated"].setting,
     TurnedAfterTheCall: FACTS[TURNED].setting,
     TurnedBeforeTheCall: FACTS[TURNED].setting,
+    TurnedInPart: FACTS[TURNED].setting,
     TurnedMicroBatches: FACTS[TURNED].setting,
     Sorted: FACTS["targets_alike"].setting,
     StaleStatistics: FACTS["statistics_still"].setting,

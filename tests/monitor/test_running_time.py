@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rmetric.monitor import running_time
-from rmetric.monitor.running_time import RunningTime, waited
+from rmetric.monitor.running_time import RunningTime, Waits
 
 BUSY = """
 import os
@@ -31,7 +32,7 @@ class Machine:
         self.interrupted_s: list[float] = []
         """Waits to come, each between the reading of the time and that of the waits."""
 
-    def waited(self) -> float:
+    def waits(self, thread: Waits) -> float:
         if self.interrupted_s:
             self.pass_time(waiting=self.interrupted_s.pop())
         return self.waited_s
@@ -44,7 +45,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(running_time, "waited", machine.waited)
+    monkeypatch.setattr(Waits, "seconds", lambda thread: machine.waits(thread))
     monkeypatch.setattr(running_time.time, "perf_counter", lambda: machine.time_s)
     return machine
 
@@ -85,13 +86,34 @@ def test_waits_of_another_thread_are_not_taken_for_ones_own(machine: Machine) ->
     assert now() - began == pytest.approx(1.0)
 
 
+FILES = Path("/proc/self/fd")
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="this system does not tell which files are open")
+def test_a_forked_process_counts_its_own_waits_and_no_file_is_left_open() -> None:
+    def files() -> int:
+        return len([*FILES.iterdir()])
+
+    before = files()
+    now = RunningTime()
+    open_in_use = files()
+    child = os.fork()
+    if not child:
+        now()
+        os._exit(0 if now._thread.number == threading.get_native_id() and files() == open_in_use else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    del now
+    assert files() == before
+
+
 def test_where_nobody_counts_waits_it_is_the_plain_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for content in (None, "", "not numbers here"):
         path = tmp_path / "schedstat"
         if content is not None:
             path.write_text(content)
         monkeypatch.setattr(running_time, "WAITS", str(path))
-        assert waited() == 0.0
+        assert Waits().seconds() == 0.0
+        assert RunningTime()() <= time.perf_counter()
 
 
 @pytest.fixture
@@ -111,6 +133,7 @@ def crowded() -> Iterator[None]:
 
 @pytest.mark.skipif(not Path(running_time.WAITS).exists(), reason="this system does not count waits for a processor")
 def test_the_system_counts_what_another_process_costs(crowded: None) -> None:
-    before = waited()
-    while waited() - before < 0.05:  # ends, for the two share a processor
+    thread = Waits()
+    before = thread.seconds()
+    while thread.seconds() - before < 0.05:  # ends, for the two share a processor
         sum(range(10_000))
