@@ -347,9 +347,10 @@ class UpdateProbe:
 
     @ends_quietly
     def _keep(self, parameter: Tensor) -> None:
-        """Remember some of a gradient as a pass leaves it."""
-        if parameter.grad is not None:
-            self._passed[id(parameter)] = _sample(parameter.grad, WEIGHTS).clone()
+        """Remember some of a gradient as a pass leaves it; not of a sparse one, which would be sorted for it."""
+        gradient = parameter.grad
+        if gradient is not None and gradient.layout is torch.strided:
+            self._passed[id(parameter)] = _sample(gradient, WEIGHTS).clone()
 
     def _norm(self) -> Tensor | None:
         """Norm of the one gradient as it is now."""
