@@ -26,6 +26,8 @@ TENSORS, LEAVES = 4, 64
 """Tensors of weights, of statistics and of a batch of which a sample is taken; arguments among which a batch's are."""
 WEIGHTS, INPUTS = 64, 1024
 """Entries of each: of weights and statistics, and of a batch's."""
+SIGNS = 8
+"""Entries of a gradient, at least, that tell whether it is turned: a penalty that is added by hand may turn one."""
 EXAMPLES, FEW = 1024, 4
 """Examples of a batch that are compared with each other, by 64 entries of each; so few are none to compare."""
 WEIGHT_BITS, KEYS = 19, 16_777_213
@@ -202,7 +204,8 @@ class UpdateProbe:
     Parameters
     ----------
     parameters
-        Those that are trained. A small one of them gets two hooks, and of one process alone up to four get one.
+        Those that are trained. A small one of them gets two hooks, and of one process alone up to four of eight entries
+        or more get one.
     optimizer
         Gets two hooks: after each update a few weights are remembered.
     """
@@ -383,7 +386,8 @@ class UpdateProbe:
             parameter.register_post_accumulate_grad_hook(self._added),
         ]
         if self._alone:  # with several processes gradients are averaged after a pass
-            self._of_passes += [item.register_post_accumulate_grad_hook(self._keep) for item in self._compared]
+            large = [item for item in self._compared if item.numel() >= SIGNS]
+            self._of_passes += [item.register_post_accumulate_grad_hook(self._keep) for item in large]
 
     def _leave_passes(self) -> None:
         for handle in self._of_passes:

@@ -620,6 +620,26 @@ class Noisy(Loop):
             parameter.grad += torch.randn_like(parameter.grad) * parameter.grad.square().mean().sqrt()
 
 
+class Penalised(Loop):
+    """A penalty of weights is added to the gradient by hand, which turns that of a single number for good."""
+
+    def __init__(self, **options: Any) -> None:
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        model.scale = nn.Parameter(torch.ones(()))
+        super().__init__(model, **options)
+
+    def passes(self) -> Tensor:
+        loss: Tensor = (self.model(self.batch()) * self.model.scale).square().mean()
+        loss.backward()
+        return loss
+
+    @torch.no_grad()
+    def clip(self) -> None:
+        scale = self.model.scale
+        assert isinstance(scale, nn.Parameter) and scale.grad is not None
+        scale.grad.copy_(-scale.grad if self.step >= ONSET else scale.grad)
+
+
 class GoesUpNowAndThen(TurnedAfterTheCall):
     """Every seventh time, two updates go up the loss."""
 
@@ -668,7 +688,7 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen, Frozen, Faded, SharedByExperts, Accumulated, Noisy, GoesUpNowAndThen,
+        OneClassNowAndThen, Frozen, Faded, SharedByExperts, Accumulated, Noisy, Penalised, GoesUpNowAndThen,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
