@@ -48,12 +48,12 @@ from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config,
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner, checked_policies
-from rmetric.monitor.running_time import RunningTime
 from rmetric.monitor.sinks import Sink, Sinks
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
 from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_watch, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
+from rmetric.monitor.waits import Waits
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import Event, Observations
 from rmetric.robust.context import Announcements
@@ -143,8 +143,8 @@ class TrainingMonitor:
         Say which process holds up the others, and where, when training does not go on (docs/ranks.md): ``True``,
         ``False``, or a :class:`~rmetric.monitor.HangWatch`; ``None``: where several processes train.
     clock
-        Seconds, for step times; ``None``: :class:`~rmetric.monitor.running_time.RunningTime`, for which no time passes
-        while another program has the processor.
+        Seconds, for step times; ``None``: :func:`time.perf_counter`, but for what the thread waits for a processor
+        (:class:`~rmetric.monitor.waits.Waits`).
 
     Raises
     ------
@@ -200,12 +200,12 @@ class TrainingMonitor:
         several, first = self._processes.count > 1, self._processes.first
         if several and record_every == AUTO:
             raise UserError("record_every='auto' is for a training in one process; give a number of steps")
-        now = RunningTime() if clock is None else clock
+        now = time.perf_counter if clock is None else clock
         with closed_on_error() as made:
             # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
             timed = several or bool(hang)
             phases = made(PhaseClock.of(model, optimizer, now if several else time.perf_counter) if timed else None)
-            self._clock = StepClock(now, phases)
+            self._clock = StepClock(now, phases, Waits() if clock is None else float)
             vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
             scaler = scaler if scaler is not None and scaler.is_enabled() else None
             detector_set = DetectorSet(detectors, vocabulary)

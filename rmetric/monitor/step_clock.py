@@ -20,26 +20,36 @@ class StepClock:
         The time, seconds.
     phases
         Times the phases of a step; what is left out here is left out there. ``None``: nothing does.
+    waited
+        Seconds of it so far in which another program had the processor: they are left out. ``float()`` is 0: none are.
     """
 
     _all: ClassVar[WeakSet[StepClock]] = WeakSet()
 
-    def __init__(self, now: Callable[[], float], phases: PhaseClock | None = None) -> None:
+    def __init__(
+        self, now: Callable[[], float], phases: PhaseClock | None = None, waited: Callable[[], float] = float
+    ) -> None:
         self._all.add(self)
-        self._now, self._phases = now, phases
-        self._before_s = math.nan
+        self._now, self._phases, self._waited = now, phases, waited
+        self._before_s, self._waited_before_s = math.nan, waited()
         self._times_s: list[float] = []
 
     def tick(self) -> None:
         """End a step. One in which the clock was set back has no time."""
         before_s, self._before_s = self._before_s, self._now()
-        if self._before_s >= before_s:
+        if math.isnan(before_s):
+            self._waited_before_s = self._waited()
+        elif self._before_s >= before_s:
             self._times_s.append(self._before_s - before_s)
 
     def read(self) -> float:
-        """Mean time of the steps since the last call, seconds; NaN where none of them is known."""
+        """Mean time of the steps since the last call, seconds; NaN where none of them is known.
+
+        What was waited is asked for here alone: that takes longer than to look at a clock.
+        """
         known, self._times_s = self._times_s, []
-        return sum(known) / len(known) if known else math.nan
+        before_s, self._waited_before_s = self._waited_before_s, self._waited()
+        return max(sum(known) - (self._waited_before_s - before_s), 0.0) / len(known) if known else math.nan
 
     def leave_out(self) -> None:
         """Let the steps since the last record have no time: something else than training took place in this one."""
@@ -68,9 +78,9 @@ class StepClock:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave the time of this context out."""
-        seconds = self.seconds
+        seconds, waited_s = self.seconds, self._waited() - self._waited_before_s
         try:
             with nullcontext() if self._phases is None else self._phases.paused():
                 yield
         finally:
-            self.seconds = seconds
+            self.seconds, self._waited_before_s = seconds, self._waited() - waited_s
