@@ -259,6 +259,7 @@ def test_any_error_of_the_system_is_one_line(number: int, told: str, capsys: pyt
     assert line.startswith("error: a.jsonl: ") and told in line
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_file_beyond_the_limit_is_one_line(jobs: str, tmp_path: Path) -> None:

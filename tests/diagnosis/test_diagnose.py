@@ -138,6 +138,7 @@ def test_portions_change_nothing() -> None:
     assert portions.diagnosis("run") == diagnose(whole)
 
 
+@pytest.mark.slow
 def test_records_that_are_taken_in_by_whole_columns_change_nothing() -> None:
     loss, norm = losses(4 * PART_RECORDS), norms(4 * PART_RECORDS)
     for at in (PART_RECORDS // 2, 2 * PART_RECORDS - 3, 3 * PART_RECORDS + 9):

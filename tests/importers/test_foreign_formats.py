@@ -91,6 +91,7 @@ WITHOUT_A_CURVE = {
 """Cut before the training begins, and a name that their lines repeat."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_read_with_the_points_that_a_person_finds(name: str) -> None:
     expected, runs = FILES[name], [logged.run for logged in runs_of(FOLDER / name)]

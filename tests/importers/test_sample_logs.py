@@ -36,6 +36,7 @@ def test_every_layout_is_read_with_its_points(name: str, tmp_path: Path) -> None
         assert sample.note in " ".join(logged.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, sample in SAMPLES.items() if sample.runs == 1])
 def test_every_layout_can_be_replayed(name: str, tmp_path: Path) -> None:
     sample, log = SAMPLES[name], written(name, tmp_path)

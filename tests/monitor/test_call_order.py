@@ -176,6 +176,7 @@ MISUSES: dict[Loop, str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", MISUSES, ids=lambda loop: loop.__name__)
 def test_a_misuse_is_told_once_and_nothing_else(loop: Loop, heard: Callable[[], list[str]]) -> None:
     training = Training(detectors=[])

@@ -39,6 +39,7 @@ def test_an_unknown_part_is_refused() -> None:
     assert main(["--only", "nothing"]) != 0
 
 
+@pytest.mark.slow
 def test_a_corrupted_number_is_repaired_to_the_bits_of_the_twin() -> None:
     found = probe.repair(torch.device("cpu"), tiny=True)
     assert found == {

@@ -123,6 +123,7 @@ def seldom_evaluated(name: str, row: int) -> bytes:
     return json.dumps({"step": row, "loss": loss, "val_loss": held_out}).encode() + b"\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row_of", [lost, seldom_evaluated])
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
 def test_what_the_whole_log_tells_of_a_gap_is_told(

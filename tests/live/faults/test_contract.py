@@ -171,6 +171,7 @@ def test_the_same_seed_gives_the_same_bits(make_run: MAKE, name: str, severity: 
     assert same_bits(*told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_noted_can_be_written_down(make_run: MAKE, name: str) -> None:
     """Plain values, and steps at which the fault was on; a number need not be finite."""
@@ -265,6 +266,7 @@ def test_bugs_combine(make_run: MAKE) -> None:
     assert _surface(run) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_whether_it_is_entered_in_the_step_before_or_in_its_first(make_run: MAKE, name: str) -> None:
     """The first disturbed step is the same, and so is the first note."""

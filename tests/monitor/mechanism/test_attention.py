@@ -54,6 +54,7 @@ def measured(monitor: AttentionRows) -> MonitorResult:
     return monitor.summarise(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", NAMES)

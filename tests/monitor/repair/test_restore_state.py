@@ -16,6 +16,7 @@ from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import DRAWS, Noisy, Toy, equal, same_to_the_last_bit, state_bits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["weight", "optimizer"])
 @pytest.mark.parametrize("bit", [30, 20])
 def test_a_flipped_number_is_restored_to_the_last_bit(target: str, bit: int, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> CampaignResult:
     return run_campaign(CAMPAIGN, tmp_path_factory.mktemp("first"), policy=repair_policy)
 
 
+@pytest.mark.slow
 def test_top_bits_do_harm_and_low_ones_none(result: CampaignResult) -> None:
     gradient, weight, payload = (item.effect for item in result.results)
     assert gradient.outcome == "spike"
