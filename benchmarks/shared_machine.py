@@ -29,6 +29,7 @@ from torch import nn
 
 from rmetric.cli import Parser, script, whole_number
 from rmetric.detectors import make_detector
+from rmetric.episodes import episodes
 from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.records import Observations
@@ -87,10 +88,9 @@ def trained(seed: int, steps: int, log: Path) -> tuple[Observations, NDArray[np.
 
 
 def alarms(observations: Observations) -> int:
-    """Times that the robust R-Metric begins to be above its threshold."""
+    """Alert episodes of the robust R-Metric."""
     detector = make_detector("r_metric_robust")
-    above = detector.score_run(observations) > detector.threshold
-    return int((above & ~np.concatenate([[False], above[:-1]])).sum())
+    return len(episodes(observations.step, detector.score_run(observations) > detector.threshold))
 
 
 def _told(times: Sequence[NDArray[np.float64]], alarms: Sequence[int]) -> dict[str, Any]:
