@@ -42,7 +42,7 @@ class KeptSettings:
     same in eight measurements, and is now another by a factor of three (a switch, a word or a number of modules:
     another at all). What moves gradually is a schedule; a value that the run has had for as long before is none of its
     news, so that what alternates is told of once, and so is that it is back. Groups of parameters that come later are
-    settings of their own.
+    settings of their own. Where layers are frozen or unfrozen, others are put into evaluation mode on purpose.
 
     Parameters
     ----------
@@ -62,6 +62,7 @@ class KeptSettings:
         self._version = parameters.version
         self._latest: list[Any] = []
         self._measurements = 0
+        self._required: int | None = None
         self._kept: dict[str, _Kept] = {}
         self.taken_back: list[Change] = []
         """Settings that are, since the latest measurement, again what they were before a change that was told of."""
@@ -69,6 +70,9 @@ class KeptSettings:
     def measure(self) -> list[Change]:
         """Abrupt changes since the call before, one a setting: a change of several groups is that of the first."""
         self._measurements += 1
+        required = self._parameters.required_gradients
+        frozen_anew = self._required not in (None, required)
+        self._required = required
         self.taken_back = []
         if self._version != self._parameters.version:
             self._version, self._modules = self._parameters.version, list(self._model.modules())
@@ -87,7 +91,7 @@ class KeptSettings:
                 before = kept.value
                 if before == value:
                     continue
-                if kept.change(value, self._measurements):
+                if kept.change(value, self._measurements, meant=frozen_anew and name == MODES):
                     changes.setdefault(name, Change(name, before, value))
                 elif kept.is_back():
                     back.setdefault(name, Change(name, before, value))
@@ -116,13 +120,13 @@ class _Kept:
         """The value before a change that was told of, as long as it is not this again; ``None``: none was."""
         self.known: list[Value] = list(known or ())
 
-    def change(self, value: Value, now: int) -> bool:
-        """Take in another value; whether it is news."""
+    def change(self, value: Value, now: int, *, meant: bool) -> bool:
+        """Take in another value; whether it is news. One that is meant is none."""
         before, long = self.value, now - self.since >= KEPT
         self.value, self.since = value, now
         if long and before not in self.known:
             self.known = [*self.known[1 - KNOWN :], before]
-        news = long and value not in self.known and _is_abrupt(before, value)
+        news = long and not meant and value not in self.known and _is_abrupt(before, value)
         if news and self.told is None:
             self.told = before
         return news

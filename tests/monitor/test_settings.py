@@ -138,6 +138,17 @@ def test_modules_that_no_longer_train_are_told_of_and_new_modules_are_not() -> N
     keep(watched)
 
 
+def test_modules_that_change_their_mode_as_layers_are_frozen_and_unfrozen_are_not_told_of() -> None:
+    model, _, watched = made()
+    for training in (False, True, False):
+        keep(watched)
+        model[:2].train(training).requires_grad_(training)
+        assert watched.measure() == []
+    keep(watched)
+    model.eval()
+    assert watched.measure() == [Change(MODES, "2", "5")]
+
+
 def test_settings_from_a_file_of_settings_are_lists_and_watched_as_well() -> None:
     _, optimizer, watched = made()
     put(optimizer, betas=[0.9, 0.999])
