@@ -20,16 +20,11 @@ class Architecture:
     """Name in the logs, as the authors write it."""
     parameters_b: float
     """Number of parameters, in 10^9."""
-    active_parameters_b: float
-    """Parameters that one token passes through, in 10^9."""
     layers: int
-    query_heads: int
-    kv_heads: int
     vocabulary: int
     """Vocabulary size; ln(vocabulary) is the loss of an untrained model, in nats."""
     experts: int = 0
     """Experts a layer; 0 for a dense model."""
-    experts_per_token: int = 0
     peak_learning_rate: float = 3e-4
     irreducible_loss: float = 1.7
     """Loss in nats that the power law approaches; an assumption of the simulator."""
@@ -52,10 +47,7 @@ for _profile in (
         name="llama-3-8b",
         model_type="Llama-3-8B",
         parameters_b=8.03,
-        active_parameters_b=8.03,
         layers=32,
-        query_heads=32,
-        kv_heads=8,
         vocabulary=128_256,
         peak_learning_rate=3e-4,
         irreducible_loss=1.75,
@@ -66,10 +58,7 @@ for _profile in (
         name="mistral-7b",
         model_type="Mistral-7B",
         parameters_b=7.24,
-        active_parameters_b=7.24,
         layers=32,
-        query_heads=32,
-        kv_heads=8,
         vocabulary=32_000,
         irreducible_loss=1.70,
         native_faults=("GQA_MISMATCH", "LOW_PRECISION_ATTENTION"),
@@ -79,13 +68,9 @@ for _profile in (
         name="gpt-4-moe",
         model_type="GPT-4-MoE",
         parameters_b=46.7,
-        active_parameters_b=12.9,
         layers=32,
-        query_heads=32,
-        kv_heads=8,
         vocabulary=32_000,
         experts=8,
-        experts_per_token=2,
         peak_learning_rate=2e-4,
         irreducible_loss=1.60,
         native_faults=("EXPERT_FAILURE", "ROUTER_IMBALANCE"),
