@@ -45,7 +45,7 @@ class DataCorruption(Fault):
     """Live runs: ``tokens``: the text itself is garbled, or ``labels``: only what is to be predicted."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        respond(self, state, active, rng, effect_of(self, state))
+        respond(state, active, rng, effect_of(self, state))
 
     def dose(self, architecture: Architecture) -> float:
         return self.token_share

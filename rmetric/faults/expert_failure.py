@@ -47,7 +47,7 @@ class ExpertFailure(Fault):
     """Live runs: the layer concerned, from 0; None: every layer with experts."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        respond(self, state, active, rng, effect_of(self, state))
+        respond(state, active, rng, effect_of(self, state))
         state.reported["failed_experts"][active] = self.experts
 
     def dose(self, architecture: Architecture) -> float:

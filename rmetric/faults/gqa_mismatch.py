@@ -40,7 +40,7 @@ class GqaMismatch(Fault):
     """Share of the layers concerned, in [0, 1]; in a live run at least one layer, drawn from the run's seed."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        respond(self, state, active, rng, effect_of(self, state))
+        respond(state, active, rng, effect_of(self, state))
         state.reported["force_gqa_mismatch"][active] = 1.0
 
     def dose(self, architecture: Architecture) -> float:

@@ -60,7 +60,7 @@ class GradientExplosion(Fault):
         effect = effect_of(self, state)
         final = effect["grad_norm_lasting"]
         unramped = {f"grad_norm_{when}": np.ones_like(final) for when in ("onset", "early", "lasting")}
-        respond(self, state, active, rng, {**effect, **unramped})
+        respond(state, active, rng, {**effect, **unramped})
         progress = np.minimum(np.cumsum(active, axis=1) / self.ramp_steps, 1.0) * active
         # Only a part of the norm is the exploding layer's; it takes over as its factor grows.
         grown = np.expm1(progress * log(self.scale)) / max(self.scale - 1.0, 1e-9)

@@ -43,7 +43,7 @@ class LearningRateFault(Fault):
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         scheduled_R = state.learning_rate_rel[np.arange(state.runs), np.argmax(active, axis=1)]
         effect = effect_of(self, state, np.maximum(0.0, np.log(self.factor * scheduled_R)))
-        respond(self, state, active, rng, self._adapted(effect))
+        respond(state, active, rng, self._adapted(effect))
         state.learning_rate_factor[active] *= self.factor
 
     def _adapted(self, effect: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:

@@ -47,7 +47,7 @@ class LowPrecisionAttention(Fault):
     """Live runs: keys whose products are added up before the accumulator is rounded."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        respond(self, state, active, rng, effect_of(self, state))
+        respond(state, active, rng, effect_of(self, state))
 
     def dose(self, architecture: Architecture) -> float:
         return self.bias_ulp

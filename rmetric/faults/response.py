@@ -17,7 +17,7 @@ COLLAPSES, BREAKS, BREAKS_GRADIENT = range(len(FATES))
 """Places in :data:`FATES`."""
 
 
-def respond(fault: Fault, state: Processes, active: BoolsRT, rng: RunStreams, effect: Mapping[str, FloatsR1]) -> None:
+def respond(state: Processes, active: BoolsRT, rng: RunStreams, effect: Mapping[str, FloatsR1]) -> None:
     """Let the processes of a group of runs respond to a fault; ``effect`` is that of :func:`effect_of`.
 
     The excess and the wobble last to the end of the run, also where the fault does not: what is lost is healed by the

@@ -45,7 +45,7 @@ class RmsNormError(Fault):
     """Live runs: the layer concerned, from 0; None: drawn from the run's seed."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        respond(self, state, active, rng, effect_of(self, state))
+        respond(state, active, rng, effect_of(self, state))
         state.reported["force_rms_norm_error"][active] = 1.0
 
     def dose(self, architecture: Architecture) -> float:

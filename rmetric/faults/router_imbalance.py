@@ -52,7 +52,7 @@ class RouterImbalance(Fault):
     """Steps in which the bias rises linearly to its constant value."""
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
-        respond(self, state, active, rng, effect_of(self, state))
+        respond(state, active, rng, effect_of(self, state))
         # A single process waits for no expert: how long a cluster does is an assumption.
         ramp = np.minimum(np.cumsum(active, axis=1) / max(self.ramp_steps, 1), 1.0)
         state.stall_s += active * STALL_S * self.imbalance_factor * ramp

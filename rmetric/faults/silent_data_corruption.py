@@ -68,7 +68,7 @@ class SilentDataCorruption(Fault):
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)
-        respond(self, state, active, rng, effect)
+        respond(state, active, rng, effect)
         state.non_finite_gradients += self._hit(active, rng) & (fates(effect, rng) == BREAKS_GRADIENT)
 
     def _hit(self, active: BoolsRT, rng: RunStreams) -> BoolsRT:
