@@ -394,11 +394,11 @@ class Evaluator:
         columns = ["protocol", "model_type", "fault", "severity", "lead", "lead_min", "available"]
         return pd.DataFrame(rows, columns=columns)
 
-    def sensitivity(self, thresholds: Sequence[float], name: str = REFERENCE) -> pd.DataFrame:
-        """Scores at each threshold under both protocols: ``protocol, threshold`` and one column of Score a score."""
+    def sensitivity(self, thresholds: Sequence[float]) -> pd.DataFrame:
+        """The R-Metric at each threshold under both protocols: ``protocol, threshold``, one column of Score a score."""
         return pd.DataFrame(
             [
-                {"protocol": protocol, "threshold": threshold, **self.summary(name, protocol, threshold)}
+                {"protocol": protocol, "threshold": threshold, **self.summary(REFERENCE, protocol, threshold)}
                 for protocol in PROTOCOLS
                 for threshold in thresholds
             ]

@@ -56,7 +56,7 @@ def weighted_sums(weights_BR: BootstrapWeights, table_RC: Values) -> Values:
     return np.concatenate(sums) if sums else np.zeros((len(weights_BR), *table_RC.shape[1:]))
 
 
-def percentile_interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+def percentile_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """Percentile interval of a bootstrapped score, shape (draws,); (NaN, NaN) if it is too often undefined.
 
     >>> [round(end, 6) for end in percentile_interval(np.arange(201.0))]
@@ -65,12 +65,12 @@ def percentile_interval(values: NDArray[np.float64], level: float = LEVEL) -> tu
     undefined = np.isnan(values)
     if not len(values) or undefined.mean() > MAX_UNDEFINED:
         return math.nan, math.nan
-    tail = 100.0 * (1.0 - level) / 2.0
+    tail = 100.0 * (1.0 - LEVEL) / 2.0
     low, high = np.percentile(values[~undefined], [tail, 100.0 - tail])
     return float(low), float(high)
 
 
-def binomial_interval(hits: float, trials: float, level: float = LEVEL) -> tuple[float, float]:
+def binomial_interval(hits: float, trials: float) -> tuple[float, float]:
     """Exact two-sided interval of a share of which ``hits`` in ``trials`` were seen.
 
     **Source:** Clopper and Pearson 1934.
@@ -78,7 +78,7 @@ def binomial_interval(hits: float, trials: float, level: float = LEVEL) -> tuple
     >>> [round(end, 3) for end in binomial_interval(0, 10)]
     [0.0, 0.308]
     """
-    tail = (1.0 - level) / 2.0
+    tail = (1.0 - LEVEL) / 2.0
     low = float(beta.ppf(tail, hits, trials - hits + 1.0)) if hits > 0 else 0.0
     high = float(beta.ppf(1.0 - tail, hits + 1.0, trials - hits)) if hits < trials else 1.0
     return low, high
@@ -97,7 +97,7 @@ def poisson_upper(events: float, level: float = LEVEL) -> float:
     return float(chi2.ppf(level, 2.0 * (events + 1.0)) / 2.0)
 
 
-def poisson_interval(events: float, level: float = LEVEL) -> tuple[float, float]:
+def poisson_interval(events: float) -> tuple[float, float]:
     """Exact two-sided interval of a Poisson mean of which ``events`` were seen.
 
     **Source:** Garwood 1936.
@@ -105,7 +105,7 @@ def poisson_interval(events: float, level: float = LEVEL) -> tuple[float, float]
     >>> [round(end, 3) for end in poisson_interval(0)]
     [0.0, 3.689]
     """
-    tail = (1.0 - level) / 2.0
+    tail = (1.0 - LEVEL) / 2.0
     return float(chi2.ppf(tail, 2.0 * events) / 2.0) if events else 0.0, poisson_upper(events, 1.0 - tail)
 
 

@@ -20,18 +20,17 @@ from rmetric.evaluation.thresholds import threshold_for_f1
 from rmetric.signals import Weights
 
 T = TypeVar("T")
-WEIGHT_SUM = sum(Weights())
 GRID_PARTS = 20
 BOOTSTRAP_THRESHOLDS = 200
 
 
-def weight_grid(parts: int = GRID_PARTS, total: float = WEIGHT_SUM) -> list[Weights]:
-    """All weights of λ, σ² and ΔL in steps of ``total / parts`` that sum to ``total`` (the paper's 1.25).
+def weight_grid(parts: int = GRID_PARTS) -> list[Weights]:
+    """All weights of λ, σ² and ΔL in so many steps that sum to the paper's 1.25.
 
     >>> len(weight_grid(20)), sum(weight_grid(20)[7])
     (231, 1.25)
     """
-    unit = total / parts
+    unit = sum(Weights()) / parts
     return [
         Weights(i * unit, j * unit, (parts - i - j) * unit)
         for i, j in itertools.product(range(parts + 1), repeat=2)
