@@ -46,14 +46,14 @@ def parse_fault(text: str, severity: str = "medium") -> Fault:
     return combined(*(_parse_part(part.strip(), severity) for part in _PLUS.split(text)))
 
 
-def severities_of(text: str, severity: str = "medium") -> str:
+def severities_of(text: str) -> str:
     """Severities of a fault in such a spelling, one a part.
 
     >>> severities_of("LR_SPIKE+DATA_CORRUPTION@high:what=labels")
     'medium+high'
     """
     heads = [part.strip().partition(":")[0] for part in _PLUS.split(text)]
-    return "+".join(head.partition("@")[2] or severity for head in heads)
+    return "+".join(head.partition("@")[2] or "medium" for head in heads)
 
 
 def _parse_part(text: str, severity: str) -> Fault:

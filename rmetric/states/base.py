@@ -91,9 +91,9 @@ class Calibration:
 
 
 @cache
-def calibrations(file: Path = SHIPPED) -> dict[str, Calibration]:
+def calibrations() -> dict[str, Calibration]:
     """State → scores of healthy runs."""
-    states: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))["states"]
+    states: Mapping[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))["states"]
     return {
         name: Calibration(runs=entry["runs"], highest=tuple(entry["highest_scores"])) for name, entry in states.items()
     }

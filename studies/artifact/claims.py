@@ -61,7 +61,7 @@ class Check:
             raise ValueError(f"no badge is named {self.badge!r}; choose among {', '.join(BADGES)}")
 
 
-def read_checks(path: Path = FILE) -> list[Check]:
-    """The checks of a file, in its order."""
-    listed = tomllib.loads(path.read_text(encoding="utf-8"))["check"]
+def read_checks() -> list[Check]:
+    """The checks of :data:`FILE`, in its order."""
+    listed = tomllib.loads(FILE.read_text(encoding="utf-8"))["check"]
     return [Check(**{**check, "claim": tuple(Claim(**claim) for claim in check["claim"])}) for check in listed]

@@ -28,7 +28,6 @@ from studies.mechanism.findings import (
     NEVER,
     UNMEASURED,
     Case,
-    Kind,
     MechanismResults,
     Signature,
     smoothed,
@@ -240,24 +239,24 @@ DARK = 0.6
 """Share from which on text is white."""
 
 
-def draw_heat_map(results: MechanismResults, kind: Kind = "fitted") -> Drawing:
+def draw_heat_map(results: MechanismResults) -> Drawing:
     """The heat map."""
     caption = (
         "Colour: share of the seeds in which the detector fired at the onset or later. Number: median steps from that "
         "alarm to the step at which the held-out loss left the twin's for good (negative: the alarm came later); "
         f"{NEVER}: it fired and the loss never left; {UNMEASURED}: not measured. Last rows: the healthy twins, over "
-        f"the same steps as their forks. {HOW[kind]}"
+        f"the same steps as their forks. {HOW['fitted']}"
     )
-    return Drawing(NAME, TITLE, caption, rendered(heat_map(results, kind)))
+    return Drawing(NAME, TITLE, caption, rendered(heat_map(results)))
 
 
 @style.styled
-def heat_map(results: MechanismResults, kind: Kind = "fitted") -> Figure:
+def heat_map(results: MechanismResults) -> Figure:
     """Rows: faults by strength; columns: detectors, those of the mechanism first."""
     cases, names = list(results.cases), list(results.detectors)
     made = style.new_figure(ROW_IN * len(cases) + 2.1)
     ax = made.subplots()
-    cells = [[results.signature(case, name, kind) for name in names] for case in cases]
+    cells = [[results.signature(case, name, "fitted") for name in names] for case in cases]
     shares = np.array([[cell.fired / cell.seeds if cell.seeds else np.nan for cell in row] for row in cells])
     picture = ax.imshow(np.ma.masked_invalid(shares), cmap=COLORS, vmin=0.0, vmax=1.0, aspect="auto")
     for y, row in enumerate(cells):

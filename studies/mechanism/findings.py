@@ -55,15 +55,13 @@ def training_departure(run: Run, twin: Run) -> int | None:
     return outcome.failure_step
 
 
-def left_out_thresholds(
-    timeline: Timeline, starts: Starts, repetition: NDArray[np.int64], budget_per_step: float = BUDGET_PER_STEP
-) -> dict[int, float]:
+def left_out_thresholds(timeline: Timeline, starts: Starts, repetition: NDArray[np.int64]) -> dict[int, float]:
     """Repetition (a seed of every group) → threshold fitted on all the others."""
     fitted = {}
     for left_out in np.unique(repetition).tolist():
         others = repetition != left_out
         steps = float(timeline.healthy_steps[others].sum())
-        fitted[left_out] = lowest_within_budget(starts, steps, others, budget_per_step)
+        fitted[left_out] = lowest_within_budget(starts, steps, others)
     return fitted
 
 

@@ -195,11 +195,11 @@ def watching_workers(run: LiveRun) -> Iterator[WorkerWatch]:
             yield watch
 
 
-def among_processes(taken: Tensor, group: dist.ProcessGroup | None = None) -> Disagreement:
-    """Compare the processes of a group: each calls it once a step with what its own sketch took, and all get the same.
+def among_processes(taken: Tensor) -> Disagreement:
+    """Compare all processes: each calls it once a step with what its own sketch took, and all get the same.
 
     One ``all_gather`` of 513 numbers. Call it in every process or in none.
     """
-    everybody = [torch.empty_like(taken) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everybody, taken, group=group)
+    everybody = [torch.empty_like(taken) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybody, taken)
     return disagreement(torch.stack(everybody))

@@ -147,12 +147,12 @@ def estimate_training_memory(
     )
 
 
-def lora_parameters(layers: int, hidden: int, feed_forward: int, rank: int = LORA_RANK) -> int:
+def lora_parameters(layers: int, hidden: int, feed_forward: int) -> int:
     """Parameters of adapters on all linear layers: rank · layers · (4 · 2 · hidden + 3 · (hidden + feed_forward)).
 
     An upper bound for grouped-query attention, whose key and value projections are narrower.
     """
-    return rank * layers * (8 * hidden + 3 * (hidden + feed_forward))
+    return LORA_RANK * layers * (8 * hidden + 3 * (hidden + feed_forward))
 
 
 @dataclass(frozen=True, kw_only=True)
