@@ -113,7 +113,7 @@ def fading_z(losses, mean, square, seen, threshold, memory, warm_up):  # type: i
 
 
 @dataclass(kw_only=True)
-class SingleSignal(StreamingDetector):
+class SingleSignal(OneMeasurementDetector):
     """The score is one normalised signal, in [0, 1]; NaN where it was not measured.
 
     **Deviation:** the paper does not print a threshold for its single-signal baselines; the R-Metric's 0.57 is used.
@@ -130,9 +130,6 @@ class SingleSignal(StreamingDetector):
 
     def __post_init__(self) -> None:
         self._range = SlidingRange(self.window)
-
-    def update(self, observation: Observation) -> float:
-        return self._next(observation[self.reads[0]])
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         return self._next_values(observations[self.reads[0]])
