@@ -11,12 +11,7 @@ import orjson
 import pytest
 
 from rmetric.replay.report import CsvWriter, output_names, overview_text, replay_to_folder
-from tests.replay.logs import replayed, written_run
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return written_run(tmp_path / "run.jsonl")
+from tests.replay.logs import replayed
 
 
 def test_a_table_cell_tells_missing_from_not_finite(tmp_path: Path) -> None:
