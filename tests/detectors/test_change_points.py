@@ -140,8 +140,8 @@ def _page_hinkley_scores(losses: np.ndarray) -> np.ndarray:
     return PageHinkleyTest().score_run(Observations(np.arange(len(losses)), {"training_loss": losses}))
 
 
-def _rising(seed: int = 0) -> np.ndarray:
-    return 2.0 + 0.1 * np.random.default_rng(seed).standard_normal(200) + np.maximum(np.arange(200) - 100, 0) * 0.1
+def _rising() -> np.ndarray:
+    return 2.0 + 0.1 * np.random.default_rng(0).standard_normal(200) + np.maximum(np.arange(200) - 100, 0) * 0.1
 
 
 def test_the_score_is_the_statistic_of_the_definition() -> None:

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'live'")
 from rmetric.detectors.lstm_forecaster import fit_forecaster  # noqa: E402
 
 
-def _wave(length: int = 120, seed: int = 0) -> np.ndarray:
-    noise = 0.05 * np.random.default_rng(seed).standard_normal((length, 2))
+def _wave(length: int = 120) -> np.ndarray:
+    noise = 0.05 * np.random.default_rng(0).standard_normal((length, 2))
     return noise + np.column_stack([np.sin(np.arange(length) / 2.0), np.cos(np.arange(length) / 2.0)])
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -61,7 +60,8 @@ def test_a_non_finite_drift_alone_alerts() -> None:
     assert first_alert(observations.step, detector.score_run(observations), detector.threshold) == 3
 
 
-def _without_delta_l(*, losses: Sequence[float] = (3.0, 3.0, 2.5, 2.5, 2.7, 2.7)) -> Observations:
+def _without_delta_l() -> Observations:
+    losses = [3.0, 3.0, 2.5, 2.5, 2.7, 2.7]
     return Observations(np.arange(1, len(losses) + 1), {"validation_loss": np.array(losses)})
 
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rmetric.faults import SEVERITIES
 from tests.faults.common import pair, response
-
-SEVERITIES = ("low", "medium", "high")
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from rmetric.faults import make_fault
+from rmetric.faults import SEVERITIES, make_fault
 from tests.faults.common import disturbed, pair
-
-SEVERITIES = ("low", "medium", "high")
 
 
 def test_the_layers_lose_what_they_had_learned_at_once_and_win_most_of_it_back() -> None:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from rmetric.faults import make_fault
+from rmetric.faults import SEVERITIES, make_fault
 from tests.faults.common import disturbed, pair
-
-SEVERITIES = ("low", "medium", "high")
 
 
 def test_the_loss_jumps_at_once_and_the_more_the_larger_the_scale() -> None:

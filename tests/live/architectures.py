@@ -176,8 +176,8 @@ def inputs_of(name: str) -> dict[str, Tensor]:
     return {"input_ids": tokens(), **(images if name == "clip" else {})}
 
 
-def padded(rows: int = 2, length: int = 24) -> Tensor:
+def padded() -> Tensor:
     """A padding mask: the last row has its last third left out."""
-    mask = torch.ones(rows, length, dtype=torch.long)
-    mask[-1, -length // 3 :] = 0
+    mask = torch.ones(2, 24, dtype=torch.long)
+    mask[-1, -8:] = 0
     return mask

@@ -25,8 +25,8 @@ def word_tokenizer(**special: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unknown>", **special)
 
 
-def save_model(folder: Path, *, name: str = "tiny-llama", vocabulary: int = 32, **special: str) -> Path:
+def save_model(folder: Path, *, vocabulary: int = 32, **special: str) -> Path:
     """A folder with ``model.safetensors``, ``config.json`` and a tokenizer."""
-    tiny_model(name, seed=3, vocabulary=vocabulary).save_pretrained(folder)
+    tiny_model("tiny-llama", seed=3, vocabulary=vocabulary).save_pretrained(folder)
     word_tokenizer(**special).save_pretrained(folder)
     return folder

@@ -900,10 +900,10 @@ def test_a_probe_that_fails_ends_itself_and_not_the_training(
     assert sorted(message.split()[0] for message in ended) == ["BatchProbe", "StatisticsProbe", "UpdateProbe"]
 
 
-def broken_after(held: int, breaks: int, name: str = "weights_changed") -> list[Change]:
+def broken_after(held: int, breaks: int) -> list[Change]:
     invariants = LoopInvariants()
     values = [0.0] * held + [1.0] * breaks
-    return [change for value in values for change in invariants.update({name: value})]
+    return [change for value in values for change in invariants.update({"weights_changed": value})]
 
 
 def test_news_needs_to_have_held_for_long_and_to_be_broken_twice() -> None:

@@ -24,13 +24,13 @@ def made_run(seed: int, fault: str, observations: Observations, **config: object
     return Run(f"run_{seed}", {**settings, **config}, observations, events)
 
 
-def made_study(backend: str = "torch", first_seed: int = 1) -> Study:
+def made_study(backend: str = "torch") -> Study:
     """Twelve runs: each kind of fault and a control run, of each architecture and in each half."""
     runs: list[Run] = []
     for model in ARCHITECTURES:
         for repetition in (1, 2):
             for fault in (GRADIENTS, LOSS, "NONE"):
-                seed = first_seed + len(runs)
+                seed = 1 + len(runs)
                 observations = {
                     GRADIENTS: lambda seed=seed: disturbed({"grad_norm": (LATER, 40.0)}, seed=seed),
                     LOSS: lambda seed=seed: disturbed({"training_loss": (LATER, 9.0)}, seed=seed),
