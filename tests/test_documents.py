@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -22,6 +23,7 @@ import pytest
 import rmetric
 from rmetric import read_run
 from rmetric.detectors import DETECTORS
+from rmetric.monitor import repair
 from tests.author_interface import replay as author_replay
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +69,14 @@ def anchors(path: Path) -> set[str]:
 def test_paths_exist(path: Path) -> None:
     for name in PATH.findall(path.read_text(encoding="utf-8")):
         assert (ROOT / name).exists() or (path.parent / name).exists() or made_by_a_study(name), name
+
+
+@document
+def test_policies_have_the_options_that_are_given_to_them(path: Path) -> None:
+    for name, options in re.findall(r"`(\w+)\(([^`]+)\)`", path.read_text(encoding="utf-8")):
+        if policy := getattr(repair, name, None):
+            given = [keyword.arg for keyword in ast.parse(f"f({options})", mode="eval").body.keywords]
+            assert {*given} <= {*inspect.signature(policy).parameters}, name
 
 
 @document
