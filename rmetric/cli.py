@@ -191,6 +191,15 @@ def _print_any_text() -> None:
                 stream.reconfigure(errors="replace")
 
 
+@contextmanager
+def real_training() -> Iterator[None]:
+    """Around the imports of a script that trains: a package that is missing is the user's error."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
+
+
 def _fail(message: str) -> int:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return 2

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from rmetric.cli import Parser, output_folder, positive_number, whole_number
-from rmetric.errors import UserError
+from rmetric.cli import Parser, output_folder, positive_number, real_training, whole_number
 from rmetric.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -127,12 +126,10 @@ def main(argv: Sequence[str]) -> None:
         print(fault_list())
         return
     out = output_folder(args.out)
-    try:
+    with real_training():
         from studies.case_study.plan import CaseStudyPlan
         from studies.case_study.run import run_case_study
         from studies.processes import default_jobs
-    except ModuleNotFoundError as error:
-        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
     from rmetric.reporting.table import SCREEN_WIDTH, to_screen
     from studies.case_study.findings import CaseResults
     from studies.case_study.report import discard_results, trained_on, write_results

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmetric.cli import Parser, output_folder, whole_number
-from rmetric.errors import UserError
+from rmetric.cli import Parser, output_folder, real_training, whole_number
 
 if TYPE_CHECKING:
     from studies.mechanism.plan import MechanismPlan
@@ -46,11 +45,9 @@ def main(argv: Sequence[str]) -> None:
     """Parse, train, score, write, show."""
     args = parser().parse_args(argv)
     out = output_folder(args.out)
-    try:
+    with real_training():
         from studies.mechanism.run import WATCHED
         from studies.processes import default_jobs
-    except ModuleNotFoundError as error:
-        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
     from studies.runner import run_study
 
     began = time.perf_counter()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from rmetric.cli import Parser, output_folder, whole_number
+from rmetric.cli import Parser, output_folder, real_training, whole_number
 from rmetric.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,11 +64,9 @@ def main(argv: Sequence[str]) -> None:
     given = {name: value for name in CAMPAIGN_OPTIONS if (value := getattr(args, name)) is not None}
     if args.campaign is not None and given:
         raise UserError(f"--campaign decides {', '.join(given)} already; leave --{next(iter(given))} out")
-    try:
+    with real_training():
         from studies.sdc.run import repair_policy, run_campaign
         from studies.sdc.twin import healthy_run
-    except ModuleNotFoundError as error:
-        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
     from rmetric.reporting.table import SCREEN_WIDTH, to_screen
     from studies.sdc.report import write_results
 
