@@ -60,8 +60,10 @@ _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
 _RATE, _SIGN = r"^\s?[A-Za-z]{1,10}/\w{1,6}\s+(?=\w)", r"(?:^|\s)[^\w\s\x00-\x7f]{1,4}\s"
 """What may stand between a value and the next name: its unit as in ``12 tok/s lr 0.1``, and ``▸``."""
+_CLOCK = r"\d:\d\d(?:[.,]\d+)?(?:Z|\s?[-+]\d\d:?\d\d|\s[AaPp][Mm])?\s+(?:std(?:out|err)\s[FP]\s)?(?=[\[(]?[^\W\d])"
+"""A time right before a name: ``2024-01-01 12:30:00 step 10``, ``eta 1:02:03 loss 2.5``; what containerd adds to it."""
 _BREAK = re.compile(
-    rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_RATE}|{_SIGN}|{_LEVEL}"
+    rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_RATE}|{_SIGN}|{_LEVEL}|{_CLOCK}"
 )
 _BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
