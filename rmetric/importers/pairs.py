@@ -39,6 +39,10 @@ _THOUSANDS = r"[1-9]\d{0,2}(?:,\d{3})+"
 _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
+_NAN = r"[-+]?(?:nan|inf(?:inity)?)"
+_NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
+_NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
+"""A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""
 _VALUE = re.compile(
     rf"""(?=[-+.\dni])                                       # what follows is slow, and most letters begin no value
     (?<![\w.])(?<!\d[:/-])                                  # not within a word, a time, a date, a path
@@ -48,8 +52,9 @@ _VALUE = re.compile(
        (?P<scale>(?-i:[kKM])\b)?
        (?:\s*/\s*(?P<total>{_THOUSANDS}{_NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>[-+]?(?:nan|inf(?:inity)?))(?=\s*(?:[\]|,;()}}'"]|$|\s\s))
-      |(?<=[:=])(?P<after>[-+]?(?:nan|inf(?:inity)?)\b)|(?<=[:=]\s)(?P<spaced>[-+]?(?:nan|inf(?:inity)?)\b))
+      |(?P<word>{_NAN})(?=\s*(?:[\]|,;()}}'"]|$|\s\s))
+      |(?<=[:=])(?P<after>{_NAN}\b)|(?<=[:=]\s)(?P<spaced>{_NAN}\b)
+      |(?<=loss\s|norm\s)(?P<between>{_NAN})(?=\s{_NEXT}))
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -220,7 +225,7 @@ def _counter(name: str, has_total: bool = False) -> str:
     words = _WORDS.findall(name.casefold())
     if has_total and words and TRAINING_WORDS.issuperset(words):
         return "batch"
-    if len(words) > 2 and words[-1] in _COUNTERS and words[-2] in ("at", "of", "after") and words[0] != "number":
+    if len(words) > 1 and words[-1] in _COUNTERS and words[-2] in ("at", "of", "after") and words[0] != "number":
         return words[-1]
     if len(words) == 2 and words[0] in _COUNTERS and words[1] in _SETTINGS:
         return words[0]  # Epoch(train), Iter(val)
@@ -250,7 +255,7 @@ def _value(match: re.Match[str]) -> int | float | str:
         return str(match["commas"])
     number = match["number"]
     if number is None:
-        return float(match["word"] or match["after"] or match["spaced"])
+        return float(match["word"] or match["after"] or match["spaced"] or match["between"])
     return _number(number, match["scale"])
 
 
