@@ -81,6 +81,8 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
 def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
     """Lines that may say something; empty for one without a number that begins with a word."""
     for number, line in printed_lines(path, on_damage):
+        if b"\0" in line:
+            line = line.replace(b"\0", b"")  # a block that was never written: the machine went down
         if b"#01" in line:
             line = line.replace(b"#011", b"\t").replace(b"#015", b"\r")  # as syslog writes these
         if _DIGIT.search(line) or line.startswith(_BAR):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmetric.importers.base import FieldMap, register_importer
@@ -13,6 +14,7 @@ from rmetric.importers.tables import imported
 from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, numbered_lines
 
 DELIMITERS = (",", ";", "\t", "|")
+_SEPARATOR = re.compile(r"sep=[,;\t|]\s*")
 
 
 @register_importer("csv")
@@ -46,9 +48,39 @@ def row_values(line: str, delimiter: str) -> list[int | float | str | None] | No
     return None if cells is None else [*map(reader_of(delimiter), cells)]
 
 
+def without_preamble(lines: Iterable[tuple[int, str, bool]]) -> Iterator[tuple[int, str, bool]]:
+    """Numbered lines of a table, and whether they had an end, without comments and Excel's ``sep=;``.
+
+    A comment right before a first row of as many numbers is the header, as ``numpy.savetxt`` writes it.
+
+    >>> [text for _, text, _ in without_preamble([(1, "# mine", True), (2, "# step,loss", True), (3, "1,2.5", True)])]
+    [' step,loss', '1,2.5']
+    """
+    comment, is_first = "", True
+    for number, text, is_whole in lines:
+        if text.startswith("#"):
+            comment = text.lstrip("#")
+            continue
+        if is_first and _SEPARATOR.fullmatch(text):
+            continue
+        if is_first and _heads(comment, text):
+            yield number - 1, comment, True
+        is_first = False
+        yield number, text, is_whole
+
+
+def _heads(comment: str, row: str) -> bool:
+    delimiter = delimiter_of(comment)
+    names = _cells(comment, delimiter) if delimiter in comment else None
+    values = row_values(row, delimiter)
+    if names is None or values is None or len(values) != len(names):
+        return False
+    return not any(isinstance(value, str) for value in values)
+
+
 def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[Row]:
     """The rows as they stand there."""
-    lines = _lines(path, on_damage)
+    lines = without_preamble(_lines(path, on_damage))
     _, header, _ = next(lines, (0, "", True))
     delimiter = delimiter_of(header)
     names = [name.strip() for name in _cells(header, delimiter) or ()]
@@ -69,10 +101,8 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
 
 
 def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str, bool]]:
-    """Numbered lines that are neither empty nor comments, without their line ends, and whether they had one."""
+    """Numbered lines that are not empty, without their line ends, and whether they had one."""
     for number, line in numbered_lines(path, on_damage):
-        if line.startswith(b"#"):
-            continue
         try:
             text = line.decode()
         except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from rmetric.files import opened_as_utf8
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.columns import as_number
 from rmetric.importers.console import is_console, what_repeats
-from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values
+from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.json_document import document_in, holds_table
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
@@ -30,6 +30,8 @@ from rmetric.importers.wandb_run import MAGIC, wandb_files
 AUTO = "auto"
 UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 """First bytes of a compressed file → the command that unpacks it."""
+_UNWRITTEN = re.compile(rb"\0{16,}")
+"""What a file system leaves of a block that was not written when the machine went down."""
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]|$)")
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
@@ -160,10 +162,11 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return "json" if len(lines) == 1 and holds_table(objects[0]) else "jsonl"
     if head.lstrip().startswith(b"{") and holds_table(document_in(path)):
         return "json"
-    header, first_row = [*(line for line in lines if not line.startswith("#")), "", ""][:2]
+    header, first_row = [*(text for _, text, _ in without_preamble((0, line, True) for line in lines)), "", ""][:2]
     if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
         return "csv"
-    if b"\0" not in head and is_console(path, mapping):
+    is_text = b"\0" not in _UNWRITTEN.sub(b"", head)
+    if is_text and is_console(path, mapping):
         return "console"
     if path.suffix.casefold() == ".jsonl" or text.lstrip().startswith("{"):
         return "rmetric" if '"event"' in text else "jsonl"
@@ -171,7 +174,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         raise UserError(f"{path} has numbers without names; put a line with their names before them, such as step,loss")
     columns = ", or lacks the columns of --map" if mapping else ""
     known = ", ".join(IMPORTERS)
-    seen = what_repeats(path) if b"\0" not in head else ""
+    seen = what_repeats(path) if is_text else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
     raise UserError(
         f"{path} is no log of a known format{columns}{seen}; name the column of its loss with "

@@ -66,11 +66,13 @@ def holds_table(document: Any) -> bool:
     >>> [holds_table(value) for value in ({"loss": [2.5, 2.4]}, [{"loss": 2.5}], {"loss": 2.5})]
     [True, False, False]
     """
+    document = _with_lists(document)
     return isinstance(document, dict) and (bool(_columns(flattened(document))) or any(_records(document)))
 
 
 def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """The records, and the names of lists that are none of their columns."""
+    document = _with_lists(document)
     flat = flattened(document) if isinstance(document, dict) else {}
     left_out: list[str] = []
     if columns := _columns(flat):
@@ -82,6 +84,24 @@ def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
     if None not in places:
         records = [record for _, record in sorted(zip(places, records, strict=True), key=lambda placed: placed[0] or 0)]
     return records, left_out
+
+
+def _with_lists(document: Any) -> Any:
+    """An object of columns by row, as ``DataFrame.to_json`` writes it, with lists in their place.
+
+    >>> _with_lists({"step": {"0": 10, "1": 20}, "loss": {"0": 2.5, "1": 2.4}})
+    {'step': [10, 20], 'loss': [2.5, 2.4]}
+    """
+    columns = [*document.values()] if isinstance(document, dict) else []
+    if not columns or not all(isinstance(column, dict) and len(column) > 1 for column in columns):
+        return document
+    rows = [*columns[0]]
+    if not all(map(str.isdecimal, rows)) or any([*column] != rows for column in columns):
+        return document
+    if any(isinstance(value, dict | list) for column in columns for value in column.values()):
+        return document
+    numbers = {} if rows == [*map(str, range(len(rows)))] else {LINE_NUMBER: [*map(int, rows)]}
+    return numbers | {name: [*column.values()] for name, column in document.items()}
 
 
 def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -51,6 +51,16 @@ def test_what_spreadsheets_add_does_no_harm(tmp_path: Path) -> None:
     assert not damage
 
 
+@pytest.mark.parametrize("head", ["# mine\n# step,loss\n", "sep=,\nstep,loss\n", "sep=,\n# mine\nstep,loss\n"])
+def test_a_header_in_a_comment_and_one_after_a_separator_are_headers(tmp_path: Path, head: str) -> None:
+    table = tmp_path / "log.csv"
+    table.write_text(head + "1.000e+01,2.5\n2.000e+01,2.25\n")
+    (logged,) = runs_of(table)
+    observations = logged.run.observations
+    assert (logged.format, observations.step.tolist(), logged.notes) == ("csv", [10, 20], [])
+    assert observations["training_loss"].tolist() == [2.5, 2.25]
+
+
 def test_a_decimal_comma_between_semicolons_is_a_number_and_a_note_is_none(tmp_path: Path) -> None:
     events, damage = read(tmp_path, b"step;loss;lr;note\n10;2,5;1,5e-3;a, b\n20;-0,25;0.5;3,4,5\n")
     assert events == [

@@ -30,6 +30,12 @@ DOCUMENTS: dict[str, Any] = {
         f"epoch_{step}": record for step, record in reversed([*zip(STEPS, BOTH, strict=True)])
     },
     "a list of records": BOTH,
+    "columns by row, as pandas writes a frame": {
+        name: {str(row): value for row, value in enumerate(values)} for name, values in LISTS.items()
+    },
+    "columns by step": {
+        name: {str(step): value for step, value in zip(STEPS, values, strict=True)} for name, values in LISTS.items()
+    },
 }
 
 

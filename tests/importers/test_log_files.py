@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import collect_logs, detect_format, runs_of
+from rmetric.importers import collect_logs, detect_format, read_run, runs_of
 
 METRICS = '{"event": "METRICS", "step": 1, "training_loss": 2.0}\n'
 CONTENTS = {
@@ -92,6 +92,14 @@ def test_a_header_that_only_the_mapping_explains_is_a_table(tmp_path: Path) -> N
     file = tmp_path / "x.txt"
     file.write_text("alpha;beta\n1;2\n")
     assert detect_format(file, {"step": "alpha"}) == "csv"
+
+
+@pytest.mark.parametrize("at", [3, 20])
+def test_blocks_that_were_never_written_hide_no_console_log(tmp_path: Path, at: int) -> None:
+    lines = [f"step {step} loss {3 - step / 10}\n" for step in range(1, 21)]
+    file = tmp_path / "slurm.out"
+    file.write_text("".join([*lines[:at], "\0" * 4096, *lines[at:]]))
+    assert read_run(file).observations.step.tolist() == [*range(1, 21)]
 
 
 @pytest.mark.parametrize("content", ["PK\x03\x04 zip", "a poem\nof two lines\n", "\x00\x01\x02"])

@@ -30,6 +30,12 @@ def as_csv(folder: Path) -> bytes:
     return "\n".join(rows).encode() + b"\n"
 
 
+def as_savetxt(folder: Path) -> bytes:
+    """A table whose header is a comment, as NumPy writes it."""
+    rows = [f"{step},{2.0 + 1.5 * 0.99**step if step != 350 else 'nan'}" for step in range(400)]
+    return "\n".join(["# step,loss", *rows]).encode() + b"\n"
+
+
 def as_jsonl(folder: Path) -> bytes:
     """Nested names, and an evaluation now and then."""
     lines = [b'{"settings": {"lr": 0.1}}']
@@ -71,6 +77,7 @@ def with_a_setting_that_changed(folder: Path) -> bytes:
 CONTENTS = {
     "run.jsonl": lambda folder: REAL.read_bytes(),
     "table.csv": as_csv,
+    "savetxt.csv": as_savetxt,
     "any.jsonl": as_jsonl,
     "two.jsonl": two_runs,
     "resumed.jsonl": resumed,
