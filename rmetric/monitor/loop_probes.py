@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_iter
 from torch.utils.hooks import RemovableHandle
 
+from rmetric.monitor.batch_shapes import Shape
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters
@@ -60,6 +61,8 @@ class BatchProbe:
         """Whether the next step is looked at."""
         self.closed = False
         """True if nothing is looked at any more."""
+        self.shape: Shape = ()
+        """Of each tensor of the latest batch that was looked at; empty: none was."""
         self._before: Tensor | None = None
         self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
@@ -81,9 +84,11 @@ class BatchProbe:
         if not self.armed or self._measured:
             return
         given = islice(tree_iter((args, kwargs)), LEAVES)
-        tensors = [_by_example(tensor) for tensor in islice(filter(_is_plain, given), TENSORS)]
-        if not tensors:
+        batch = [*islice(filter(_is_plain, given), TENSORS)]
+        if not batch:
             return
+        self.shape = tuple([tuple(tensor.shape) for tensor in batch])
+        tensors = [*map(_by_example, batch)]
         samples = [_sample(tensor) for tensor in tensors]
         home = samples[0].device  # to fetch what is elsewhere could wait
         now = torch.cat([sample.float() for sample in samples if sample.device == home])

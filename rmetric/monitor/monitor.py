@@ -421,8 +421,7 @@ class TrainingMonitor:
         less: what comes every few steps is the way of a run, and not to be announced. Where several processes train,
         call it in each of them.
         """
-        self._recorder.note(planned_change(what, self.step_number + 1))
-        self._planned_changes += 1
+        self._announce(what, self.step_number + 1)
 
     def paused(self) -> AbstractContextManager[None]:
         """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""
@@ -534,7 +533,14 @@ class TrainingMonitor:
             if step == self.step_number:
                 self._recorder.validation(step, loss)
 
+    def _announce(self, what: str, step: int) -> None:
+        self._recorder.note(planned_change(what, step))
+        self._planned_changes += 1
+
     def _measure(self, computation: StepComputation) -> PendingStep:
+        change = self._measurer.changed_batches()
+        if change and (self._processes.count == 1 or not (self._sync or self._policies)):
+            self._announce(change, self.step_number)  # processes that act together must all know the same
         validation, self._validation = self._validation, []
         planned, self._planned_changes = self._planned_changes, 0
         return self._measurer.measure(

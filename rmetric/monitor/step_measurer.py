@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rmetric.monitor.batch_shapes import BatchShapes
 from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_sources
 from rmetric.monitor.dispersion.mean_loss import PendingMean
@@ -109,6 +110,7 @@ class StepMeasurer:
         self.update = UpdateSize(self.parameters, update_entries)
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
+        self._shapes = BatchShapes()
         with closed_on_error() as made:
             self.updates, self._batches = made(UpdateProbe(self.parameters, optimizer)), made(BatchProbe(model))
             self._targets, self._statistics = made(TargetProbe(model)), StatisticsProbe(model, self.parameters)
@@ -138,6 +140,11 @@ class StepMeasurer:
         return StepComputation(
             None if loss is None else torch.as_tensor(loss), present, norms, parts, source, logit, self.parameters.names
         )
+
+    def changed_batches(self) -> str:
+        """What is changed with the shape of batches as of this step, in words; empty: nothing. Ask once a record."""
+        shape = self._batches.shape
+        return self._shapes.update(shape) if shape else ""
 
     def measure(
         self,
@@ -233,6 +240,7 @@ class StepMeasurer:
             "parameters": self.parameters.state_dict(),
             "update": self.update.state_dict(),
             "settings": self.settings.state_dict(),
+            "batch_shapes": self._shapes.state_dict(),
             **agreement,
             **inside,
         }
@@ -245,6 +253,8 @@ class StepMeasurer:
             self.agreement.load_state_dict(state["agreement"])
         if "settings" in state:
             self.settings.load_state_dict(state["settings"])
+        if "batch_shapes" in state:
+            self._shapes.load_state_dict(state["batch_shapes"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
         for dispersion in self.dispersion:

@@ -1,0 +1,76 @@
+"""Batches that are of another shape on purpose: longer sequences, larger images, more examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+Shape = tuple[tuple[int, ...], ...]
+"""Of each tensor of a batch."""
+STEADY, KNOWN = 32, 16
+"""Records with batches of one shape after which another is a change, and shapes that are remembered."""
+SMALLER = 2
+"""Records in a row that make a smaller shape one of batches: the last batch of an epoch is smaller, once."""
+
+
+class BatchShapes:
+    """Tells when batches have come to be of another shape, after they were of one for long.
+
+    What a run has had for as long, or was told of before, is none of its news; and shapes that differ from batch to
+    batch are never steady.
+
+    >>> shapes = BatchShapes()
+    >>> told = [shapes.update(((8, length),)) for length in [16] * 40 + [12] + [16] * 40 + [32] * 40 + [16] * 40]
+    >>> [(place, change) for place, change in enumerate(told) if change]
+    [(81, 'batches of (8, 32), not of (8, 16)')]
+    """
+
+    def __init__(self) -> None:
+        self._shape: Shape = ()
+        self._records = 0
+        self._smaller: Shape = ()
+        self._times = 0
+        self._known: list[Shape] = []
+
+    def update(self, shape: Shape) -> str:
+        """What is changed with the batch of the next record, in words; empty: nothing."""
+        if shape == self._shape:
+            self._records, self._times = self._records + 1, 0
+            if self._records == STEADY:
+                self._remember(shape)
+            return ""
+        if not self._lasts(shape):
+            return ""
+        before, steady = self._shape, self._records >= STEADY
+        self._shape, self._records, self._times = shape, 1, 0
+        if not steady or shape in self._known:
+            return ""
+        self._remember(shape)
+        return f"batches of {_text(shape)}, not of {_text(before)}"
+
+    def _lasts(self, shape: Shape) -> bool:
+        """Whether another shape is more than what is left at the end of an epoch."""
+        self._times = self._times + 1 if shape == self._smaller else 1
+        self._smaller = shape
+        return self._times == SMALLER or _entries(shape) > _entries(self._shape)
+
+    def _remember(self, shape: Shape) -> None:
+        if shape not in self._known:
+            self._known = [*self._known[1 - KNOWN :], shape]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to tell of batches that it is started with otherwise."""
+        return {"shape": self._shape, "records": self._records, "known": list(self._known)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._shape, self._records, self._known = state["shape"], state["records"], list(state["known"])
+
+
+def _entries(shape: Shape) -> int:
+    return sum(map(math.prod, shape))
+
+
+def _text(shape: Shape) -> str:
+    return ", ".join(map(str, shape))
