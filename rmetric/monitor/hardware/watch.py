@@ -107,11 +107,6 @@ class HardwareWatch:
         """Warnings since the last call. Never waits."""
         return self._take(self._notes)
 
-    @property
-    def remembered_events(self) -> int:
-        """Number of events that are remembered so that a second source's report of one is not counted."""
-        return len(self._seen)
-
     def readings(self) -> dict[int, dict[str, float]]:
         """Worker → readings of its GPU at the last poll; empty without a GPU. Never waits."""
         for source in [*self._sources]:
