@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -34,6 +34,7 @@ from transformers import (
 )
 
 from rmetric.live.models import TINY_MODELS, tiny_model
+from rmetric.live.models.structure import attentions
 
 VOCABULARY = 256
 NO_SPECIAL: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "use_cache": False}
@@ -160,6 +161,11 @@ def model_of(name: str, attention: str = "sdpa") -> PreTrainedModel:
                 parameter *= 5.0
     model.set_attn_implementation(attention)
     return model.train()
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """The attentions of a model, first layer first."""
+    return [attention.module for attention in attentions(model)]
 
 
 def tokens(rows: int = 2, length: int = 24) -> Tensor:

@@ -11,13 +11,9 @@ from rmetric.errors import UserError
 from rmetric.live.injection.rounded_attention import RoundedAttention, Rounding, _Attention, rounded_to_bf16
 from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions
-from tests.live.architectures import NAMES, NO_SPECIAL, VOCABULARY, model_of, padded, tokens
+from tests.live.architectures import NAMES, NO_SPECIAL, VOCABULARY, model_of, modules_of, padded, tokens
 
 EXACT = RoundedAttention(rounding=None)
-
-
-def modules_of(model: nn.Module) -> list[nn.Module]:
-    return [attention.module for attention in attentions(model)]
 
 
 # --- the attention ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rmetric.live.models.attention import (
     wrapped_attention,
 )
 from rmetric.live.models.structure import attentions
-from tests.live.architectures import NAMES, model_of, padded, tokens
+from tests.live.architectures import NAMES, model_of, modules_of, padded, tokens
 
 
 class Wrap:
@@ -32,10 +32,6 @@ class Wrap:
     ) -> Any:
         self.calls.append(self.name)
         return inner(module, query, key, value * self.factor, mask, **options)
-
-
-def modules_of(model: nn.Module) -> list[nn.Module]:
-    return [attention.module for attention in attentions(model)]
 
 
 def table() -> dict[str, Any]:
