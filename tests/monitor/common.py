@@ -1,8 +1,10 @@
-"""Parts of live runs, and a detector that alerts when it is told to."""
+"""Parts of live runs, a detector that alerts when it is told to, and what a log says."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,3 +76,8 @@ def small_loss(model: torch.nn.Module, step: int) -> Tensor:
     """Loss of the batch of a step."""
     batch = torch.randn(5, 6, generator=torch.Generator().manual_seed(step))
     return (model(batch) - batch[:, :2]).square().mean()
+
+
+def lines_of(log: Path, event: str) -> list[dict[str, Any]]:
+    """Lines of a log that tell of one kind of event."""
+    return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import nn
 from rmetric import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN
+from tests.monitor.common import lines_of
 
 Change = Callable[[TrainingMonitor, nn.Module], None]
 CHANGED = 150
@@ -47,10 +47,6 @@ def nothing(monitor: TrainingMonitor, model: nn.Module) -> None:
 
 def announced(monitor: TrainingMonitor, model: nn.Module) -> None:
     monitor.planned("another target")
-
-
-def lines_of(log: Path, event: str) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]
 
 
 def test_a_change_alerts_unless_it_is_announced(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Steps between records chosen by what a record costs: the choice, the log, a resume, what it does not go with."""
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.record_interval import CHECKED, INTERVALS, SHARE, TRIED, RecordInterval, interval
 from rmetric.monitor.repair import SkipUpdate
-from tests.monitor.common import small_loss, small_training
+from tests.monitor.common import lines_of, small_loss, small_training
 
 CHOSEN = CHECKED + TRIED
 
@@ -66,10 +65,6 @@ def train(monitor: TrainingMonitor, model: Any, optimizer: Any, steps: range) ->
         loss.backward()
         monitor.step(loss)
         optimizer.step()
-
-
-def lines_of(log: Path, event: str) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]
 
 
 def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_path: Path) -> None:
