@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_run
 from rmetric.replay import replay_log
+from run_case_study import main
 from tests.helpers import ended_by, ends_of_a_command, lines_of, strict_json
 
 pytest.importorskip("torch", reason="the case study needs torch")
@@ -29,22 +29,13 @@ pytest.importorskip("transformers", reason="the case study needs transformers")
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
-Main = Callable[[list[str]], int]
 FLIP = "SILENT_DATA_CORRUPTION:target=weight,bit=30,tensor=layers.1.self_attn.o_proj"
 SMALL = ["--steps", "82", "--fault-step", "21", "--batch", "4", "--length", "32", "--workers", "2", "--device", "cpu"]
 FAULTS = [FLIP, "LR_SPIKE:factor=2,duration_steps=3", "NONE"]
 
 
 @pytest.fixture(scope="module")
-def main() -> Iterator[Main]:
-    """The script's ``main``."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT))
-        yield importlib.import_module("run_case_study").main
-
-
-@pytest.fixture(scope="module")
-def made(main: Main, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A small case study: its folder, and what the script printed."""
     out = tmp_path_factory.mktemp("case_study")
     (out / "run_00_of_an_earlier_study.jsonl").write_text("{}\n")
@@ -177,7 +168,7 @@ def test_help_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True).returncode == 0
 
 
-def test_faults_are_listed(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list-faults"]) == 0
     assert re.search(r"LR_SPIKE +The scheduler.*\n +.*factor=15.0", capsys.readouterr().out)
 
@@ -205,7 +196,7 @@ def test_faults_are_listed(main: Main, capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_bad_input_is_one_line_before_any_training(
-    options: list[str], said: str, main: Main, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     earlier = tmp_path / "run_00_earlier.jsonl"
     earlier.write_text("{}\n")
@@ -228,13 +219,13 @@ def test_without_torch_it_says_what_to_install(package: str, tmp_path: Path) -> 
     assert package in line and "pip install -e '.[live]'" in line
 
 
-def test_a_plugin_that_is_no_file(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_that_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--plugin", "no/such/plugin.py"]) == 2
     assert "is not a file" in capsys.readouterr().err
 
 
 def test_a_fault_of_a_plugin_that_breaks_in_training_is_named_with_the_run(
-    main: Main, capsys: pytest.CaptureFixture[str], tmp_path: Path, clean_registries: None
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, clean_registries: None
 ) -> None:
     plugin = tmp_path / "broken.py"
     plugin.write_text(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import re
 import shutil
 import struct
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -19,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from generate_all_figures import NUMBERS, main
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import recall, totals
 from rmetric.evaluation.studies import load_study
@@ -40,15 +39,6 @@ NAMES = {
     "figure_4_lead_times",
     "figure_5_ablation_transfer",
 }
-Main = Callable[[list[str]], int]
-
-
-@pytest.fixture(scope="module")
-def main() -> Iterator[Main]:
-    """The script's ``main``."""
-    sys.path.insert(0, str(ROOT))
-    yield importlib.import_module("generate_all_figures").main
-    sys.path.remove(str(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +60,7 @@ def evaluator(logs: Path) -> Evaluator:
 
 
 @pytest.fixture(scope="module")
-def drawn(main: Main, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the script filled."""
     out = tmp_path_factory.mktemp("figures")
     assert main(["--logs", str(logs), "--out", str(out), "--jobs", "1", "--bootstrap", "50"]) == 0
@@ -195,7 +185,7 @@ def test_captions_say_what_is_shown(drawn: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_same_logs_give_the_same_bytes(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
+def test_the_same_logs_give_the_same_bytes(logs: Path, drawn: Path, tmp_path: Path) -> None:
     arguments = ["--logs", str(logs), "--out", str(tmp_path), "--cache", str(drawn / "cache"), "--bootstrap", "50"]
     assert main([*arguments, "--figures", "2", "3", "4", "5", "--jobs", "2"]) == 0
     files = [path for path in tmp_path.iterdir() if path.suffix in (".png", ".pdf")]
@@ -205,7 +195,7 @@ def test_the_same_logs_give_the_same_bytes(main: Main, logs: Path, drawn: Path, 
 
 
 @pytest.mark.slow
-def test_some_figures_only(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
+def test_some_figures_only(logs: Path, drawn: Path, tmp_path: Path) -> None:
     arguments = ["--logs", str(logs), "--out", str(tmp_path), "--cache", str(drawn / "cache"), "--figures", "1"]
     assert main(arguments) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -214,7 +204,7 @@ def test_some_figures_only(main: Main, logs: Path, drawn: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_scores_of_the_tables_are_used_again(main: Main, logs: Path, drawn: Path, tmp_path: Path) -> None:
+def test_scores_of_the_tables_are_used_again(logs: Path, drawn: Path, tmp_path: Path) -> None:
     shutil.copytree(drawn / "cache", tmp_path / "tables" / "cache")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tables" / "cache").iterdir()}
     assert main(["--logs", str(logs), "--out", str(tmp_path / "figures"), "--figures", "3"]) == 0
@@ -224,7 +214,7 @@ def test_scores_of_the_tables_are_used_again(main: Main, logs: Path, drawn: Path
 
 @pytest.mark.slow
 def test_the_committed_sample_says_so(
-    main: Main, logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(logs, tmp_path / "logs" / "sample")
     arguments = ["--logs", str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--cache", str(drawn / "cache")]
@@ -241,7 +231,7 @@ def test_the_committed_sample_says_so(
     [["--run", "run_001_nobody"], ["--logs", "nowhere"], ["--figures", "6"], ["--detectors", "r_metric", "r_metrik"]],
 )
 def test_bad_input_is_one_line(
-    main: Main, logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    logs: Path, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     common = ["--logs", str(logs), "--out", str(tmp_path), "--cache", str(drawn / "cache"), "--jobs", "1"]
     assert main([*common, *arguments]) == 2
@@ -549,5 +539,5 @@ def test_the_ablation_is_that_of_the_tables(evaluator: Evaluator) -> None:
             assert bars[f"{signal} alone", protocol].published == evaluator.summary(name, protocol)["f1"]
 
 
-def test_every_figure_is_in_the_register_once(main: Main) -> None:
-    assert [figure.number for figure in FIGURES] == [*sys.modules["generate_all_figures"].NUMBERS]
+def test_every_figure_is_in_the_register_once() -> None:
+    assert [figure.number for figure in FIGURES] == [*NUMBERS]

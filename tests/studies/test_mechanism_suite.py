@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from run_case_study import main
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def main() -> Iterator[Callable[[list[str]], int]]:
-    """The script's ``main``."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT))
-        yield importlib.import_module("run_case_study").main
 
 
 def test_a_suite_has_options_of_its_own_and_its_help_needs_no_torch() -> None:
@@ -31,7 +23,7 @@ def test_a_suite_has_options_of_its_own_and_its_help_needs_no_torch() -> None:
     assert "--stride" in ended.stdout and "--fault-step" not in ended.stdout
 
 
-def test_the_default_suite_tells_of_the_others(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture) -> None:
+def test_the_default_suite_tells_of_the_others(capsys: pytest.CaptureFixture) -> None:
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert "--fault-step" in said and "mechanism" in said and "--stride" not in said
@@ -60,9 +52,7 @@ def test_help_tells_the_plan_s_own_defaults() -> None:
         (["--suite=mechanism", "--seeds", "1"], "not in the range"),
     ],
 )
-def test_bad_input_is_one_line(
-    options: list[str], said: str, main: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_bad_input_is_one_line(options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     pytest.importorskip("torch", reason="real training needs torch")
     assert main([*options, *(["--out", str(tmp_path)] if "mechanisms" not in options else [])]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
@@ -71,7 +61,7 @@ def test_bad_input_is_one_line(
 
 @pytest.mark.long
 def test_a_tiny_study_from_training_to_figures(
-    main: Callable[[list[str]], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     pytest.importorskip("torch", reason="real training needs torch")
     from studies.mechanism.plan import Group, MechanismPlan
