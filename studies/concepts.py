@@ -15,12 +15,11 @@ from matplotlib.figure import Figure
 from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_stored
 from rmetric.dataset.stored import StoredRun
-from rmetric.detectors import make_detector
+from rmetric.detectors import ROBUST, make_detector
 from rmetric.files import write_atomically
 from rmetric.reporting import style
 
 FAULT, SEVERITY = "DATA_CORRUPTION", "high"
-DETECTOR = "r_metric_robust"
 COUNTS_FOR = {"paper": ("a success", "a success"), "strict": ("a false alarm", "a success")}
 """Protocol → what an alert of a failing run counts for before the fault, and from there to the failure."""
 COLORS = {"a success": style.GREEN, "a false alarm": style.VERMILION}
@@ -65,7 +64,7 @@ def _draw_losses(ax: Axes, stored: StoredRun) -> None:
 
 
 def _draw_r(ax: Axes, stored: StoredRun) -> None:
-    detector, observations = make_detector(DETECTOR), stored.run().observations
+    detector, observations = make_detector(ROBUST), stored.run().observations
     scores = detector.score_run(observations)
     ax.plot(observations.step, scores, color=style.BLUE, linewidth=0.7)
     ax.axhline(detector.threshold, color=style.GREY, linestyle="-.", linewidth=0.9, label="threshold")

@@ -8,6 +8,7 @@ studies score them where they are asked for by name.
 from rmetric.detectors.base import (
     DEFAULT_DETECTORS,
     DETECTORS,
+    ROBUST,
     Detector,
     OneMeasurementDetector,
     StreamingDetector,
@@ -59,6 +60,7 @@ load_detector_entry_points()
 __all__ = [
     "DEFAULT_DETECTORS",
     "DETECTORS",
+    "ROBUST",
     "Adwin",
     "Alignment",
     "AttentionEntropy",

@@ -22,7 +22,9 @@ from rmetric.records import Observations
 from rmetric.registry import PluginError, Registry, load_entry_points
 
 DETECTORS: Registry[type[Detector]] = Registry("detector")
-DEFAULT_DETECTORS = ("numerics", "r_metric_robust")
+ROBUST = "r_metric_robust"
+"""The R-Metric of this project: its score is the rarity of what it saw, in decades."""
+DEFAULT_DETECTORS = ("numerics", ROBUST)
 """Detectors that a healthy run of any kind hardly ever hears of: those of a monitor, and of a replay."""
 LARGEST = 1e150
 """Values enter sums and squares clipped to ± this: a larger one would overflow them, for good."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors.base import CompiledDetector, StreamingDetector, register_detector
+from rmetric.detectors.base import ROBUST, CompiledDetector, StreamingDetector, register_detector
 from rmetric.detectors.drift import Drift
 from rmetric.measurements import Observation
 from rmetric.metric import RMetric, RValue
@@ -64,7 +64,7 @@ def _threshold() -> float:
     return RobustSettings.shipped().threshold
 
 
-@register_detector("r_metric_robust")
+@register_detector(ROBUST)
 @dataclass(kw_only=True)
 class RobustRMetricDetector(CompiledDetector):
     """R-Metric with robust, calibrated evidence (:class:`rmetric.robust.metric.RobustRMetric`): the score is R.

@@ -17,7 +17,7 @@ import numpy as np
 
 from rmetric.advice import KINDS_OF_MEASUREMENTS
 from rmetric.compiled import pays
-from rmetric.detectors import default_detectors
+from rmetric.detectors import ROBUST, default_detectors
 from rmetric.detectors.numerics import zero_gradient
 from rmetric.episodes import REARM_STEPS, Rearm
 from rmetric.measurements import Observation
@@ -26,8 +26,6 @@ from rmetric.robust.loss import UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
-RARITY = "r_metric_robust"
-"""Detector whose score is the rarity of what it saw, in decades."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
 BACK = 3
@@ -172,7 +170,7 @@ class EventSeeker:
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
             value=observation[measurement], before=median(recent) if recent else math.nan,
-            surprise=raised.get(RARITY, math.nan),
+            surprise=raised.get(ROBUST, math.nan),
             worker=int(worker) if math.isfinite(worker) else None,
         )  # fmt: skip
 

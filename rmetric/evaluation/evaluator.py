@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmetric.detectors import DETECTORS, Detector, detectors_everywhere, make_detector
+from rmetric.detectors import DETECTORS, ROBUST, Detector, detectors_everywhere, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.latest import Latest
@@ -35,8 +35,6 @@ from rmetric.streams import stable_hash
 
 REFERENCE = "r_metric"
 """The detector that all others are compared with."""
-CALIBRATED = "r_metric_robust"
-"""The R-Metric of this project; as little a baseline as the reference is."""
 PAPER_THRESHOLDS = (0.55, 0.56, 0.57, 0.60, 0.65)
 """Thresholds that occur in the authors' files and their history."""
 MOST_TRACED = 1440
@@ -326,7 +324,7 @@ class Evaluator:
         """The causal detector that is no R-Metric with the highest F1 at its published threshold."""
         best: tuple[float, str] | None = None
         for name, detector in self.detectors.items():
-            if name in (REFERENCE, CALIBRATED, *self.silent) or not detector.causal or detector.extra:
+            if name in (REFERENCE, ROBUST, *self.silent) or not detector.causal or detector.extra:
                 continue
             counts = self.counts(name, protocol)
             value = summarise(counts.of(counts.counted))["f1"].value

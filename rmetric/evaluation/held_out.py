@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.evaluator import ALL, CALIBRATED, Evaluator
+from rmetric.detectors import ROBUST
+from rmetric.evaluation.evaluator import ALL, Evaluator
 from rmetric.evaluation.protocols import WARNING, Counts
 from rmetric.evaluation.scores import Score, false_alarm_bound
 from rmetric.evaluation.visibility import visible_from
 
-REFERENCES = (CALIBRATED, "robust_z")
+REFERENCES = (ROBUST, "robust_z")
 """The first of them that is there is what the others are compared with."""
 ORACLE = "oracle"
 """It knows the onset."""

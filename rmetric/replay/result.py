@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.detectors import ROBUST
 from rmetric.episodes import Rearm
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import VERDICTS
@@ -20,7 +21,6 @@ from rmetric.verdict import RunSummary
 
 LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
-ROBUST = "r_metric_robust"
 OWN_FORMATS = ("rmetric", "data set", "memory")
 """Formats of the logs of studies, and of runs that come from no log."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rmetric.detectors import StreamingDetector, default_detectors
+from rmetric.detectors import ROBUST, StreamingDetector, default_detectors
 from rmetric.diagnosis import Diagnosis, Examination
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.importers import LoggedPortions
@@ -16,7 +16,6 @@ from rmetric.replay import AlertEpisodes, plain_text
 from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.panels import R_ROBUST
 
-R_DETECTOR = "r_metric_robust"
 MOST_ALERTS = 200
 """Alerts that are marked in a run."""
 
@@ -69,7 +68,7 @@ class ReportedRun:
                 watch.extend(observations)
         if records.last_step is None:
             return None
-        r, caveats = watches[R_DETECTOR], log.caveats()
+        r, caveats = watches[ROBUST], log.caveats()
         caveats = caveats._replace(notes=[*examination.of_its_end, *caveats.notes])
         alerts = [alert for watch in watches.values() for alert in watch.alerts]
         return cls(

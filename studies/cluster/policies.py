@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.detectors import ROBUST
 from rmetric.errors import UserError
-from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
+from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import resample
 from rmetric.streams import RunStreams
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, Job
@@ -96,7 +97,7 @@ class MeasuredWarnings:
     reason: str = ""
 
 
-def measured_warnings(ev: Evaluator, detector: str = CALIBRATED) -> MeasuredWarnings:
+def measured_warnings(ev: Evaluator, detector: str = ROBUST) -> MeasuredWarnings:
     """Warnings on the score half, strict, at the threshold that keeps the false-alarm budget on the fit half."""
     if detector not in ev.detectors:
         return MeasuredWarnings(None, f"{detector} was not asked for")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
+from rmetric.detectors import ROBUST
+from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column
 from studies.catalogue import Inputs, Part, real_studies, table
 from studies.cluster import (
@@ -126,7 +127,7 @@ def _detector(found: MeasuredWarnings) -> str:
         return f"No warnings: {found.reason}."
     seen = ", ".join(_seen(kind, warnings) for kind in STANDS_FOR)
     return (
-        f"Detector: {CALIBRATED} on the score half of real runs, strict, at one false alarm in 10,000 healthy steps on "
+        f"Detector: {ROBUST} on the score half of real runs, strict, at one false alarm in 10,000 healthy steps on "
         f"the fit half: {warnings.false_alarms_per_step * 1e4:.2g} in 10,000 on the score half; warned of failed runs: "
         f"{seen}; all other components never. Steps of lead are taken as measured on tiny models, and all "
         "failures of a component as ailing first like the injected fault: what a warning saves is an upper end."

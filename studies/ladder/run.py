@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, script, whole_number
-from rmetric.detectors import make_detector
+from rmetric.detectors import ROBUST, make_detector
 from rmetric.evaluation.protocols import Protocol, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, resample, summarise
 from rmetric.evaluation.split import halves
@@ -33,7 +33,7 @@ from studies.ladder.rungs import ALONE, CONDITIONS, Result, Rung, rungs
 from studies.paper.plan import CONTROLS_PER_REPETITION
 from studies.paper.run import simulate_study
 
-PAPER, ROBUST = "r_metric", "r_metric_robust"
+PAPER = "r_metric"
 COLUMNS = (
     Column("rung", "Rung"),
     Column("now", "With, beside all above"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rmetric.detectors import DEFAULT_DETECTORS
+from rmetric.detectors import DEFAULT_DETECTORS, ROBUST
 from rmetric.monitor.repair import (
     ClipGradients,
     LowerLearningRate,
@@ -36,7 +36,7 @@ class Mitigation:
 
 
 def _on_alert() -> InterventionRule:
-    return InterventionRule(on=("r_metric_robust",))
+    return InterventionRule(on=(ROBUST,))
 
 
 def _on_collapse() -> InterventionRule:

@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmetric.detectors import make_detector
-from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
+from rmetric.detectors import ROBUST, make_detector
+from rmetric.evaluation.evaluator import Evaluator
 from tests.robust.studies import made_study
 
 
 def scored(backend: str) -> Evaluator:
     """The robust R-Metric on a made-up study of that backend."""
-    study, detector = made_study(backend), make_detector(CALIBRATED)
-    scores = {CALIBRATED: np.concatenate([detector.score_run(run.observations) for run in study.runs])}
-    records = len(scores[CALIBRATED])
-    return Evaluator(study, {CALIBRATED: detector}, scores, np.full((3, records), np.nan), draws=50, jobs=1)
+    study, detector = made_study(backend), make_detector(ROBUST)
+    scores = {ROBUST: np.concatenate([detector.score_run(run.observations) for run in study.runs])}
+    records = len(scores[ROBUST])
+    return Evaluator(study, {ROBUST: detector}, scores, np.full((3, records), np.nan), draws=50, jobs=1)
 
 
 @pytest.mark.parametrize("rule", ["within_budget", "budgeted"])
 def test_a_detector_keeps_the_threshold_that_was_fitted_to_such_runs(rule: str) -> None:
-    own = make_detector(CALIBRATED).threshold
-    real, simulated = (getattr(scored(backend), rule)(CALIBRATED) for backend in ("torch", "simulator"))
+    own = make_detector(ROBUST).threshold
+    real, simulated = (getattr(scored(backend), rule)(ROBUST) for backend in ("torch", "simulator"))
     assert real.threshold == own
     assert simulated.threshold != own
 
 
 def test_another_budget_needs_another_threshold() -> None:
     ev = scored("torch")
-    assert ev.within_budget(CALIBRATED, 1e-2).threshold != ev.within_budget(CALIBRATED).threshold
+    assert ev.within_budget(ROBUST, 1e-2).threshold != ev.within_budget(ROBUST).threshold

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.dataset.read import read_stored
-from rmetric.detectors import make_detector
+from rmetric.detectors import ROBUST, make_detector
 from studies import concepts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_run_is_warned_of_long_before_it_fails() -> None:
     stored = concepts.failing_run(read_stored(ROOT / "data" / "real_runs.parquet"))
-    observations, detector = stored.run().observations, make_detector(concepts.DETECTOR)
+    observations, detector = stored.run().observations, make_detector(ROBUST)
     alerts = observations.step[detector.score_run(observations) > detector.threshold]
     assert stored.labels["onset"] <= alerts[0] < stored.labels["onset"] + 10
     assert stored.labels["failure_step"] - alerts[0] > 200

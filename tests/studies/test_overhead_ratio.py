@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmetric.evaluation.evaluator import CALIBRATED, Evaluator
+from rmetric.detectors import ROBUST
+from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Table, to_csv, to_markdown
@@ -29,7 +30,7 @@ CAMPAIGN = LiveResults(corruption={"repaired_share": 0.5, "repair_overhead_pct":
 @pytest.fixture(scope="module")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
     folder = build_logs(tmp_path_factory.mktemp("study") / "logs", backend="torch")
-    return Evaluator.of(load_study(folder, jobs=1), ["r_metric", CALIBRATED], jobs=1, draws=20)
+    return Evaluator.of(load_study(folder, jobs=1), ["r_metric", ROBUST], jobs=1, draws=20)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from rmetric.detectors import ROBUST
 from rmetric.evaluation.curves import Curve
-from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
+from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Protocol
 from rmetric.evaluation.scores import false_alarms_per_1000, precision, recall, totals
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP
@@ -73,7 +74,7 @@ def chosen(studies: Sequence[Evaluator]) -> list[str]:
     known = [name for name in studies[0].detectors if all(name in ev.detectors for ev in studies)]
     if len(known) <= MOST_CURVES:
         return known
-    kept = [name for name in (REFERENCE, CALIBRATED) if name in known]
+    kept = [name for name in (REFERENCE, ROBUST) if name in known]
     others = [name for name in known if name not in kept and studies[0].detectors[name].causal]
 
     def merit(name: str) -> float:
@@ -105,7 +106,7 @@ def figure(columns: Sequence[Column], names: Sequence[str], footnote: str = "") 
 def _looks(names: Sequence[str]) -> dict[str, style.Look]:
     """Both R-Metrics thicker than the others."""
     looks = style.looks(names, REFERENCE)
-    return {name: replace(look, width=2.0) if name == CALIBRATED else look for name, look in looks.items()}
+    return {name: replace(look, width=2.0) if name == ROBUST else look for name, look in looks.items()}
 
 
 def _finish(ax: Axes, index: int, title: str) -> None:

@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
-from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
+from rmetric.detectors import ROBUST
+from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP
 from rmetric.reporting import style
@@ -61,7 +62,7 @@ def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
 
 def select(ev: Evaluator) -> Shown:
     """The R-Metrics and the best other detector, at thresholds fitted to the budget, or published ones."""
-    names = [name for name in (REFERENCE, CALIBRATED) if name in ev.detectors]
+    names = [name for name in (REFERENCE, ROBUST) if name in ev.detectors]
     other = best_other(ev)
     fitted = {name: ev.within_budget(name) for name in (*names, *([other] if other else []))}
     failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
@@ -100,7 +101,7 @@ def best_other(ev: Evaluator) -> str | None:
     best: tuple[int, str] | None = None
     for name, detector in ev.detectors.items():
         found = ev.within_budget(name)
-        if name in (REFERENCE, CALIBRATED) or not detector.causal or found.counts is None:
+        if name in (REFERENCE, ROBUST) or not detector.causal or found.counts is None:
             continue
         warned = int(found.counts.tp[ev.halves.fit].sum())
         if best is None or warned > best[0]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rmetric.evaluation.evaluator import CALIBRATED, REFERENCE, Evaluator
+from rmetric.detectors import ROBUST
+from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.reporting.table import Cell, Column, number
 from studies import captions
@@ -75,11 +76,11 @@ def _row(ev: Evaluator, name: str, remark: str) -> dict[str, Cell]:
 
 def _held_out(ev: Evaluator) -> list[dict[str, Cell]]:
     """The calibrated R-Metric, strict, on the runs that nothing was fitted to; nothing without it."""
-    counts = ev.within_budget(CALIBRATED).counts if CALIBRATED in ev.detectors else None
+    counts = ev.within_budget(ROBUST).counts if ROBUST in ev.detectors else None
     if counts is None:
         return []
     summary = ev.summary_of(counts, ev.halves.score)
-    row: dict[str, Cell] = {"what": f"{ev.detectors[CALIBRATED].title}, held out"}
+    row: dict[str, Cell] = {"what": f"{ev.detectors[ROBUST].title}, held out"}
     row |= {f"{key}_strict": summary[key] for key, _, _ in SCORES}
     return [row | {"lead_strict": summary["mean_lead"], "false_alarms": summary["false_alarms_per_1000"]}]
 
