@@ -27,6 +27,9 @@ Merge = Literal["mean", "max", "min", "sum", "last", "latest", "mode"]
 """How several values become one. ``last``: the value at the record's step; ``latest``: the latest known one, with which
 a reader fills the gaps of a log; ``mode``: the most frequent one."""
 Value = float | None
+LARGEST = 1e150
+"""Squares of larger values, sums and products of them, overflow a double, for good: what enters those is clipped to ±
+this, or left out."""
 
 
 @dataclass(frozen=True, slots=True)

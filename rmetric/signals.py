@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.measurements import LARGEST
+
 Signal = TypeVar("Signal", float, NDArray[np.float64])
 
 
@@ -192,8 +194,6 @@ def _exact_means(values: NDArray[np.float64], first: int, window: int) -> NDArra
 
 MEMORY_STEPS = 100.0
 """Steps over which the two estimates are averaged: each alone is far too noisy to be divided."""
-LARGEST_NORM = 1e150
-"""Its square, and sums of such, still fit a double."""
 
 
 class GradientNoiseScale:
@@ -274,4 +274,4 @@ def _unusable(part_norms: NDArray[np.float64], mean_norm: float) -> str:
     norms = np.append(part_norms, mean_norm)
     if not np.isfinite(norms).all():
         return "a norm that is not finite"
-    return "" if norms.max() < LARGEST_NORM else "a norm too large to be squared"
+    return "" if norms.max() < LARGEST else "a norm too large to be squared"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rmetric.compiled import interruptible, pays
 from rmetric.errors import UserError, did_you_mean
-from rmetric.measurements import OBSERVABLE, Observation
+from rmetric.measurements import LARGEST, OBSERVABLE, Observation
 from rmetric.records import Observations
 from rmetric.registry import PluginError, Registry, load_entry_points
 
@@ -26,8 +26,6 @@ ROBUST = "r_metric_robust"
 """The R-Metric of this project: its score is the rarity of what it saw, in decades."""
 DEFAULT_DETECTORS = ("numerics", ROBUST)
 """Detectors that a healthy run of any kind hardly ever hears of: those of a monitor, and of a replay."""
-LARGEST = 1e150
-"""Values enter sums and squares clipped to ± this: a larger one would overflow them, for good."""
 STANDS_IN = {"delta_l": "validation_loss", "step_time_max_s": "step_time_s", "event_worker": "hardware_events"}
 """Measurement → one whose presence makes up for its absence: ΔL is worked out from validation losses, a record of one
 step has no longer one, and without hardware events nobody reported any."""

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import compiled, pays
-from rmetric.detectors.base import LARGEST, OneMeasurementDetector, StreamingDetector, register_detector
+from rmetric.detectors.base import OneMeasurementDetector, StreamingDetector, register_detector
 from rmetric.detectors.drift import Drift
-from rmetric.measurements import Observation
+from rmetric.measurements import LARGEST, Observation
 from rmetric.metric import SlidingRange
 from rmetric.records import Observations
 from rmetric.signals import PAPER_THRESHOLD

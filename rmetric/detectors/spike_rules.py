@@ -11,14 +11,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from rmetric.detectors.base import (
-    LARGEST,
     CompiledDetector,
     OneMeasurementDetector,
     StreamingDetector,
     clipped,
     register_detector,
 )
-from rmetric.measurements import Observation
+from rmetric.measurements import LARGEST, Observation
 from rmetric.records import Observations
 from rmetric.robust.reference import RobustReference, logarithm
 

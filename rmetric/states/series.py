@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.measurements import LARGEST
 from rmetric.records import Observations
 
 Floats = NDArray[np.float64]
-LARGEST = 1e150
-"""Values are clipped to ± this: differences and products of larger ones would overflow."""
 
 
 class Series(NamedTuple):
