@@ -17,7 +17,25 @@ from rmetric.state import restore, state_of
 
 
 @dataclass(kw_only=True)
-class ClipGradients(Policy):
+class _LimitedPolicy(Policy):
+    """A policy that intervenes so often at most in a run, and in a row of steps."""
+
+    max_interventions: int
+    max_in_a_row: int
+    _bound: InterventionLimit = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._bound = InterventionLimit(most=self.max_interventions, in_a_row=self.max_in_a_row)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bound": state_of(self._bound)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        restore(self._bound, state["bound"])
+
+
+@dataclass(kw_only=True)
+class ClipGradients(_LimitedPolicy):
     """Scales the gradients of a suspicious step so that their global norm is at most the given or the usual one.
 
     A gradient that is not finite cannot be clipped: the next policy is asked.
@@ -32,10 +50,6 @@ class ClipGradients(Policy):
     """Most interventions in a run."""
     max_in_a_row: int = 50
     """Most steps in a row; after them the gradients are taken as they are."""
-    _bound: InterventionLimit = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._bound = InterventionLimit(most=self.max_interventions, in_a_row=self.max_in_a_row)
 
     def before_update(self, context: StepContext) -> Decision:
         usual = context.suspicion.usual_norm
@@ -49,15 +63,9 @@ class ClipGradients(Policy):
         context.report(self, "clipped", details={"grad_norm": norm, "clipped_to": limit})
         return Decision.PASS
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"bound": state_of(self._bound)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        restore(self._bound, state["bound"])
-
 
 @dataclass(kw_only=True)
-class SkipUpdate(Policy):
+class SkipUpdate(_LimitedPolicy):
     """No update in a suspicious step: :meth:`TrainingMonitor.step` answers ``False``.
 
     A batch is lost, and the run is no longer that of its twin; weights and optimizer state stay sound. Since a
@@ -72,10 +80,6 @@ class SkipUpdate(Policy):
     """Most interventions in a run."""
     max_in_a_row: int = 3
     """Most steps in a row; a fault that stays must not stop the training for good."""
-    _bound: InterventionLimit = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._bound = InterventionLimit(most=self.max_interventions, in_a_row=self.max_in_a_row)
 
     def inspect(self, context: StepContext) -> bool:
         return context.alarm is not None and (context.alarm.certain or not self.certain)
@@ -85,12 +89,6 @@ class SkipUpdate(Policy):
             return Decision.PASS
         context.report(self, "skipped")
         return Decision.SKIP
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"bound": state_of(self._bound)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        restore(self._bound, state["bound"])
 
 
 @dataclass(kw_only=True)
