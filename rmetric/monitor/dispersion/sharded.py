@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
-from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean
+from rmetric.monitor.dispersion.collectives import NormGather, OwnTimes
+from rmetric.monitor.dispersion.exchange import WorkerExchange
 
 
-class ShardedDispersion:
+class ShardedDispersion(WorkerExchange):
     """Gradient norms of the workers, from the third step on.
 
     A worker's whole gradient exists only group by group (a group of parameters is what one ``fully_shard`` call made),
@@ -34,82 +34,48 @@ class ShardedDispersion:
         As for :class:`NormGather`.
     """
 
-    name: ClassVar[str] = "workers"
-
     def __init__(self, model: nn.Module, own_times: OwnTimes = tuple) -> None:
-        self._own_times = own_times
-        self._groups = _groups(model)
-        self._workers: dist.ProcessGroup = self._groups[0][1]._reduce_scatter_process_group
-        self._guard = CollectiveGuard(self._workers)
-        self._order: _GroupOrder | None = None
-        self._losses: LossExchange | None = None
-        self._root = model
-        self._settled = False
-
-    @property
-    def worker_times(self) -> Tensor | None:
-        return self._order.gather.worker_times if self._order else None
-
-    def collect(self) -> Tensor | None:
-        if not self._settled:
-            self.start_measuring()
-            return None
-        return self._order.collect() if self._order else None
-
-    def start_measuring(self) -> None:
-        self._settled = True
-        if not self._groups or not self._guard.all_ready():
-            return
-        self._order = _GroupOrder(NormGather(self._workers, self._own_times))
-        self._losses = self._order.gather.losses
-        self._root.register_forward_pre_hook(self._losses.settle, prepend=True)  # a forward pass gathers parameters
-        for module, group in self._groups:
-            watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, self._order)
-            module.set_custom_reduce_scatter(watched)
-
-    def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
-        return self._losses.report(loss) if self._losses else None
-
-    def next_step(self, measured: bool) -> None:
-        """Do nothing: what the workers exchange they exchange in every step."""
-
-    def refresh(self) -> None:
-        """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
-
-    def close(self) -> None:
-        self._groups = []
-        self._order = None
+        groups = _groups(model)
+        workers: dist.ProcessGroup = groups[0][1]._reduce_scatter_process_group
+        super().__init__(workers, lambda: _wrapped(model, groups, _GroupGather(workers, own_times)))
 
 
-class _GroupOrder:
-    """Hands the gradients to a gather, group by group, and learns which group is the last."""
+class _GroupGather(NormGather):
+    """Receives the gradients group by group, and learns which group is the last."""
 
-    def __init__(self, gather: NormGather) -> None:
-        self.gather = gather
-        self._last_group: object = None
-        self._latest: object = None
+    _last_group: object = None
+    _latest: object = None
 
-    def add(self, group: object, gradient: Tensor) -> None:
+    def reduces(self, group: object, gradient: Tensor) -> None:
         self._latest = group
-        self.gather.add(gradient)
+        self.add(gradient)
 
     def reduced(self, group: object) -> None:
         if group is self._last_group:
-            self.gather.finish()
+            self.finish()
 
     def collect(self) -> Tensor | None:
-        norms = self.gather.collect()
-        self.gather.begin()
+        norms = super().collect()
+        self.begin()
         if self._last_group is None:
             self._last_group = self._latest
         return norms
 
 
+def _wrapped(model: nn.Module, groups: Sequence[tuple[FSDPModule, Any]], gather: _GroupGather) -> _GroupGather:
+    """Wrap the reduce-scatter of each group, so that the gather receives what goes into it."""
+    model.register_forward_pre_hook(gather.losses.settle, prepend=True)  # a forward pass gathers parameters
+    for module, group in groups:
+        watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, gather)
+        module.set_custom_reduce_scatter(watched)
+    return gather
+
+
 class _MeasuredReduceScatter:
     """A reduce-scatter that takes the norm of what goes into it (``torch.distributed.fsdp``'s protocol)."""
 
-    def __init__(self, inner: Any, order: _GroupOrder) -> None:
-        self._inner, self._order = inner, order
+    def __init__(self, inner: Any, gather: _GroupGather) -> None:
+        self._inner, self._gather = inner, gather
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         buffer: Tensor = self._inner.allocate(size, dtype=dtype, device=device)
@@ -118,11 +84,11 @@ class _MeasuredReduceScatter:
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
     ) -> dist.Work | None:
-        self._order.add(self, input_tensor)
+        self._gather.reduces(self, input_tensor)
         work: dist.Work | None = self._inner(
             output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op, async_op=async_op
         )
-        self._order.reduced(self)
+        self._gather.reduced(self)
         return work
 
 

@@ -2,7 +2,6 @@
 
 # No postponed annotations here: DDP compares those of a communication hook with the types themselves.
 import time
-from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -11,13 +10,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
-from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean, group_beside
+from rmetric.monitor.dispersion.collectives import NormGather, OwnTimes
+from rmetric.monitor.dispersion.exchange import WorkerExchange
+from rmetric.monitor.dispersion.mean_loss import group_beside
 
 Reduced = torch.futures.Future[Tensor]
 
 
-class WorkerDispersion:
+class WorkerDispersion(WorkerExchange):
     """Gradient norms of the workers, from the second step on.
 
     In the first step all processes agree that each of them has a monitor; nothing is hooked before that, or if they do
@@ -37,49 +37,13 @@ class WorkerDispersion:
         As for :class:`NormGather`.
     """
 
-    name: ClassVar[str] = "workers"
-
     def __init__(self, model: DistributedDataParallel, own_times: OwnTimes = tuple) -> None:
         if not dist.is_initialized():
             raise UserError(
                 "the model is wrapped by DistributedDataParallel but there is no process group; "
                 "call torch.distributed.init_process_group first, or give the bare model"
             )
-        self._model: DistributedDataParallel | None = model
-        self._guard = CollectiveGuard(model.process_group)
-        self._own_times = own_times
-        self._gather: NormGather | None = None
-        self._losses: LossExchange | None = None
-        self._settled = False
-
-    @property
-    def worker_times(self) -> Tensor | None:
-        return self._gather.worker_times if self._gather else None
-
-    def collect(self) -> Tensor | None:
-        if not self._settled:
-            self.start_measuring()
-            return None
-        return self._gather.collect() if self._gather else None
-
-    def start_measuring(self) -> None:
-        self._settled = True
-        if self._model is not None and self._guard.all_ready():
-            self._gather = _hooked(self._model, self._own_times)
-            self._losses = self._gather.losses
-
-    def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
-        return self._losses.report(loss) if self._losses else None
-
-    def next_step(self, measured: bool) -> None:
-        """Do nothing: what the workers exchange they exchange in every step."""
-
-    def refresh(self) -> None:
-        """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
-
-    def close(self) -> None:
-        self._model = None
-        self._gather = None
+        super().__init__(model.process_group, lambda: _hooked(model, own_times))
 
 
 class Communication:
