@@ -22,7 +22,7 @@ from rmetric.importers import LoggedPortions
 from rmetric.log_reader import Chunk, assemble
 from rmetric.log_writer import alerts_so_far, encode_event, encode_metrics
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
-from rmetric.records import Event, Run, step_of
+from rmetric.records import START, Event, Run, step_of
 
 LOG = ".jsonl"
 ASIDE = ".rmetric-"
@@ -127,7 +127,7 @@ def _write_log(portions: Iterable[Chunk], file: Path) -> bool:
     with open(file, "wb") as log:
         for number, portion in enumerate(portions):
             if number == 0 and not _begins(portion):
-                log.write(encode_event({"event": "EXPERIMENT_START", "config": {}}))
+                log.write(encode_event({"event": START, "config": {}}))
             log.write(log_lines(portion))
             records += len(portion.step)
     return records > 0
@@ -135,7 +135,7 @@ def _write_log(portions: Iterable[Chunk], file: Path) -> bool:
 
 def _begins(first: Chunk) -> bool:
     """Whether a log says how its run was set up."""
-    return any(event.get("event") == "EXPERIMENT_START" for _, event in first.events)
+    return any(event.get("event") == START for _, event in first.events)
 
 
 def log_lines(portion: Chunk) -> bytes:
@@ -167,7 +167,7 @@ def chunk_of(run: Run) -> Chunk:
     columns = {**seen.columns, **run.verdicts}
     if "validation_loss" in columns and seen.evaluated is not None:
         columns["validation_loss"] = np.where(seen.evaluated, columns["validation_loss"], np.nan)
-    start: Event = {"event": "EXPERIMENT_START", "config": run.config}
+    start: Event = {"event": START, "config": run.config}
     places = np.maximum.accumulate([_place(run, event) for event in run.events]).tolist() if run.events else []
     return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts=run.alerts)
 

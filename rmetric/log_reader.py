@@ -26,7 +26,7 @@ from rmetric.compiled import pays
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
-from rmetric.records import MAX_STEP, Event, Observations, Run, fresh_evaluations, held, whole_step
+from rmetric.records import MAX_STEP, START, Event, Observations, Run, fresh_evaluations, held, whole_step
 
 if TYPE_CHECKING:
     from rmetric.line_pattern import LinePattern
@@ -400,7 +400,7 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
 def tell(run: Run, events: Iterable[tuple[int, Event]]) -> None:
     """Put the next events of its log, as :class:`Chunk` has them, into a run."""
     for _, event in events:
-        if event.get("event") == "EXPERIMENT_START":
+        if event.get("event") == START:
             config = event.get("config")
             run.config = config if isinstance(config, dict) else {}
         else:

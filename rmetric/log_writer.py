@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.records import Event
+from rmetric.records import FAILURE, SUCCESS, Event
 
 SCHEMA_VERSION = 4
 SIGNIFICANT_DIGITS = 7
@@ -57,8 +57,8 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
 def terminal_event(kind: str, failure_step: int | None, reason: str | None, horizon: int) -> Event:
     """The last line of a run that was judged: ``kind`` is ``failed`` or the outcome of a success."""
     if kind == "failed":
-        return {"event": "EXPERIMENT_FAILURE", "step": failure_step, "reason": reason}
-    return {"event": "EXPERIMENT_SUCCESS", "step": horizon, "outcome": kind}
+        return {"event": FAILURE, "step": failure_step, "reason": reason}
+    return {"event": SUCCESS, "step": horizon, "outcome": kind}
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:

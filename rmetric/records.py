@@ -14,7 +14,9 @@ from rmetric.measurements import MEASUREMENTS, MECHANISM, OBSERVABLE, Observatio
 
 NO_FAULT = "NONE"
 """Name of the fault of a control run."""
-TERMINAL_EVENTS = ("EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS")
+START, FAILURE, SUCCESS = "EXPERIMENT_START", "EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS"
+"""Events that begin a log, and end it."""
+TERMINAL_EVENTS = (FAILURE, SUCCESS)
 MAX_STEP = 2**53
 """Beyond it, a double no longer tells two steps apart."""
 VALIDATION = "VALIDATION"

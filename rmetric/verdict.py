@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.records import MAX_STEP, TERMINAL_EVENTS, step_of
+from rmetric.records import FAILURE, MAX_STEP, SUCCESS, TERMINAL_EVENTS, step_of
 from rmetric.robust.reference import WARM_UP
 from rmetric.states import RECOGNISERS
 
@@ -101,7 +101,7 @@ class RunSummary:
     @property
     def in_order(self) -> bool:
         """True if the run reached its end and nothing was found."""
-        return self.ended == "EXPERIMENT_SUCCESS" and not (
+        return self.ended == SUCCESS and not (
             self.alerts or self.states or self.repairs or self.warnings or self.wrong_calls
         )
 
@@ -118,7 +118,7 @@ class RunSummary:
 
     @property
     def _judgement(self) -> str:
-        if self.ended == "EXPERIMENT_FAILURE":
+        if self.ended == FAILURE:
             return f"failed at step {self.last_step:,} ({self.reason or 'no reason given'})"
         if not self.ended:
             return f"not watched to its end, the last step is {self.last_step:,}"
@@ -137,7 +137,7 @@ class RunSummary:
     @property
     def _counts(self) -> str:
         first = f", the first at step {self.first_alert:,} ({self.first_detector})" if self.alerts else ""
-        lasting = {} if self.ended == "EXPERIMENT_FAILURE" else self.states  # that of a look before it failed
+        lasting = {} if self.ended == FAILURE else self.states  # that of a look before it failed
         states = "".join(f"; {state} since step {since:,}" for state, since in lasting.items())
         repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""

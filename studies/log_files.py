@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from rmetric.records import TERMINAL_EVENTS
+from rmetric.records import FAILURE, TERMINAL_EVENTS
 
 if TYPE_CHECKING:
     from rmetric.twins.recording import RecordedRun
@@ -119,7 +119,7 @@ class JsonLines:
             config, end = json.loads(lines[0])["config"], json.loads(lines[-1])
             if config["seed"] != spec.seed or end["event"] not in TERMINAL_EVENTS:
                 return None
-            failed = end["event"] == "EXPERIMENT_FAILURE"
+            failed = end["event"] == FAILURE
             outcome, step = ("failed", end["step"]) if failed else (end["outcome"], None)
         except (IndexError, KeyError, TypeError, ValueError):
             return None

@@ -21,7 +21,7 @@ from rmetric.dataset.stored import StoredRun
 from rmetric.errors import UserError
 from rmetric.log_reader import Chunk
 from rmetric.measurements import MEASUREMENTS
-from rmetric.records import Event, Run
+from rmetric.records import START, Event, Run
 
 PLACE = ("run", "twin", "shared_records")
 """Columns that say, with ``config``, which rows a run consists of."""
@@ -178,7 +178,7 @@ def said(config: str, events: str) -> list[tuple[int, Event]]:
     start = orjson.loads(config)
     found: list[tuple[int, Event]] = [(int(index), event) for index, event in orjson.loads(events)]
     for _, event in found:
-        if event.get("event") == "EXPERIMENT_START":
+        if event.get("event") == START:
             event["config"] = start
     return found
 

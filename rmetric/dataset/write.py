@@ -22,6 +22,7 @@ from rmetric.dataset.stored import StoredRun
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.measurements import MEASUREMENTS
+from rmetric.records import START
 
 DICTIONARY = (*RUN_COLUMNS, "learning_rate", "non_finite_count", "hardware_events", "event_worker")
 """Columns with few distinct values."""
@@ -159,7 +160,7 @@ def _once(stored: StoredRun) -> dict[str, str]:
     """``config`` and ``events``; the start keeps its place and what else it says, without the configuration."""
     events = [
         [index, {key: value for key, value in event.items() if key != "config"}]
-        if event.get("event") == "EXPERIMENT_START"
+        if event.get("event") == START
         else [index, event]
         for index, event in stored.chunk.events
     ]

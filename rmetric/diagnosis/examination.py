@@ -11,13 +11,12 @@ from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
-from rmetric.records import TERMINAL_EVENTS, Observations
+from rmetric.records import START, TERMINAL_EVENTS, Observations
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
 from rmetric.verdict import CALL_ORDER, REMARKS
 
-START = "EXPERIMENT_START"
 NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""

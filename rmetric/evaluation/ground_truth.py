@@ -14,7 +14,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.records import Run
+from rmetric.records import FAILURE, Run
 
 Kind = Literal["failed", "recovered", "clean", "censored"]
 TruthKind = Literal["failed", "recovered", "clean", "censored", "incomplete"]
@@ -204,7 +204,7 @@ def truth_of(run: Run) -> Truth:
     horizon = int(planned) if isinstance(planned, int | float) and planned > 0 else run.last_step
     if terminal is None:
         return Truth("incomplete", onset, None, horizon)
-    if terminal["event"] == "EXPERIMENT_FAILURE":
+    if terminal["event"] == FAILURE:
         step = terminal.get("step")
         failure_step = int(step) if isinstance(step, int | float) else run.last_step
         reason = terminal.get("reason")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 from weakref import WeakMethod
 
-from rmetric.records import Event
+from rmetric.records import FAILURE, SUCCESS, Event
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -63,7 +63,7 @@ class AtExit:
 
 def failed(step: int, reason: str) -> Event:
     """Last event of a run that failed."""
-    return {"event": "EXPERIMENT_FAILURE", "step": step, "reason": reason}
+    return {"event": FAILURE, "step": step, "reason": reason}
 
 
 def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> Event:
@@ -72,7 +72,7 @@ def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> E
         return failed(failure.step, failure.reason)
     if non_finite_since is not None:
         return failed(non_finite_since, "NAN_LOSS")
-    return {"event": "EXPERIMENT_SUCCESS", "step": step}
+    return {"event": SUCCESS, "step": step}
 
 
 @contextmanager

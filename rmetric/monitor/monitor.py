@@ -55,7 +55,7 @@ from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_w
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.waits import Waits
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
-from rmetric.records import Event, Observations
+from rmetric.records import SUCCESS, Event, Observations
 from rmetric.robust.context import Announcements
 from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
@@ -498,7 +498,7 @@ class TrainingMonitor:
             self._start()
         self._recorder.write_notes()
         if terminal is not None and self._started:
-            if self._processes.first and terminal["event"] == "EXPERIMENT_SUCCESS":
+            if self._processes.first and terminal["event"] == SUCCESS:
                 self._tell_states(self.step_number, self._states.end)
             self._recorder.end(terminal)
         self._release()

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from rmetric.errors import UserError
 from rmetric.monitor.ranks.worker_times import WORKER_TIMES
-from rmetric.records import TERMINAL_EVENTS, VALIDATION, Event, whole_step
+from rmetric.records import START, TERMINAL_EVENTS, VALIDATION, Event, whole_step
 from rmetric.verdict import CALL_ORDER, STATE
 
 PLANNED_CHANGE = "PLANNED_CHANGE"
 RESERVED = frozenset(
-    {"EXPERIMENT_START", "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", "HARDWARE_EVENT", "HANG"}
+    {START, "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", "HARDWARE_EVENT", "HANG"}
     | {"HANG_OVER", CALL_ORDER, "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
     | {PLANNED_CHANGE, STATE, WORKER_TIMES}
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from rmetric.batches import Batch, NumberedEvent
 from rmetric.log_reader import OnDamage
-from rmetric.records import MAX_STEP, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
+from rmetric.records import MAX_STEP, START, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
 from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
 
 MAX_TEXT = 200
@@ -192,7 +192,7 @@ class EventFilter:
             elif kind == VALIDATION:
                 self.metadata.note({"event": kind})
                 yield line, {name: event[name] for name in ("event", "step", "validation_loss") if name in event}
-            elif kind == "EXPERIMENT_START":
+            elif kind == START:
                 self._start(line, event, on_damage)
             elif kind == "FAULT_INJECTED" or kind in TERMINAL_EVENTS:
                 self.metadata.note(self._dated(line, event, on_damage))

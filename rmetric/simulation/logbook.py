@@ -25,7 +25,7 @@ from rmetric.log_writer import (
     to_log_precision,
 )
 from rmetric.measurements import MEASUREMENTS
-from rmetric.records import Event, Observations
+from rmetric.records import START, Event, Observations
 from rmetric.registry import plugin_errors
 from rmetric.simulation.simulator import Traces, TrainingSimulator
 from rmetric.simulation.spec import RunSpec
@@ -95,7 +95,7 @@ def _log(
     first_alerts = {str(event["detector"]): int(event["step"]) for event in alerts}
     end = outcome.failure_step or spec.steps
     events = [*_hardware_events(records), *_fault_events(spec, onset, traces.cleared[row], end), *alerts]
-    start = {"event": "EXPERIMENT_START", "config": _config(spec, onset, detectors)}
+    start = {"event": START, "config": _config(spec, onset, detectors)}
     over = terminal_event(outcome.kind, outcome.failure_step, outcome.reason, spec.steps)
     return RunLog(
         name=spec.experiment_id,

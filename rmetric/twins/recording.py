@@ -27,7 +27,7 @@ from rmetric.live.run import LiveRun
 from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.recorder import start_config, vocabulary_of
-from rmetric.records import Event
+from rmetric.records import START, Event
 from rmetric.registry import plugin_errors
 from rmetric.twins.snapshots import Schedule, Snapshot, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import LOGGED_DETECTORS, MakeMonitor, monitor_of, watching
@@ -153,7 +153,7 @@ def resumed(
     run: LiveRun, snapshot: Snapshot, log: Path, config: dict[str, Any], make_monitor: MakeMonitor
 ) -> Iterator[TrainingMonitor]:
     """Watch a fork from the snapshot on; its log begins with the healthy records. ``run`` must be in the snapshot."""
-    write_atomically(log, encode_event({"event": "EXPERIMENT_START", "config": config}) + snapshot.log)
+    write_atomically(log, encode_event({"event": START, "config": config}) + snapshot.log)
     with watching(run, make_monitor(run, log, config)) as monitor:
         snapshot.resume(monitor)
         yield monitor

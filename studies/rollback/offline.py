@@ -24,7 +24,7 @@ from rmetric.dataset.read import read_runs
 from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
-from rmetric.records import NO_FAULT, Run, step_of
+from rmetric.records import FAILURE, NO_FAULT, Run, step_of
 from studies.abroad.sources import to_score
 
 RULES: dict[str, Callable[[], FatalRule]] = {"GoBack": FatalRule, "StopDoomed": patient_rule}
@@ -52,7 +52,7 @@ class Verdicts:
     @property
     def failed(self) -> bool:
         """True if the run failed."""
-        return (self.run.terminal or {}).get("event") == "EXPERIMENT_FAILURE"
+        return (self.run.terminal or {}).get("event") == FAILURE
 
 
 def verdicts_of(run: Run, make_rule: Callable[[], FatalRule]) -> Verdicts:

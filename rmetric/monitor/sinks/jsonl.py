@@ -16,11 +16,10 @@ from rmetric.errors import UserError
 from rmetric.files import written_aside
 from rmetric.log_writer import encode_event
 from rmetric.monitor.sinks.base import LOGGER, Sink
-from rmetric.records import TERMINAL_EVENTS, VALIDATION, step_of
+from rmetric.records import START, TERMINAL_EVENTS, VALIDATION, step_of
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 """Endings that promise what no log is."""
-_START = "EXPERIMENT_START"
 
 
 class JsonlSink(Sink):
@@ -79,7 +78,7 @@ class JsonlSink(Sink):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if resume_step is not None and self._take_up(resume_step):
             return
-        first_line = encode_event({"event": _START, "config": config})
+        first_line = encode_event({"event": START, "config": config})
         self._descriptor = self._open_new()
         self._append(first_line)
 
@@ -201,4 +200,4 @@ def _is_log(path: Path) -> bool:
         event = orjson.loads(first) if first.endswith(b"\n") else None
     except (FileNotFoundError, orjson.JSONDecodeError):
         return False
-    return isinstance(event, dict) and event.get("event") == _START
+    return isinstance(event, dict) and event.get("event") == START

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.monitor.sinks.base import Sink, optional_module, points
+from rmetric.records import SUCCESS
 from rmetric.verdict import is_news
 
 STEP = "rmetric/step"
@@ -112,7 +113,7 @@ class WandbSink(Sink):
             self._run.log(numbers | {STEP: event["step"]}, step=event["step"] if self._own else None, commit=False)
         elif is_news(event):
             send(self._run, event)
-        self._succeeded = kind == "EXPERIMENT_SUCCESS"
+        self._succeeded = kind == SUCCESS
 
     def close(self) -> None:
         """End a run of its own: as finished after EXPERIMENT_SUCCESS, else as failed."""
