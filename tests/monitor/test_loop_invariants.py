@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import math
+import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -810,6 +811,11 @@ def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_e
     assert not loop.optimizer._optimizer_step_post_hooks  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("name", ["_no_hook", "_look_at_nothing"])
+def test_a_model_that_an_older_version_has_saved_can_be_read(name: str) -> None:
+    assert callable(pickle.loads(f"crmetric.monitor.loop_probes\n{name}\n.".encode()))  # noqa: S301 - ours
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -892,7 +898,8 @@ def test_a_probe_that_fails_ends_itself_and_not_the_training(
     def fails(*_: Any) -> Tensor:
         raise RuntimeError("no sample of this")
 
-    monkeypatch.setattr("rmetric.monitor.loop_probes._sample", fails)
+    for module in ("update",):
+        monkeypatch.setattr(f"rmetric.monitor.loop_probes.{module}._sample", fails)
     with caplog.at_level(logging.DEBUG, "rmetric"):
         loop = Normalised().run(8)
     assert loop.monitor.step_number == 8

@@ -1,0 +1,19 @@
+"""Look at a training loop from inside its passes: at the batch, its targets, the weights, kept or clipped gradients.
+
+Nothing here waits for the device, and a probe that fails ends itself and not the training.
+"""
+
+from rmetric.monitor.loop_probes.update import (
+    BatchProbe,
+    ModelHook,
+    StatisticsProbe,
+    TargetProbe,
+    UpdateHook,
+    UpdateProbe,
+    _look_at_nothing,
+    _no_hook,
+)
+
+SAVED = _no_hook, _look_at_nothing
+"""What files of models that older versions have saved look for here, by these names."""
+__all__ = ["BatchProbe", "ModelHook", "StatisticsProbe", "TargetProbe", "UpdateHook", "UpdateProbe"]
