@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
-from rmetric.detectors.numerics import OF_THE_STEP, broken_evaluation
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
@@ -53,6 +52,7 @@ from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
 from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_watch, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
+from rmetric.monitor.veto import vetoed
 from rmetric.monitor.waits import Waits
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import SUCCESS, Event, Observations
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from rmetric.monitor.mechanism.watch import MonitorSelection
 
 LOGGER = logging.getLogger("rmetric")
-VETO_DETECTORS = ("numerics",)
-"""Detectors whose alarm vetoes an update: they look only for numbers that no healthy step produces."""
 
 
 class TrainingMonitor:
@@ -354,7 +352,7 @@ class TrainingMonitor:
         self._process_pending()
         if self._policies is not None:
             self._policies.end_if_stopped(self.close)
-        return proceed and not (self._sync and self._vetoed())
+        return proceed and not (self._sync and self.enabled and vetoed(self._pipeline))
 
     @property
     def _records_per_sigma_sq(self) -> int:
@@ -575,18 +573,6 @@ class TrainingMonitor:
         if self._processes.first and self._states.is_due(self._pipeline.estimators.elapsed_s):
             with StepClock.all_paused():
                 self._tell_states(observation.step, self._states.look)
-
-    def _vetoed(self) -> bool:
-        """Return whether the update is certainly wrong, by the record of this step."""
-        pipeline = self._pipeline
-        broken = pipeline.last is not None and math.isinf(pipeline.last["grad_norm"])
-        alerted = not {*VETO_DETECTORS}.isdisjoint(pipeline.exceeded) and not self._evaluation_alone_is_broken()
-        return self.enabled and (broken or alerted)
-
-    def _evaluation_alone_is_broken(self) -> bool:
-        """Return whether a validation loss is all that is wrong: then the update is not."""
-        last = self._pipeline.last
-        return last is not None and broken_evaluation(last) and not any(math.isinf(last[name]) for name in OF_THE_STEP)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
