@@ -122,13 +122,15 @@ def check_optional(
             raise UserError(f"{name} must be True or False; not {given!r}")
 
 
-def check_record_interval(steps: Any, **in_every_step: bool) -> None:
-    """Raise :class:`UserError` unless it is ``"auto"`` or a number of steps, and goes with what looks at every step."""
+def check_record_interval(steps: Any, processes: int, **in_every_step: bool) -> None:
+    """Raise :class:`UserError` unless it is ``"auto"`` or a number of steps, and goes with what else is asked for."""
     if steps != AUTO:
         check_number("record_every", steps)
     asked = [name for name, there in in_every_step.items() if there]
     if steps != 1 and asked:
         raise UserError(f"{asked[0]} looks at every step; leave it out, or leave record_every at 1, not {steps!r}")
+    if steps == AUTO and processes > 1:
+        raise UserError("record_every='auto' is for a training in one process; give a number of steps")
 
 
 def check_state(state: Any) -> None:

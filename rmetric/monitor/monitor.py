@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,29 +27,26 @@ from rmetric.monitor.arguments import (
     hardware_report,
     unwrapped,
 )
-from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS, CallOrder
+from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import AtExit, Failure, close_all, closed_on_error, ended, failed
-from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.guard import never_raises
-from rmetric.monitor.hardware import HardwareWatch, own_watch
+from rmetric.monitor.hardware import HardwareWatch
 from rmetric.monitor.measures import ENTRIES
-from rmetric.monitor.notes import note_of, planned_change, readable
-from rmetric.monitor.pipeline import StepPipeline
+from rmetric.monitor.notes import note_of, planned_change
+from rmetric.monitor.parts import PartsFor
 from rmetric.monitor.processes import Processes
-from rmetric.monitor.ranks.hang_watch import HangWatch, hang_watch_of
+from rmetric.monitor.ranks.hang_watch import HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
-from rmetric.monitor.ranks.telling import beside_the_log
-from rmetric.monitor.ranks.worker_times import WorkerTimes
-from rmetric.monitor.record_interval import AUTO, RecordInterval
-from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, vocabulary_of
+from rmetric.monitor.record_interval import RecordInterval
+from rmetric.monitor.recorder import vocabulary_of
 from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
-from rmetric.monitor.repair.runner import PolicyRunner, checked_policies
-from rmetric.monitor.sinks import Sink, Sinks
+from rmetric.monitor.repair.runner import checked_policies
+from rmetric.monitor.sinks import Sink
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, mechanism_watch, unmeasured_step
+from rmetric.monitor.step_measurer import PendingStep, mechanism_watch, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.veto import vetoed
 from rmetric.monitor.waits import Waits
@@ -187,88 +183,41 @@ class TrainingMonitor:
             announce=announce, sync=sync, attention_logits=attention_logits,
         )  # fmt: skip
         check_number("sigma_sq_every", sigma_sq_every)
-        policies = () if policy is None else checked_policies(policy)
-        check_record_interval(record_every, sync=sync, policy=policy is not None, mechanism=mechanism is not None)
-        self._interval, self._sigma_sq_every = RecordInterval(record_every), sigma_sq_every
+        policies, self._processes = checked_policies(policy), Processes.current()
+        check_record_interval(
+            record_every, self._processes.count, sync=sync, policy=policy is not None, mechanism=mechanism is not None
+        )
+        self._sync, self._interval = sync, RecordInterval(record_every, sigma_sq_every)
         self.enabled = True
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
-        self._sync, self._processes = sync, Processes.current()
+        self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
+        self._planned_changes, self._announcements, self._states = 0, Announcements(), StateWatch()
+        self._pending: PendingStep | None = None
+        self._started = self._resumed = self._closed = False
+
         several, first = self._processes.count > 1, self._processes.first
-        if several and record_every == AUTO:
-            raise UserError("record_every='auto' is for a training in one process; give a number of steps")
         now = time.perf_counter if clock is None else clock
+        vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
+        scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        detector_set = DetectorSet(detectors, vocabulary)
         with closed_on_error() as made:
             # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
             timed = several or bool(hang)
             phases = made(PhaseClock.of(model, optimizer, now if several else time.perf_counter) if timed else None)
+            make = PartsFor(model, optimizer, scaler, vocabulary, self._processes, phases, self._interval, log)
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
-            vocabulary = vocabulary_of(model) if vocabulary is None else vocabulary
-            scaler = scaler if scaler is not None and scaler.is_enabled() else None
-            detector_set = DetectorSet(detectors, vocabulary)
-            start = start_config(
-                model,
-                detector_set.thresholds,
-                vocabulary,
-                self._processes.count,
-                readable(config or {}),
-                self._interval.steps,
-                self._records_per_sigma_sq * self._interval.steps,
-            )
-            every_sink = sinks_of(log, announce, sinks)  # in every process, so that each one raises for a wrong log
-            self._recorder = Recorder(Sinks(every_sink if first else [], run_name(log, model)), start)
+            self._recorder = make.recorder(detector_set, announce, sinks, config)
             inside = made(mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None)
-            self._measurer = made(
-                StepMeasurer(
-                    model,
-                    optimizer,
-                    scaler=scaler,
-                    update_entries=update_entries,
-                    record_every=self._interval.steps,
-                    sigma_sq_every=self._records_per_sigma_sq * self._interval.steps,
-                    attention_logits=attention_logits,
-                    mechanism=inside,
-                    phases=phases,
-                )
-            )
-            # One process watches all that its host has: if every process did, λ would count each event many times.
-            on_gpu = any(parameter.is_cuda for parameter in model.parameters())
-            self._own_watch = made(own_watch(hardware, on_gpu=on_gpu) if first else None)
-            self._pipeline = StepPipeline(
-                Estimators(
-                    vocabulary,
-                    scaled=scaler is not None,
-                    record_every=self._interval.steps,
-                    sigma_sq_every=self._records_per_sigma_sq,
-                ),
-                detector_set,
-                self._recorder,
-                hardware if isinstance(hardware, HardwareWatch) else self._own_watch,
-                on_alert if first else None,
-                WorkerTimes(self._processes.count, phases.lag) if phases is not None and several else None,
-            )
-            self._hangs = made(
-                hang_watch_of(hang, self._processes, phases, self._recorder.now if first else beside_the_log(log))
-            )
+            self._measurer = made(make.measurer(update_entries, attention_logits, inside))
+            self._own_watch = made(make.own_watch(hardware))
+            watch = hardware if isinstance(hardware, HardwareWatch) else self._own_watch
+            self._pipeline = make.pipeline(detector_set, self._recorder, watch, on_alert)
+            self._hangs = made(make.hang_watch(hang, self._recorder))
             self._last_words = made(LastWords(self._end_with_lost_worker) if several and first else None)
-            self._order = made(
-                CallOrder(model, self._measurer.parameters.tensors, optimizer, self._measurer.updates, scaler)
-            )
-            if not first:  # one process tells
-                self._order.close()
-            self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
-            self._planned_changes, self._announcements = 0, Announcements()
-            self._states = StateWatch()
-            self._pending: PendingStep | None = None
-            self._started = self._resumed = self._closed = False
-            self._policies: PolicyRunner | None = None
-            if policies:
-                self._policies = PolicyRunner(
-                    policies, model=model, parameters=self._measurer.parameters, optimizer=optimizer, scaler=scaler,
-                    measure=self._measurer.computation, note=self._recorder.note, vocabulary=vocabulary,
-                    processes=self._processes.count,
-                )  # fmt: skip
+            self._order = made(make.call_order(self._measurer))
+            self._policies = make.policies(policies, self._measurer, self._recorder)
         # Where there are peers, what waits asks them, and they may be gone.
         self._at_exit = None if several else AtExit(self.detach)
 
@@ -354,15 +303,10 @@ class TrainingMonitor:
             self._policies.end_if_stopped(self.close)
         return proceed and not (self._sync and self.enabled and vetoed(self._pipeline))
 
-    @property
-    def _records_per_sigma_sq(self) -> int:
-        return math.ceil(self._sigma_sq_every / self._interval.steps)
-
     def _keep_interval(self) -> None:
         """Let all that a record stands for follow the interval between records."""
-        steps, records = self._interval.steps, self._records_per_sigma_sq
-        self._measurer.stand_for(steps, records * steps)
-        self._pipeline.stand_for(steps, records)
+        self._measurer.stand_for(self._interval.steps, self._interval.steps_per_sigma_sq)
+        self._pipeline.stand_for(self._interval.steps, self._interval.records_per_sigma_sq)
 
     def _rest(self) -> bool:
         """Pass by a step between two records."""

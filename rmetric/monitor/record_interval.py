@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,18 +28,32 @@ class RecordInterval:
     asked
         A number, at least 1; or ``"auto"``: one until the monitor knows what a record costs, then the smallest of
         :data:`INTERVALS` by which records take at most :data:`SHARE` of the time.
+    sigma_sq_every
+        Steps between measurements of σ² from micro-batches, at least 1: a record that is due then has one.
     now
         The time, seconds, for the cost of a record.
     """
 
-    def __init__(self, asked: int | Literal["auto"], now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, asked: int | Literal["auto"], sigma_sq_every: int = 1, now: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.steps = 1 if asked == AUTO else asked
         """Steps between records."""
         self.open = asked == AUTO
         """True until the choice is made."""
-        self._now = now
+        self._sigma_sq_every, self._now = sigma_sq_every, now
         self._costs_s: deque[float] = deque(maxlen=TRIED)
         self._steps_s: deque[float] = deque(maxlen=TRIED)
+
+    @property
+    def records_per_sigma_sq(self) -> int:
+        """Records from one measurement of σ² to the next."""
+        return math.ceil(self._sigma_sq_every / self.steps)
+
+    @property
+    def steps_per_sigma_sq(self) -> int:
+        """Steps from one measurement of σ² to the next, up to a record."""
+        return self.records_per_sigma_sq * self.steps
 
     def due(self, step: int) -> bool:
         """Whether a step has a record."""

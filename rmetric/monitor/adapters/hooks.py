@@ -32,7 +32,7 @@ class PoliciesOfEachFit:
     """``policy=`` of an adapter, of which a Trainer may make several fits: a policy serves one monitor."""
 
     def __init__(self, policy: Policy | Iterable[Policy] | None) -> None:
-        self._next = () if policy is None else checked_policies(policy)
+        self._next = checked_policies(policy)
         self._unused = _copied(self._next)
 
     def take(self) -> tuple[Policy, ...]:

@@ -221,10 +221,9 @@ class PolicyRunner:
                 policy.load_state_dict(state["policies"][str(index)])
 
 
-def checked_policies(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
+def checked_policies(policies: Policy | Iterable[Policy] | None) -> tuple[Policy, ...]:
     """Those that ``policy=`` of a monitor names; raises :class:`UserError` for what it cannot take."""
-    several = policies if isinstance(policies, Iterable) else (policies,)
-    several = (*several,)
+    several = () if policies is None else (*policies,) if isinstance(policies, Iterable) else (policies,)
     if not all(isinstance(policy, Policy) for policy in several):
         raise UserError("policy= takes policies such as RecomputeStep(max_retries=2), or a list of them")
     if len({id(policy) for policy in several}) < len(several):

@@ -1,0 +1,112 @@
+"""The parts of a monitor, each made for the training that is watched and for this process's place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from rmetric.monitor.alerts import Alert
+from rmetric.monitor.call_order import CallOrder
+from rmetric.monitor.detector_set import DetectorSet
+from rmetric.monitor.estimators import Estimators
+from rmetric.monitor.hardware import HardwareWatch, own_watch
+from rmetric.monitor.notes import readable
+from rmetric.monitor.pipeline import StepPipeline
+from rmetric.monitor.processes import Processes
+from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch, hang_watch_of
+from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.telling import beside_the_log
+from rmetric.monitor.ranks.worker_times import WorkerTimes
+from rmetric.monitor.record_interval import RecordInterval
+from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config
+from rmetric.monitor.repair.policy import Policy
+from rmetric.monitor.repair.runner import PolicyRunner
+from rmetric.monitor.sinks import Sink, Sinks
+from rmetric.monitor.step_measurer import StepMeasurer
+
+if TYPE_CHECKING:
+    from rmetric.monitor.mechanism import MechanismWatch
+
+
+@dataclass(frozen=True)
+class PartsFor:
+    """Makes the parts of the monitor of one training."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler | None
+    """``None``: there is none that is enabled."""
+    vocabulary: int | None
+    processes: Processes
+    phases: PhaseClock | None
+    interval: RecordInterval
+    log: str | PathLike[str] | None
+
+    def recorder(
+        self, detectors: DetectorSet, announce: bool, sinks: Sequence[Sink], config: Mapping[str, Any] | None
+    ) -> Recorder:
+        """Writes in the first process; a log that cannot be where it should raises in each of them."""
+        start = start_config(
+            self.model, detectors.thresholds, self.vocabulary, self.processes.count, readable(config or {}),
+            self.interval.steps, self.interval.steps_per_sigma_sq,
+        )  # fmt: skip
+        every_sink = sinks_of(self.log, announce, sinks)
+        return Recorder(Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)), start)
+
+    def measurer(
+        self, update_entries: int | None, attention_logits: bool, mechanism: MechanismWatch | None
+    ) -> StepMeasurer:
+        """Takes the measurements of a step."""
+        return StepMeasurer(
+            self.model, self.optimizer, scaler=self.scaler, update_entries=update_entries,
+            attention_logits=attention_logits, mechanism=mechanism, phases=self.phases,
+            record_every=self.interval.steps, sigma_sq_every=self.interval.steps_per_sigma_sq,
+        )  # fmt: skip
+
+    def own_watch(self, asked: HardwareWatch | bool | None) -> HardwareWatch | None:
+        """One process watches all that its host has: if every process did, λ would count each event many times."""
+        on_gpu = any(parameter.is_cuda for parameter in self.model.parameters())
+        return own_watch(asked, on_gpu=on_gpu) if self.processes.first else None
+
+    def pipeline(
+        self,
+        detectors: DetectorSet,
+        recorder: Recorder,
+        hardware: HardwareWatch | None,
+        on_alert: Callable[[Alert], object] | None,
+    ) -> StepPipeline:
+        """Makes of a step's numbers an observation, scores, a record and alerts; the first process calls the user."""
+        estimators = Estimators(
+            self.vocabulary, scaled=self.scaler is not None,
+            record_every=self.interval.steps, sigma_sq_every=self.interval.records_per_sigma_sq,
+        )  # fmt: skip
+        count, phases = self.processes.count, self.phases
+        workers = WorkerTimes(count, phases.lag) if phases is not None and count > 1 else None
+        return StepPipeline(
+            estimators, detectors, recorder, hardware, on_alert if self.processes.first else None, workers
+        )
+
+    def hang_watch(self, asked: HangWatch | bool | None, recorder: Recorder) -> HangThread | None:
+        """Says which process holds up the others."""
+        tell = recorder.now if self.processes.first else beside_the_log(self.log)
+        return hang_watch_of(asked, self.processes, self.phases, tell)
+
+    def call_order(self, measurer: StepMeasurer) -> CallOrder:
+        """Says what the loop does at the wrong place; one process tells."""
+        order = CallOrder(self.model, measurer.parameters.tensors, self.optimizer, measurer.updates, self.scaler)
+        if not self.processes.first:
+            order.close()
+        return order
+
+    def policies(self, asked: Sequence[Policy], measurer: StepMeasurer, recorder: Recorder) -> PolicyRunner | None:
+        """Repairs steps, if a policy is asked for."""
+        return PolicyRunner(
+            asked, model=self.model, parameters=measurer.parameters, optimizer=self.optimizer, scaler=self.scaler,
+            measure=measurer.computation, note=recorder.note, vocabulary=self.vocabulary,
+            processes=self.processes.count,
+        ) if asked else None  # fmt: skip
