@@ -423,5 +423,7 @@ class LoopInvariants:
         if planned:
             for invariant in self._invariants:
                 invariant.begin_anew()
+        if measured.get("training_loss", 0.0) < 0.0:  # no cross-entropy, whose gradient at the logits tells of targets
+            measured = {**measured, "targets_alike": math.nan}
         found = [invariant.update(measured) for invariant in self._invariants]
         return [change for change in found if change is not None]

@@ -1149,6 +1149,13 @@ def test_a_tensor_that_a_model_returns_again_and_again_keeps_no_hook() -> None:
     assert not model.logits._backward_hooks and not model._forward_hooks
 
 
+@pytest.mark.parametrize(("loss", "told"), [(0.5, 1), (-0.5, 0)])
+def test_a_loss_below_zero_is_no_cross_entropy_and_says_nothing_of_targets(loss: float, told: int) -> None:
+    invariants = LoopInvariants()
+    steps = [{"targets_alike": float(step >= 40), "training_loss": loss} for step in range(60)]
+    assert sum(len(invariants.update(step)) for step in steps) == told
+
+
 def test_a_model_that_returns_one_number_an_example_has_no_classes() -> None:
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24, 1)) is None
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24)) is None
