@@ -272,17 +272,19 @@ class TrainingMonitor:
 
     @never_raises(True)
     def _step(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
-        self._start()
+        if not self._started:
+            self._start()
         self.step_number += 1
-        with self._interval.timed(self.step_number):
-            proceed = self._record(loss, recompute) if self._interval.due(self.step_number) else self._rest()
+        if self._interval.due(self.step_number):
+            with self._interval.timed(self.step_number):
+                proceed = self._record(loss, recompute)
+            self._choose_interval()
+        else:  # most of a monitor's cost is here where records come seldom
+            proceed = True
+            self._rest()
         for what in self._order.taken():
             wrong = {"event": CALL_ORDER, "step": self.step_number, "wrong": what, "details": WORDS[what]}
             self._recorder.note(wrong)
-        if self._interval.choose():
-            self._keep_interval()
-            interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self._interval.steps}
-            self._recorder.note(interval)
         return proceed
 
     def _record(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
@@ -303,19 +305,25 @@ class TrainingMonitor:
             self._policies.end_if_stopped(self.close)
         return proceed and not (self._sync and self.enabled and vetoed(self._pipeline))
 
+    def _choose_interval(self) -> None:
+        """Choose, as soon as it can be done, how many steps lie between records."""
+        if self._interval.choose():
+            self._keep_interval()
+            interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self._interval.steps}
+            self._recorder.note(interval)
+
     def _keep_interval(self) -> None:
         """Let all that a record stands for follow the interval between records."""
         self._measurer.stand_for(self._interval.steps, self._interval.steps_per_sigma_sq)
         self._pipeline.stand_for(self._interval.steps, self._interval.records_per_sigma_sq)
 
-    def _rest(self) -> bool:
+    def _rest(self) -> None:
         """Pass by a step between two records."""
         self._order.step()
         self._clock.tick()
         self._measurer.rest(self.step_number)
         if self._pending is not None:
             self._process_pending()
-        return True
 
     @never_raises(None)
     def validation(self, loss: Tensor | float) -> None:

@@ -13,10 +13,12 @@ from typing import Literal
 AUTO: Literal["auto"] = "auto"
 CHECKED, TRIED = 64, 32
 """First steps, which cost more since the order of calls is checked in them, and steps after them that are tried."""
-SHARE = 0.002
-"""Largest share of a step's time that records take on average, of 0.005 in all: what is done in steps without a record
-comes on top, and a record that comes seldom finds nothing in the processor's cache."""
-INTERVALS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+SHARE = 0.0045
+"""Largest share of a step's time that the monitor is to take on average; the goal is 0.005."""
+RARE, REST = 1.3, 1.0 / 30.0
+"""Cost of a record that comes seldom, and finds nothing in the processor's cache, and of a step without one, in those
+of a record that comes in each step (measured by ``benchmarks/monitor.py``)."""
+INTERVALS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 400, 500)
 """Choices."""
 
 
@@ -27,7 +29,7 @@ class RecordInterval:
     ----------
     asked
         A number, at least 1; or ``"auto"``: one until the monitor knows what a record costs, then the smallest of
-        :data:`INTERVALS` by which records take at most :data:`SHARE` of the time.
+        :data:`INTERVALS` by which all that it does takes at most :data:`SHARE` of the time, the largest if none does.
     sigma_sq_every
         Steps between measurements of σ² from micro-batches, at least 1: a record that is due then has one.
     now
@@ -91,7 +93,8 @@ class RecordInterval:
 def interval(cost_s: float, step_s: float) -> int:
     """Steps between records that cost so much, for steps that take so long without the monitor.
 
-    >>> interval(0.001, 0.5), interval(0.001, 0.025), interval(0.001, 0.0)
+    >>> interval(0.001, 1.0), interval(0.001, 0.025), interval(0.001, 0.0)
     (1, 20, 500)
     """
-    return next((steps for steps in INTERVALS if cost_s <= SHARE * steps * step_s), INTERVALS[-1])
+    left_s = SHARE * step_s - REST * cost_s
+    return next((steps for steps in INTERVALS if RARE * cost_s <= left_s * steps), INTERVALS[-1])

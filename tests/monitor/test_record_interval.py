@@ -8,7 +8,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.record_interval import CHECKED, INTERVALS, SHARE, TRIED, RecordInterval, interval
+from rmetric.monitor.record_interval import CHECKED, INTERVALS, RARE, REST, SHARE, TRIED, RecordInterval, interval
 from rmetric.monitor.repair import SkipUpdate
 from tests.monitor.common import lines_of, small_loss, small_training
 
@@ -30,13 +30,15 @@ def chosen_for(cost_s: float, step_s: float) -> RecordInterval:
 
 @pytest.mark.parametrize("cost_s", [1e-4, 1e-3, 1e-2])
 @pytest.mark.parametrize("step_s", [0.015, 0.2, 3.0, 60.0])
-def test_it_is_the_smallest_by_which_records_keep_their_share(cost_s: float, step_s: float) -> None:
+def test_it_is_the_smallest_by_which_the_monitor_keeps_its_share(cost_s: float, step_s: float) -> None:
+    def share(steps: int) -> float:
+        return (REST * cost_s + RARE * cost_s / steps) / (step_s - cost_s)
+
     found = chosen_for(cost_s, step_s)
     assert not found.open and found.steps in INTERVALS
-    alone_s = step_s - cost_s
-    assert cost_s / found.steps <= SHARE * alone_s or found.steps == INTERVALS[-1]
+    assert share(found.steps) <= SHARE or found.steps == INTERVALS[-1]
     smaller = [steps for steps in INTERVALS if steps < found.steps]
-    assert not smaller or cost_s / smaller[-1] > SHARE * alone_s
+    assert not smaller or share(smaller[-1]) > SHARE
     assert [step for step in range(1, 1001) if found.due(step)] == [*range(found.steps, 1001, found.steps)]
 
 

@@ -75,10 +75,10 @@ class UpdateProbe:
                 self._optimizer.register_step_pre_hook(UpdateHook(self._updating)),
                 self._optimizer.register_step_post_hook(self._hook),
             ]
-        self._armed = due
         self._calls_since_update += 1
-        if not due:
+        if self._armed and not due:
             self._leave_passes()
+        self._armed = due
 
     @property
     def gradients_kept(self) -> bool:
