@@ -42,7 +42,8 @@ class KeptSettings:
     same in eight measurements, and is now another by a factor of three (a switch, a word or a number of modules:
     another at all). What moves gradually is a schedule; a value that the run has had for as long before is none of its
     news, so that what alternates is told of once, and so is that it is back. Groups of parameters that come later are
-    settings of their own. Where layers are frozen or unfrozen, others are put into evaluation mode on purpose.
+    settings of their own. Where layers are frozen or unfrozen, after as many measurements in which none was, others are
+    put into evaluation mode on purpose.
 
     Parameters
     ----------
@@ -63,6 +64,7 @@ class KeptSettings:
         self._latest: list[Any] = []
         self._measurements = 0
         self._required: int | None = None
+        self._frozen_in = -KEPT
         self._kept: dict[str, _Kept] = {}
         self.taken_back: list[Change] = []
         """Settings that are, since the latest measurement, again what they were before a change that was told of."""
@@ -70,9 +72,7 @@ class KeptSettings:
     def measure(self) -> list[Change]:
         """Abrupt changes since the call before, one a setting: a change of several groups is that of the first."""
         self._measurements += 1
-        required = self._parameters.required_gradients
-        frozen_anew = self._required not in (None, required)
-        self._required = required
+        frozen_anew = self._are_frozen_anew()
         self.taken_back = []
         if self._version != self._parameters.version:
             self._version, self._modules = self._parameters.version, list(self._model.modules())
@@ -97,6 +97,14 @@ class KeptSettings:
                     back.setdefault(name, Change(name, before, value))
         self.taken_back = [*back.values()]
         return [*changes.values()]
+
+    def _are_frozen_anew(self) -> bool:
+        """Whether layers are frozen or unfrozen; not where that is done all the time, as two networks in turn do it."""
+        before, self._required = self._required, self._parameters.required_gradients
+        if before in (None, self._required):
+            return False
+        last, self._frozen_in = self._frozen_in, self._measurements
+        return self._measurements - last >= KEPT
 
     def state_dict(self) -> dict[str, Any]:
         """What is known of each setting, so that a resumed run is told of those that it was started with otherwise."""

@@ -149,6 +149,16 @@ def test_modules_that_change_their_mode_as_layers_are_frozen_and_unfrozen_are_no
     assert watched.measure() == [Change(MODES, "2", "5")]
 
 
+def test_modules_left_in_evaluation_mode_are_told_of_though_layers_are_frozen_in_turn() -> None:
+    model, _, watched = made()
+    for step in range(2 * KEPT):  # two networks, each trained in every second step
+        model[0].requires_grad_(step % 2 == 0)
+        assert watched.measure() == []
+    model[0].requires_grad_()
+    model.eval()
+    assert watched.measure() == [Change(MODES, "0", "5")]
+
+
 def test_settings_from_a_file_of_settings_are_lists_and_watched_as_well() -> None:
     _, optimizer, watched = made()
     put(optimizer, betas=[0.9, 0.999])
