@@ -11,7 +11,8 @@ Shape = tuple[tuple[int, ...], ...]
 STEADY, KNOWN = 32, 16
 """Records with batches of one shape after which another is a change, and shapes that are remembered."""
 SMALLER = 2
-"""Records in a row that make a smaller shape one of batches: the last batch of an epoch is smaller, once."""
+"""Records in a row that make a smaller shape one of batches: the last batch of an epoch is smaller, once. So many make
+a larger one, too, where one that was told of has not lasted."""
 
 
 class BatchShapes:
@@ -32,6 +33,7 @@ class BatchShapes:
         self._smaller: Shape = ()
         self._times = 0
         self._known: list[Shape] = []
+        self._told = self._have_passed = False
 
     def update(self, shape: Shape) -> str:
         """What is changed with the batch of the next record, in words; empty: nothing."""
@@ -42,18 +44,20 @@ class BatchShapes:
             return ""
         if not self._lasts(shape):
             return ""
-        before, steady = self._shape, self._records >= STEADY
+        before, steady, is_known = self._shape, self._records >= STEADY, shape in self._known
+        self._have_passed |= self._told and not steady and is_known
         self._shape, self._records, self._times = shape, 1, 0
-        if not steady or shape in self._known:
+        self._told = steady and not is_known
+        if not self._told:
             return ""
         self._remember(shape)
         return f"batches of {_text(shape)}, not of {_text(before)}"
 
     def _lasts(self, shape: Shape) -> bool:
-        """Whether another shape is more than what is left at the end of an epoch."""
+        """Whether another shape is more than what is left at the end of an epoch, or one that comes now and then."""
         self._times = self._times + 1 if shape == self._smaller else 1
         self._smaller = shape
-        return self._times == SMALLER or _entries(shape) > _entries(self._shape)
+        return self._times == SMALLER or (not self._have_passed and _entries(shape) > _entries(self._shape))
 
     def _remember(self, shape: Shape) -> None:
         if shape not in self._known:
@@ -61,11 +65,13 @@ class BatchShapes:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to tell of batches that it is started with otherwise."""
-        return {"shape": self._shape, "records": self._records, "known": list(self._known)}
+        passed = {"told": self._told, "have_passed": self._have_passed}
+        return {"shape": self._shape, "records": self._records, "known": list(self._known), **passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self._shape, self._records, self._known = state["shape"], state["records"], list(state["known"])
+        self._told, self._have_passed = state.get("told", False), state.get("have_passed", False)
 
 
 def _entries(shape: Shape) -> int:

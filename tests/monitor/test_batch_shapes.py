@@ -83,6 +83,18 @@ def test_a_policy_in_one_process_leaves_it_as_it_is(tmp_path: Path) -> None:
     assert announced(tmp_path / "run.jsonl") == [(LONGER_FROM, WHAT)]
 
 
+def test_longer_sequences_now_and_then_are_told_of_once_and_those_that_stay_are_told_of_again() -> None:
+    shapes = BatchShapes()
+    lengths = [16 + (step // 40 if step % 40 == 0 else 0) for step in range(1, 401)] + [64] * 40
+    told = []
+    for step, length in enumerate(lengths, 1):
+        told += [step] if shapes.update(((8, length),)) else []
+        resumed = BatchShapes()
+        resumed.load_state_dict(shapes.state_dict())
+        shapes = resumed if step % 40 == 20 else shapes
+    assert told == [40, 402]
+
+
 def test_shapes_that_come_in_turn_are_told_of_once_each_and_nothing_grows() -> None:
     shapes = BatchShapes()
     told = [shapes.update(((length, 4),)) for _ in range(3) for length in (8, 16, 32) for _ in range(STEADY)]
