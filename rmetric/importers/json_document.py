@@ -21,6 +21,7 @@ from rmetric.log_reader import NumberedEvent, OnDamage
 MAX_BYTES = 1 << 26
 _NUMBERED = re.compile(r"\D*(\d{1,18})")
 """``"3"`` or ``epoch_3``: the key of a record among others."""
+_ROW = re.compile(r"\d{1,18}")
 
 
 @register_importer("json")
@@ -96,7 +97,7 @@ def _with_lists(document: Any) -> Any:
     if not columns or not all(isinstance(column, dict) and len(column) > 1 for column in columns):
         return document
     rows = [*columns[0]]
-    if not all(map(str.isdecimal, rows)) or any([*column] != rows for column in columns):
+    if not all(map(_ROW.fullmatch, rows)) or any([*column] != rows for column in columns):
         return document
     if any(isinstance(value, dict | list) for column in columns for value in column.values()):
         return document

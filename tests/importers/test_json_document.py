@@ -10,6 +10,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import detect_format, read_run
+from rmetric.importers.json_document import holds_table
 
 STEPS = range(1, 21)
 LOSSES = [3.0 - step / 10 for step in STEPS]
@@ -65,3 +66,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(UserError, match="is no JSON value of at most 64 MiB; write one object a line"):
         read_run(tmp_path / "results.json", format="json")
+
+
+def test_numbers_of_rows_that_no_integer_holds_are_none() -> None:
+    assert not holds_table({"loss": {"1" * 5000: 2.5, "2" * 5000: 2.4}})
