@@ -71,7 +71,7 @@ class BatchShapes:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self._shape, self._records, self._known = state["shape"], state["records"], list(state["known"])
-        self._told, self._have_passed = state.get("told", False), state.get("have_passed", False)
+        self._told, self._have_passed = state["told"], state["have_passed"]
 
 
 def _entries(shape: Shape) -> int:
