@@ -65,6 +65,7 @@ def test_the_script_maps_columns(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--weights", "1,2"], "three finite numbers"),
         (["--threshold", "0"], "above 0"),
         (["/does/not/exist"], "does not exist; give a log or a folder of logs"),
+        ([""], "the path of a log is empty; is the variable set that it comes from?"),
     ],
 )
 def test_the_script_answers_bad_input_with_one_line(

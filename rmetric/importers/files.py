@@ -49,6 +49,8 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     """
     if not paths:
         return find_logs(DEFAULT_LOGS)
+    if "" in paths:  # which would be the current folder
+        raise UserError("the path of a log is empty; is the variable set that it comes from?")
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):
