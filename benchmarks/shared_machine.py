@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rmetric.cli import Parser, script, whole_number
-from rmetric.detectors import make_detector
+from rmetric.detectors import ROBUST, make_detector
 from rmetric.episodes import episodes
 from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
@@ -89,7 +89,7 @@ def trained(seed: int, steps: int, log: Path) -> tuple[Observations, NDArray[np.
 
 def alarms(observations: Observations) -> int:
     """Alert episodes of the robust R-Metric."""
-    detector = make_detector("r_metric_robust")
+    detector = make_detector(ROBUST)
     return len(episodes(observations.step, detector.score_run(observations) > detector.threshold))
 
 

@@ -10,16 +10,14 @@ Shape = tuple[tuple[int, ...], ...]
 """Of each tensor of a batch."""
 STEADY, KNOWN = 32, 16
 """Records with batches of one shape after which another is a change, and shapes that are remembered."""
-SMALLER = 2
-"""Records in a row that make a smaller shape one of batches: the last batch of an epoch is smaller, once. So many make
-a larger one, too, where one that was told of has not lasted."""
 
 
 class BatchShapes:
     """Tells when batches have come to be of another shape, after they were of one for long.
 
     What a run has had for as long, or was told of before, is none of its news; and shapes that differ from batch to
-    batch are never steady.
+    batch are never steady. A smaller shape must come twice in a row: the last batch of an epoch is smaller, once. So
+    must a larger one where one that was told of has not lasted.
 
     >>> shapes = BatchShapes()
     >>> told = [shapes.update(((8, length),)) for length in [16] * 40 + [12] + [16] * 40 + [32] * 40 + [16] * 40]
@@ -30,34 +28,28 @@ class BatchShapes:
     def __init__(self) -> None:
         self._shape: Shape = ()
         self._records = 0
-        self._smaller: Shape = ()
-        self._times = 0
+        self._latest: Shape = ()
         self._known: list[Shape] = []
         self._told = self._have_passed = False
 
     def update(self, shape: Shape) -> str:
         """What is changed with the batch of the next record, in words; empty: nothing."""
+        twice, self._latest = shape == self._latest, shape
         if shape == self._shape:
-            self._records, self._times = self._records + 1, 0
+            self._records += 1
             if self._records == STEADY:
                 self._remember(shape)
             return ""
-        if not self._lasts(shape):
+        if not twice and (self._have_passed or _entries(shape) <= _entries(self._shape)):
             return ""
         before, steady, is_known = self._shape, self._records >= STEADY, shape in self._known
         self._have_passed |= self._told and not steady and is_known
-        self._shape, self._records, self._times = shape, 1, 0
+        self._shape, self._records = shape, 1
         self._told = steady and not is_known
         if not self._told:
             return ""
         self._remember(shape)
         return f"batches of {_text(shape)}, not of {_text(before)}"
-
-    def _lasts(self, shape: Shape) -> bool:
-        """Whether another shape is more than what is left at the end of an epoch, or one that comes now and then."""
-        self._times = self._times + 1 if shape == self._smaller else 1
-        self._smaller = shape
-        return self._times == SMALLER or (not self._have_passed and _entries(shape) > _entries(self._shape))
 
     def _remember(self, shape: Shape) -> None:
         if shape not in self._known:

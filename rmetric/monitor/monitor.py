@@ -272,8 +272,7 @@ class TrainingMonitor:
 
     @never_raises(True)
     def _step(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
-        if not self._started:
-            self._start()
+        self._start()
         self.step_number += 1
         if self._interval.due(self.step_number):
             with self._interval.timed(self.step_number):

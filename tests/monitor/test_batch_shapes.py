@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import nn
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.batch_shapes import KNOWN, STEADY, BatchShapes
 from rmetric.monitor.repair import ClipGradients
+from tests.monitor.common import lines_of
 
 LONGER_FROM = 60
 
@@ -41,8 +41,7 @@ def longer(step: int) -> int:
 
 
 def announced(log: Path) -> list[tuple[int, str]]:
-    lines = map(json.loads, log.read_text().splitlines())
-    return [(line["step"], line["what"]) for line in lines if line["event"] == "PLANNED_CHANGE"]
+    return [(line["step"], line["what"]) for line in lines_of(log, "PLANNED_CHANGE")]
 
 
 WHAT = "batches of (8, 64, 4), not of (8, 16, 4)"
