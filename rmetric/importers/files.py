@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 
@@ -138,50 +139,78 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         head = file.read(HEAD_BYTES)
     if unpack := next((command for signature, command in UNPACK.items() if head.startswith(signature)), ""):
         raise UserError(f"{path} is compressed; unpack it first ({unpack} {path})")
-    if head.startswith(MAGIC):
-        return "wandb"
-    if head.startswith(SQLITE):
-        return "mlflow"
-    if _is_event_file(head):
-        return "tensorboard"
-    text = head.decode(errors="replace")
-    lines = [line for line in text.splitlines() if line.strip()]
+    if binary := _binary_format(head):
+        return binary
+    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")
     if is_notebook(head):
         return "console"
     objects = list(_objects(lines))
-    if any("log_history" in record for record in objects) or _is_trainer_state(text, objects):
+    if objects:
+        return _format_of_objects(path, mapping, objects, len(lines))
+    return _format_of_text(path, mapping, head, lines) or _refuse(path, mapping, head)
+
+
+def _binary_format(head: bytes) -> str:
+    """Format of a file whose first bytes tell it; empty if they do not."""
+    if head.startswith(MAGIC):
+        return "wandb"
+    if head.startswith(SQLITE):
+        return "mlflow"
+    return "tensorboard" if _is_event_file(head) else ""
+
+
+def _format_of_objects(
+    path: Path, mapping: Mapping[str, str] | None, objects: Sequence[dict[str, object]], lines: int
+) -> str:
+    """Format of a file with JSON objects in its first lines."""
+    if any("log_history" in record for record in objects):
         return "trainer_state"
     if any(str(record.get("event", "")).startswith(_EVENTS) for record in objects):
         return "rmetric"
-    if objects:
-        has_a_loss = any(measures_loss(name) for record in objects for name in flattened(record))
-        if not has_a_loss and not mapping and is_console(path):
-            return "console"  # of a container, each line in an object
-        if holds_curves(objects[0]):
-            return "megatron_reference"
-        return "json" if len(lines) == 1 and holds_table(objects[0]) else "jsonl"
-    if head.lstrip().startswith(b"{") and holds_table(document_in(path)):
+    has_a_loss = any(measures_loss(name) for record in objects for name in flattened(record))
+    if not has_a_loss and not mapping and is_console(path):
+        return "console"  # of a container, each line in an object
+    if holds_curves(objects[0]):
+        return "megatron_reference"
+    return "json" if lines == 1 and holds_table(objects[0]) else "jsonl"
+
+
+def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, lines: Sequence[str]) -> str:
+    """Format of a file without a JSON object in a line of its own; empty if it is of none."""
+    text = head.decode(errors="replace")
+    is_json = text.lstrip().startswith("{")
+    if '"log_history"' in text or _LIST_OF_OBJECTS.match(text):
+        return "trainer_state"
+    if is_json and holds_table(document_in(path)):
         return "json"
     header, first_row = [*(text for _, text, _ in without_preamble((0, line, True) for line in lines)), "", ""][:2]
     if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
         return "csv"
-    is_text = b"\0" not in _UNWRITTEN.sub(b"", head)
-    if is_text and is_console(path, mapping):
+    if _is_text(head) and is_console(path, mapping):
         return "console"
-    if path.suffix.casefold() == ".jsonl" or text.lstrip().startswith("{"):
+    if path.suffix.casefold() == ".jsonl" or is_json:
         return "rmetric" if '"event"' in text else "jsonl"
+    return ""
+
+
+def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoReturn:
+    text = head.decode(errors="replace")
     if any(map(str.isdecimal, text)) and not any(map(str.isalpha, text)):
         raise UserError(f"{path} has numbers without names; put a line with their names before them, such as step,loss")
     columns = ", or lacks the columns of --map" if mapping else ""
     known = ", ".join(IMPORTERS)
-    seen = what_repeats(path) if is_text else ""
+    seen = what_repeats(path) if _is_text(head) else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
     raise UserError(
         f"{path} is no log of a known format{columns}{seen}; name the column of its loss with "
         f"--map training_loss=COLUMN, or its format with --format ({known})"
     )
+
+
+def _is_text(head: bytes) -> bool:
+    return b"\0" not in _UNWRITTEN.sub(b"", head)
 
 
 def _is_event_file(head: bytes) -> bool:
@@ -214,10 +243,6 @@ def _value(line: str) -> object:
         return orjson.loads(line)  # five times as fast, but strict: no NaN
     except ValueError:
         return json.loads(line)
-
-
-def _is_trainer_state(text: str, objects: Sequence[dict[str, object]]) -> bool:
-    return not objects and ('"log_history"' in text or _LIST_OF_OBJECTS.match(text) is not None)
 
 
 def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
