@@ -33,7 +33,7 @@ _ADVICE = {
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n) or lower --jobs",
     errno.EROFS: "the disk is read-only; choose another --out",
     errno.EPERM: "not permitted; choose another --out",
-    errno.EACCES: "permission denied; choose another --out or change its permissions",
+    errno.EACCES: "permission denied; change its permissions or choose another path",
     errno.ENOTDIR: "a file stands where a folder is due; choose another path",
     errno.EEXIST: "a file stands where a folder is due; choose another path",
     errno.EISDIR: "a folder stands where a file is due; choose another path",
@@ -138,7 +138,8 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
         with _sigterm_as_ctrl_c() as terminated:
             try:
                 status = main(argv)
-                sys.stdout.flush()
+                if sys.stdout is not None:  # closed by the shell: `>&-`
+                    sys.stdout.flush()
             except SystemExit as request:
                 return request.code if isinstance(request.code, int) else 0
             except BrokenPipeError:  # `script | head`: the reader has what it wanted

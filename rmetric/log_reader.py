@@ -112,7 +112,8 @@ def _pattern_of(block: bytes) -> LinePattern | None:
 def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, with their numbers from 1 and their ends, in bounded memory.
 
-    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` is reported and skipped.
+    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` comes in pieces that end with a carriage
+    return, as a progress bar writes them, or is reported and skipped.
     """
     for first, block in _blocks(path, on_damage):
         yield from _numbered(block, first)
@@ -125,15 +126,19 @@ def _numbered(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
 def _blocks(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a file, about :data:`BLOCK_BYTES` at a time, each time with the number of the first."""
     with opened_as_utf8(path) as file:
-        number = 1
-        while block := file.read(BLOCK_BYTES):
-            begun = len(block) - (block.rfind(b"\n") + 1)
-            rest = file.readline(MAX_LINE_BYTES - begun) if begun else b""
-            is_endless = begun + len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n")
-            block = block[: len(block) - begun] if is_endless else block + rest
+        number, begun = 1, b""
+        while block := begun + file.read(BLOCK_BYTES):
+            whole = block.rfind(b"\n") + 1
+            missing = max(MAX_LINE_BYTES - (len(block) - whole), 0)
+            rest = file.readline(missing) if whole < len(block) else b""
+            is_endless = len(rest) == missing and whole < len(block) and not rest.endswith(b"\n")
+            block, begun = block + rest, b""
+            if is_endless:
+                bars = block.rfind(b"\r", whole) + 1
+                block, begun = block[: bars or whole], block[bars:] if bars else b""
             yield number, block
             number += int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))  # bytes count slowly
-            if is_endless:
+            if is_endless and not bars:
                 on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
                 while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                     pass

@@ -22,6 +22,7 @@ from rmetric.log_reader import (
     OnDamage,
     assemble,
     chunks,
+    numbered_lines,
     observations_of,
     read_batches,
     read_events,
@@ -152,6 +153,18 @@ def test_a_damaged_line_is_reported_and_skipped(tmp_path: Path, line: bytes, mes
     assert observations.step.tolist() == [10, 20]
     assert [number for number, _ in damage] == [3]
     assert message in damage[0][1]
+
+
+def test_a_line_of_bars_beyond_all_bounds_comes_in_pieces(tmp_path: Path) -> None:
+    bars = [b"%d/90000 loss=2.5" % number for number in range(90_000)]
+    path = _write(tmp_path, b"begin\n", b"\r".join(bars) + b"\n", b"end\n")
+    damage: list[tuple[int, str]] = []
+    lines = list(numbered_lines(path, lambda line, message: damage.append((line, message))))
+    assert not damage
+    assert {number for number, _ in lines} == {1, 2, 3}
+    assert b"".join(line for _, line in lines) == path.read_bytes()
+    assert all(line.endswith((b"\r", b"\n")) for _, line in lines)
+    assert max(len(line) for _, line in lines) <= MAX_LINE_BYTES + BLOCK_BYTES
 
 
 def test_damage_without_a_listener_is_the_users_error_with_its_place(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         watcher.look(time.monotonic())
         seen = f"runs so far: {len(watcher.runs)}" if args.path.exists() else "not there yet"
         print(f"watching {args.path} ({seen}); Ctrl-C ends", flush=True)
+        for problem in watcher.problems[:1]:
+            print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
         watcher.watch()
     except KeyboardInterrupt:
         for outbox in outboxes:

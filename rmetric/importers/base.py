@@ -54,8 +54,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "mean_loss",
     ),
     "validation_loss": ("val_loss", "valid_loss", "eval_loss", "dev_loss", "loss_val", "loss_eval", "loss_valid"),
-    "learning_rate": ("lr", "train_lr", "train_learning_rate"),
-    "grad_norm": ("gradient_norm", "gnorm", "total_grad_norm", "train_grad_norm"),
+    "learning_rate": ("lr", "train_lr", "train_learning_rate", "last_lr", "l_r"),
+    "grad_norm": ("gradient_norm", "gnorm", "total_grad_norm", "train_grad_norm", "gradnorm", "g_norm", "total_norm"),
     "sigma_sq": ("gradient_variance", "grad_norm_variance", "grad_norm_var"),
     "step_time_s": ("seconds_per_step",),
 }

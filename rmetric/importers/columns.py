@@ -57,6 +57,7 @@ class _Seen:
     first: Any = None
     not_after: int = 0
     """Rows in which the value is not greater than in the name's row before."""
+    goes_back: bool = False
     not_finite: int = 0
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
@@ -95,6 +96,7 @@ class Survey:
             seen.epoch = epoch
             if isinstance(value, int | float):
                 seen.not_after += seen.value is not None and value <= seen.value
+                seen.goes_back |= seen.value is not None and value < seen.value
                 is_finite = _is_finite(value)
                 seen.not_finite += not is_finite
                 seen.stays_finite += is_finite and seen.value is not None and _is_finite(seen.value)
@@ -217,7 +219,8 @@ class Columns:
             steps = self._of_the_training(steps, survey)
         steps = self._without_log_calls(steps, survey)
         if steps:
-            self.counters = tuple(sorted(steps, key=lambda name: (_jumps_back(survey.seen[name]), steps[name])))
+            trained = self._rows_trained(survey)
+            self.counters = tuple(sorted(steps, key=lambda name: (*_unsteady(survey.seen[name], trained), steps[name])))
             return
         self.counters = tuple(name for name in survey.seen if plain(name) in BATCH_WORDS)
         self.are_batches = bool(self.counters)
@@ -242,9 +245,12 @@ class Columns:
         What stays the same in all rows does not, and with counters that the evaluations alone have, all of the training
         would be lost.
         """
-        trained = max((survey.seen[name].count for name in self.fields.get("training_loss", ())[:1]), default=0)
+        trained = self._rows_trained(survey)
         rising = {name: rank for name, rank in steps.items() if trained <= 2 or not _never_rises(survey.seen[name])}
         return rising if 2 * sum(survey.seen[name].count for name in rising) >= trained else {}
+
+    def _rows_trained(self, survey: Survey) -> int:
+        return max((survey.seen[name].count for name in self.fields.get("training_loss", ())[:1]), default=0)
 
     def _without_log_calls(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""
@@ -291,6 +297,13 @@ def _is_finite(value: Any) -> bool:
 def _jumps_back(seen: _Seen) -> bool:
     """Whether a counter stands still or goes back in a good part of its rows."""
     return 3 * seen.not_after > seen.count
+
+
+def _unsteady(seen: _Seen, trained: int) -> tuple[bool, bool]:
+    """Order of counters: those that jump back are last, and one that all of the training has and never goes back is
+    first: ``global_step`` beside a ``step`` that begins anew in each epoch.
+    """
+    return _jumps_back(seen), seen.goes_back or 10 * seen.count < 9 * trained
 
 
 def _never_rises(seen: _Seen) -> bool:

@@ -28,8 +28,10 @@ _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]
 _DIGIT, _BAR = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE), b"|"
 _WRITTEN_OVER = re.compile(r"\r|\x08+")
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
+_BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
+"""A date and a time, and the level of a message, before the process that has written it."""
 _WORKER = re.compile(
-    rf"""\W{{0,2}}(?:\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
+    rf"""(?:{_BEFORE}(?=\[?{_KIND}))?\W{{0,2}}(?P<who>\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
     |\[\d{{1,5}},[^\]]{{1,40}}\]<\w+>:?
     |\[pod/[^\]]{{1,80}}\]
     |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
@@ -73,7 +75,7 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             worker = _WORKER.match(part)
             found = table.row(part) or pairs(part if worker is None or worker["bare"] else part[worker.end() :])
             if found:
-                yield Line(number, part, found, worker[0].strip() if worker else "")
+                yield Line(number, part, found, worker["who"].strip() if worker else "")
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
                 yield None
 

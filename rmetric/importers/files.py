@@ -46,7 +46,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     event files, of W&B's offline runs, or of MLflow's runs is a log itself, one of Lightning's stands for its
     ``version_*/metrics.csv``, any other for its files whose content is of a known format, or else for its ``*.log``,
     ``*.out`` and ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what
-    does not exist, is a pipe, or holds no log.
+    does not exist, is a pipe or a device, or holds no log.
     """
     if not paths:
         return find_logs(DEFAULT_LOGS)
@@ -73,7 +73,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
 def refuse_pipe(path: Path) -> None:
     """Raise :class:`UserError` for what can be read only once: a log is read from its begin more than once."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError(f"{path} is a pipe; save it to a file first")
+        raise UserError(f"{path} is a pipe or a device; save it to a file first")
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], str]:

@@ -19,15 +19,17 @@ _PARTS = {
 }
 """English → writings that need no blanks around them."""
 _SIGNS = str.maketrans(
-    {"：": ": ", "，": ", ", "；": "; ", "、": ", ", "（": "(", "）": ")", "【": "[", "】": "]", "％": "%"}
+    {"：": ": ", "，": ", ", "；": "; ", "、": ", ", "（": "(", "）": ")", "【": "[", "】": "]", "％": "%", "−": "-"}
 )
 _WORDS = {
+    "train loss": ("trainingsverlust",),
+    "validation loss": ("validierungsverlust",),
+    "learning_rate": ("lernrate", "taux d'apprentissage"),
     "loss": ("perdida", "perda", "perdita", "perte", "verlust"),
     "train": ("entrenamiento", "treino", "treinamento", "addestramento", "entrainement", "apprentissage"),
     "validation": ("validacion", "validacao", "validazione", "validierung"),
     "epoch": ("epoca", "epoque", "epoche"),
     "step": ("paso", "passo", "schritt"),
-    "learning_rate": ("lernrate",),
 }
 """English → words without accents."""
 _ENGLISH = {part: f"{word} " for word, parts in _PARTS.items() for part in parts}

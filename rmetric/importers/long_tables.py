@@ -13,6 +13,7 @@ from pathlib import Path
 from rmetric.importers.base import LOSSES, FieldMap, plain
 from rmetric.importers.columns import Row, Rows, as_number
 from rmetric.importers.names import meanings, names_step
+from rmetric.importers.run_column import OF_HEADER
 from rmetric.log_reader import OnDamage, passed_over
 
 MOST_SORTED = 500_000
@@ -23,7 +24,6 @@ _VALUE = ("value", "values", "metric_value")
 _OF_RUN = re.compile(r"(.+) - (\S.*)")
 _SPREAD = ("__MIN", "__MAX")
 """Endings of columns of W&B beside each that is shown: the range of the steps that it stands for."""
-RUN = "run"
 
 
 def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:
@@ -45,7 +45,7 @@ def _columns_of_runs(row: Row, fields: FieldMap) -> dict[str, tuple[str, str]]:
     """Column → its run and its metric, where several runs have the same loss."""
     named = {name: parts for name in row.values if (parts := _of_run(name)) and not name.endswith(_SPREAD)}
     losses = [metric for _, metric in named.values() if any(ours in LOSSES for ours, _ in meanings(metric, fields))]
-    return named if len(losses) > len({*losses}) and RUN not in row.values else {}
+    return named if len(losses) > len({*losses}) else {}
 
 
 @lru_cache(4096)
@@ -62,7 +62,7 @@ def _row_a_run(read: Rows, columns: dict[str, tuple[str, str]], on_damage: OnDam
         for name, (run, metric) in columns.items():
             if row.values.get(name) is not None:
                 of_runs.setdefault(run, {})[metric] = row.values[name]
-        yield from (Row(row.line, {**shared, RUN: run, **values}) for run, values in of_runs.items())
+        yield from (Row(row.line, {**shared, OF_HEADER: run, **values}) for run, values in of_runs.items())
 
 
 def _columns(row: Row, fields: FieldMap) -> tuple[str, str, str]:

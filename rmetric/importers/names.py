@@ -30,10 +30,10 @@ USUAL, COMPONENT, LIKE_A_LOSS = 100, 200, 300
 log that has none by name."""
 
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up")
-_OF_STEPS = _words("completed train training learning global current cur optimizer gradient grad i")
+_OF_STEPS = _words("completed train training learning global current cur optimizer opt gradient grad progress n i")
 """Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
-_OF_RATES = _words("train training optim optimizer opt current cur group base")
+_OF_RATES = _words("train training trainer optim optimizer opt current cur param group base metrics")
 LONGEST_COUNTER = 32
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""

@@ -75,6 +75,6 @@ def _joined(record: Event, event: Event) -> bool:
         record.update(event)
         return True
     if "validation_loss" in event and "validation_loss" not in record:  # a progress bar at the end of its epoch
-        record["validation_loss"] = event["validation_loss"]
+        record.update({ours: value for ours, value in event.items() if ours not in record})
         return True
     return event.keys() == _EVALUATION

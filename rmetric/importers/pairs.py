@@ -35,27 +35,33 @@ NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
 """A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
 _NO_MORE = r"(?![.,]?\d)"
-_THOUSANDS = r"[1-9]\d{0,2}(?:,\d{3})+"
+_THOUSANDS = r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:_\d{3})+|(?:'\d{3})+)"
 _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
 _NAN = r"[-+]?(?:nan|inf(?:inity)?)"
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
+_EXPONENT = r"(?:[eE][-+]?|[dD][-+])\d+"
+"""``e-05``, and ``D-05`` as Fortran writes it."""
 _NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
 """A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""
+_SIGN_NEXT = r"(?:/nan|\s?(?:[*@±!]|\+-|-[\s>]))"
+_ABSENT = r"(?:(?:none|null|n/?a|\*{2,}|∞)(?=\s|[,;|)\]}]|$)|-{1,3}(?=\s*(?:[,;|]|$)))"
+_AFTER_LOSS = r"(?:(?<=loss\s)|(?<=loss[:=])|(?<=loss[:=]\s)|(?<=loss\s[:=]\s))"
 _VALUE = re.compile(
-    rf"""(?=[-+.\dni])                                       # what follows is slow, and most letters begin no value
+    rf"""(?=[-+.\dni*∞])                                       # what follows is slow, and most letters begin no value
     (?<![\w.])(?<!\d[:/-])                                  # not within a word, a time, a date, a path
     (?:(?P<windows>{NOT_FINITE_ON_WINDOWS})
-      |(?P<commas>[-+]?{_COMMAS}(?:[eE][-+]?\d+)?)
-      |(?P<number>[-+]?(?:{_GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:[eE][-+]?\d+)?)
+      |(?P<commas>[-+]?{_COMMAS}(?:{_EXPONENT})?)
+      |(?P<number>[-+]?(?:{_GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:{_EXPONENT})?)
        (?P<scale>(?-i:[kKM])\b)?
        (?:\s*/\s*(?P<total>{_THOUSANDS}{_NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>{_NAN})(?=\s*(?:[\]|,;()}}'"]|$|\s\s))
+      |(?P<word>{_NAN})(?=\s*(?:[\]|,;()}}'">]|$|\s\s))
       |(?<=[:=])(?P<after>{_NAN}\b)|(?<=[:=]\s)(?P<spaced>{_NAN}\b)
-      |(?<=loss\s|norm\s)(?P<between>{_NAN})(?=\s{_NEXT}))
-    (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|$)            # a unit may follow, more digits may not""",
+      |(?:(?<=loss\s|norm\s|cost\s)|(?<=->\s))(?P<between>{_NAN})(?=\s{_NEXT}|{_SIGN_NEXT})
+      |{_AFTER_LOSS}(?P<absent>{_ABSENT}))
+    (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\(\[?$")
@@ -78,7 +84,7 @@ _GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
 _GLUED = re.compile(r"\dbatch")
 _THEN_DECIMALS = re.compile(r":?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
-_VALUE_LAST = re.compile(r"\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s+([A-Za-z][\w /]*)")
+_VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
@@ -89,6 +95,7 @@ LARGEST_LINE_NUMBER = 10**9
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")
+_SEPARATORS = re.compile(r"[,_']")
 _SETTINGS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
 
@@ -97,9 +104,10 @@ def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
-    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]``; one alone before the rest of
-    the line is ``#``. ``34.5k`` is 34,500. A loss after a word such as *valid* is a validation loss. Whole numbers with
-    a comma between that parts no thousands, as in ``0,88``, stay a text.
+    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]`` and ``[2/9][40/50]``; one alone
+    before the rest of the line is ``#``. ``34.5k`` is 34,500; ``loss None`` has the value ``None``. A loss after a word
+    such as *valid* is a validation loss. Whole numbers with a comma between that parts no thousands, as in ``0,88``,
+    stay a text.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
@@ -168,7 +176,8 @@ def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first:
     if _is_counter(match):
         return match["unit"]
     opens, between = gap.rstrip()[-1:], gap.strip()
-    if opens == "[" and _EPOCH_AND_BATCH.match(match.string, match.end()):
+    is_epoch = _EPOCH_AND_BATCH if match["total"] is None else _BATCHES
+    if opens == "[" and is_epoch.match(match.string, match.end()):
         return "epoch"
     if match["total"] is not None or between.startswith("][") or (between == "," and "epoch" in found):
         is_of_workers = opens == "(" and not any(known.casefold() in _COUNTERS for known in found)
@@ -248,7 +257,9 @@ def _setting(gap: str) -> str:
     return "validation" if words & VALIDATION_WORDS else ""
 
 
-def _value(match: re.Match[str]) -> int | float | str:
+def _value(match: re.Match[str]) -> int | float | str | None:
+    if match["absent"] is not None:
+        return None
     if match["windows"] is not None:
         return math.nan
     if match["commas"] is not None:
@@ -260,7 +271,7 @@ def _value(match: re.Match[str]) -> int | float | str:
 
 
 def _number(text: str, scale: str | None) -> int | float:
-    plain = text.replace(",", "")
-    if scale is not None and "e" not in plain.casefold():
+    plain = _SEPARATORS.sub("", text).casefold().replace("d", "e")
+    if scale is not None and "e" not in plain:
         plain += _SCALES[scale]
     return int(plain) if plain.isdecimal() and len(plain) < 19 else float(plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +15,8 @@ from rmetric.importers.columns import SURVEYED_ROWS, Row, as_number, epoch_of
 from rmetric.importers.names import RUN_NAMES, meanings
 from rmetric.importers.streams import LONGEST_NAME
 
+OF_HEADER = "run in the header"
+"""Name under which a row has the run that a name of its columns states: that needs no evidence."""
 MOST_ROWS = 500_000
 """Rows of runs in turn that are held: some 0.3 GiB."""
 
@@ -27,13 +29,21 @@ class RunColumn:
     in_turn: bool
     """Whether a run goes on after rows of another one."""
 
+    @property
+    def note(self) -> str:
+        """What tells the runs apart."""
+        place = "the names of its columns" if self.name == OF_HEADER else f"its column {self.name!r}"
+        return f"the runs of this log are told apart by {place}"
+
     @classmethod
-    def of(cls, rows: Callable[[], Iterable[Row]], names: Iterable[str], fields: FieldMap) -> RunColumn | None:
+    def of(cls, rows: Callable[[], Iterable[Row]], names: Collection[str], fields: FieldMap) -> RunColumn | None:
         """The column of a log with such names, judged by its first rows; ``None`` if all of these are of one run.
 
         A run begins no later than with the step that others have reached: where the steps go on, another seed or trial
         is another setting of the same run.
         """
+        if OF_HEADER in names:
+            return cls(OF_HEADER, in_turn=True)
         named = [name for name in names if plain(name) in RUN_NAMES and name not in fields.taken]
         if not named:
             return None

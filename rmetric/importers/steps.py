@@ -31,7 +31,8 @@ class StepClock:
     """Gives every row its step. A counter that is set back to where it began, or before, begins another run.
 
     A counter that is set back while the epoch advances counts within the epoch and is counted on. Without a counter the
-    epochs or the rows count; a row that says neither belongs to the latest step.
+    epochs or the rows count; a row that says neither belongs to the latest step, and so does one of an evaluation that
+    counts its own batches.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -47,6 +48,11 @@ class StepClock:
         self._epoch: int | float | None = None
         self._first_epoch: int | float | None = None
         self._step: Any = None
+        self._counter, self._trained_with = "", frozenset[str]()
+        self._total: int | float | None = None
+        """Counter of the latest row that trains, all that it states, and the number up to which it counts."""
+        self.is_aside = False
+        """Whether the latest row has a counter of its own, and not that of the training."""
 
     @property
     def latest(self) -> Any:
@@ -55,18 +61,24 @@ class StepClock:
 
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
         """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
-        columns, epoch = self._columns, epoch_of(row)
+        columns, epoch, self.is_aside = self._columns, epoch_of(row), False
         if columns.counters:
             name = columns.counter_of(row)
             if name is None:
                 return self._step, False
-            count = as_number(row[name])
+            count, total = as_number(row[name]), as_number(row.get(name + TOTAL))
             if count is None:
                 return row[name], False
+            self.is_aside = not trains and self._counts_aside(name, count, epoch, total)
+            if self.is_aside:
+                return self._step, False
             begins = not self._advances(epoch) and _is_set_back(count, self._last, self._first)
             if begins:
                 self.restart()
-            self._count(count, epoch, as_number(row.get(name + TOTAL)))
+            self._count(count, epoch, total)
+            if trains:
+                self._counter, self._total = name, total
+                self._trained_with = frozenset(other for other in columns.counters if row.get(other) is not None)
         elif columns.epochs_count:
             begins = epoch is not None and _is_set_back(epoch, self._last, self._first)
             if begins:
@@ -79,6 +91,23 @@ class StepClock:
                 self.restart()
             self._count_row(epoch, trains)
         return self._step, begins
+
+    def _counts_aside(
+        self, name: str, count: int | float, epoch: int | float | None, total: int | float | None
+    ) -> bool:
+        """Whether an evaluation counts its own batches, or states another one of several counters of the training.
+
+        What counts behind the training does so in the same epoch. Without one it may be the begin of another run, but
+        for batches.
+        """
+        if not self._counter:
+            return False
+        if name != self._counter:
+            return name in self._trained_with
+        if total is not None and self._total is not None and total != self._total:
+            return True
+        is_in_epoch = epoch is not None and self._epoch is not None and epoch >= self._epoch
+        return self._last is not None and count < self._last and (self._columns.are_batches or is_in_epoch)
 
     def _advances(self, epoch: int | float | None) -> bool:
         return epoch is not None and self._epoch is not None and epoch > self._epoch

@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
-from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late_names
+from rmetric.importers.columns import Columns, Row, Rows, Survey, as_number, in_words, late_names
 from rmetric.importers.empty import LASTING, EmptyLosses
 from rmetric.importers.long_tables import widened
 from rmetric.importers.order import in_order
@@ -55,7 +56,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     rows = late_names(_observations(read(on_damage)), columns, fields)
     if runs is not None:
         rows = runs.apart(path, rows)
-        columns.notes.append(f"the runs of this log are told apart by its column {runs.name!r}")
+        columns.notes.append(runs.note)
     events = in_order(_events(path, resumptions(rows, columns), columns, runs))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))
@@ -116,7 +117,7 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
 def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn | None) -> Iterator[NumberedEvent]:
     """Records, with what is to be said about each run after them."""
     losses = columns.fields.get("training_loss", ())
-    clock, zeros = StepClock(columns), ZeroLosses()
+    clock, zeros, aside = StepClock(columns), ZeroLosses(), BatchesAside()
     empty = EmptyLosses(columns, runs.title if runs is not None else lambda row: None)
     run, number, line, trained, was_nan = path.stem, 1, 1, 0, False
     if runs is None:
@@ -132,6 +133,8 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
         if named != run or row.resumes:
             clock.restart()
         step, restarts = clock.step(row.values, "training_loss" in event or not losses)
+        if not clock.is_aside:
+            yield from aside.taken()
         if named != run or ((restarts or row.resumes) and trained):
             yield from zeros.notes(line)
             run, number, trained, was_nan = named, 1 if named != run else number + 1, 0, False
@@ -141,6 +144,9 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
             yield from ((row.line, note(text)) for text in columns.notes)
             if row.resumes and latest is not None:
                 yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")
+        if clock.is_aside and "validation_loss" in event:
+            aside.add(row.line, step, event["validation_loss"])
+            continue
         if columns.counters and columns.counter_of(row.values) is None:
             event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
         if event and step is not None:
@@ -151,9 +157,30 @@ def _events(path: Path, rows: Iterable[Row], columns: Columns, runs: RunColumn |
             trained += "training_loss" in event
             zeros.add(step, event.get("training_loss"))
             yield line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
+    yield from aside.taken()
     if empty.are_told:
         yield line, note(f"the last {empty.lasting} rows have no training loss")
     yield from zeros.notes(line)
+
+
+class BatchesAside:
+    """The batches of an evaluation that counts them itself: one evaluation, with their mean."""
+
+    def __init__(self) -> None:
+        self._line, self._step = 0, None
+        self._losses: list[float] = []
+
+    def add(self, line: int, step: Any, loss: Any) -> None:
+        """Take up the loss of a batch."""
+        number = loss if isinstance(loss, float) else as_number(loss)
+        self._line, self._step = line, step
+        self._losses += [] if number is None else [float(number)]
+
+    def taken(self) -> Iterator[NumberedEvent]:
+        """The evaluation, if there was one."""
+        losses, self._losses = self._losses, []
+        if losses:
+            yield self._line, {"step": self._step, "validation_loss": in_convention(sum(losses) / len(losses))}
 
 
 def _in_memory(value: object) -> object:

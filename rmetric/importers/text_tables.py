@@ -13,13 +13,16 @@ from rmetric.importers.steps import TOTAL, with_total
 LONGEST_HEADER = 2_000
 _BARS = re.compile(r"[|│┃]")
 _GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")
+_SHOWN = re.compile(r"\S+(?:\s\S+)*")
+"""A cell between gaps."""
 _VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")
 """What a name of a column has not."""
 _value_of = reader_of(",")
 
 
 class TextTable:
-    """The latest table of a text.
+    """The latest table of a text. Of a row with a cell left empty, or with the number that pandas puts before it, each
+    cell belongs to the name above it.
 
     >>> table = TextTable(FieldMap({}))
     >>> table.begins("epoch     train_loss  valid_loss  time"), table.begins("the loss is  high")
@@ -35,6 +38,8 @@ class TextTable:
         self._names: list[str] = []
         self._losses: list[int] = []
         self._between = _GAPS
+        self._places: list[tuple[int, int]] = []
+        """Begin and end of each name."""
         self._above: list[str] = []
         """Cells of the line before, of which a header of two lines begins."""
 
@@ -50,7 +55,10 @@ class TextTable:
             names = self._above = _cells(line, _BARS)
             joined = [" ".join(pair).strip() for pair in zip(above, names, strict=False)]
             return self._is_begun(names, _BARS) or (len(above) == len(names) and self._is_begun(joined, _BARS))
-        return any(self._is_begun(_cells(line.lstrip("# "), between), between) for between in (_GAPS, _BLANKS))
+        is_begun = any(self._is_begun(_cells(line.lstrip("# "), between), between) for between in (_GAPS, _BLANKS))
+        if is_begun:
+            self._places = [found.span() for found in _SHOWN.finditer(line.rstrip())]
+        return is_begun
 
     def _is_begun(self, names: list[str], between: re.Pattern[str]) -> bool:
         if len(names) < 2 or any(not name or _VALUE.search(name) for name in names):
@@ -66,18 +74,37 @@ class TextTable:
         if not self._names or len(line) > LONGEST_HEADER:
             return {}
         cells = _cells(line, self._between)
-        if len(cells) < len(self._names) or (self._between is not _GAPS and len(cells) > len(self._names)):
+        if len(cells) != len(self._names):
+            cells = self._fitted(line, cells) if self._between is _GAPS else []
+        if not cells:
             return {}
         if self._between is _BLANKS and not all(map(_is_number, map(_value_of, cells))):
             return {}
         found: dict[str, Any] = {}
-        for name, cell in zip(self._names, cells, strict=False):
+        for name, cell in zip(self._names, cells, strict=True):
             if counted := with_total(cell):
                 found[name], found[name + TOTAL] = counted
             else:
                 found[name] = _value_of(cell)
         losses = [found[self._names[place]] for place in self._losses]
         return found if any(map(_is_number, losses)) and not any(isinstance(loss, str) for loss in losses) else {}
+
+    def _fitted(self, line: str, cells: list[str]) -> list[str]:
+        """A cell for each name, of a line that has more or fewer; none in doubt.
+
+        What stands behind all names is left out, and so is the number that pandas puts before them.
+        """
+        has_number = len(line) - len(line.lstrip()) + len(cells[0]) <= self._places[0][0]
+        if len(cells) > len(self._names):
+            return cells[has_number:][: len(self._names)]
+        placed = dict[int, str]()
+        for found in [*_SHOWN.finditer(line.rstrip())][has_number:]:
+            begin, end = found.span()
+            above = [place for place, (start, stop) in enumerate(self._places) if begin < stop and start < end]
+            if len(above) != 1 or above[0] in placed:
+                return []
+            placed[above[0]] = found[0]
+        return [placed.get(place, "") for place in range(len(self._names))]
 
     def _is_loss(self, name: str) -> bool:
         return any(ours in LOSSES for ours, _ in meanings(name, self._fields))

@@ -10,6 +10,7 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.importers import ALIASES, FIELDS, FieldMap, Row, flattened, parse_mapping
 from rmetric.importers.columns import Columns, Survey
+from rmetric.importers.names import meanings
 
 
 def understood(record: dict[str, Any], fields: FieldMap | None = None) -> dict[str, Any]:
@@ -45,6 +46,24 @@ def test_humps_of_a_name_part_its_words() -> None:
     assert understood({"globalStep": 3, "trainLoss": 2.5, "GradNorm": 1.0}) == {
         "step": 3, "training_loss": 2.5, "grad_norm": 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("gNorm", "grad_norm"),
+        ("total_norm", "grad_norm"),
+        ("L.r.", "learning_rate"),
+        ("trainer/learning_rate", "learning_rate"),
+        ("param_group_0/lr", "learning_rate"),
+        ("metrics.train.lr", "learning_rate"),
+        ("taux d'apprentissage", "learning_rate"),
+        ("Trainingsverlust", "training_loss"),
+        ("Validierungsverlust", "validation_loss"),
+    ],
+)
+def test_names_of_other_tools_and_languages(theirs: str, ours: str) -> None:
+    assert [found for found, _ in meanings(theirs, FieldMap({}))] == [ours]
 
 
 def test_no_alias_stands_for_two_fields() -> None:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rmetric.errors import UserError
@@ -46,6 +47,19 @@ LINES: dict[str, dict[str, Any]] = {
     "step 7 grad_norm=0,88 lr 0,001": {"step": 7, "grad_norm": "0,88", "lr": "0,001"},
     "betas (0.9,0.95) gpus 0,1,2 loss 1.234,5": {"betas": 0.9, "gpus": "0,1,2", "loss": "1.234,5"},
     "step 2: train loss nan (80.6 ms, 50794 tok/s)": {"step": 2, "train loss": math.nan},
+    "iter 3/9 - loss nan - lr: 0.1": {"iter": 3, "iter of": 9, "loss": math.nan, "lr": 0.1},
+    "Up. 180 : Cost nan * 288,044 @ 12,345 after 7": {"Up.": 180, "Cost": math.nan, "after": 7},
+    "step 5 loss -> nan, lr 0.1": {"step": 5, "loss": math.nan, "lr": 0.1},
+    "step 5 loss <nan> lr 0.1": {"step": 5, "loss": math.nan, "lr": 0.1},
+    "5: nan, nan avg loss, 0.001 rate, 12.1 seconds": {"#": 5, "avg loss": math.nan, "rate": 0.001, "seconds": 12.1},
+    "step 5 loss None lr 0.1": {"step": 5, "loss": None, "lr": 0.1},
+    "step 5 loss: N/A, lr: 0.1": {"step": 5, "loss": None, "lr": 0.1},
+    "step 5 loss ***** lr 0.1": {"step": 5, "loss": None, "lr": 0.1},
+    "step 5 | loss: - | lr: 0.1": {"step": 5, "loss": None, "lr": 0.1},
+    "step 5 - loss - 2.5": {"step": 5, "loss": 2.5},
+    "step 1_000/10_000 loss 8'580.2": {"step": 1000, "step of": 10_000, "loss": 8580.2},
+    "step 5 loss 8.58D+01 lr 1.0D-04": {"step": 5, "loss": 85.8, "lr": 1e-4},
+    "step 5 loss −8.58 lr 1e−4": {"step": 5, "loss": -8.58, "lr": 1e-4},
 }
 
 
@@ -53,7 +67,17 @@ LINES: dict[str, dict[str, Any]] = {
 def test_pairs_of_a_line(line: str) -> None:
     found, due = pairs(line), LINES[line]
     assert found.keys() == due.keys()
-    assert all(found[name] == due[name] or (math.isnan(found[name]) and math.isnan(due[name])) for name in due)
+    assert all(found[name] == due[name] or (found[name] != found[name] and due[name] != due[name]) for name in due)
+
+
+@pytest.mark.parametrize("broken", ["nan - ", "nan ± nan ", "None ", "***** ", "- | "])
+def test_a_loss_that_is_no_number_any_more_is_not_lost(tmp_path: Path, broken: str) -> None:
+    lines = [f"step {step} loss {4.0 - step / 100:.2f} - lr 0.1" for step in range(1, 61)]
+    path = log(tmp_path, *lines, *(f"step {step} loss {broken}lr 0.1" for step in range(61, 101)))
+    (logged,) = runs_of(path)
+    observations = logged.run.observations
+    assert np.isinf(observations["training_loss"]).sum() == 40
+    assert observations.step[np.isinf(observations["training_loss"])][0] == 61
 
 
 def log(folder: Path, *lines: str) -> Path:

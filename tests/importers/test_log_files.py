@@ -191,7 +191,7 @@ def test_a_missing_and_an_empty_folder_say_what_to_do(tmp_path: Path, path: str,
 def test_a_pipe_is_refused_before_any_of_it_is_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
     pipe = tmp_path / "run.jsonl"
     os.mkfifo(pipe)
-    with pytest.raises(UserError, match=r"run\.jsonl is a pipe; save it to a file first"):
+    with pytest.raises(UserError, match=r"run\.jsonl is a pipe or a device; save it to a file first"):
         read(pipe)
 
 

@@ -56,11 +56,12 @@ def test_a_single_number_is_named_by_its_file(tmp_path: Path) -> None:
 def test_a_column_a_run_as_a_chart_is_exported(tmp_path: Path) -> None:
     names = [f"{run} - {name}" for run in ("small - lr 1", "large") for name in ("train/loss", "train/loss__MIN", "lr")]
     lines = [",".join(f'"{name}"' for name in ["Step", *names])]
-    for step in STEPS:
-        large = f'"{9.0 - step / 10}","0","0.2"' if step > 5 else '"","",""'
-        lines.append(f'"{step}","{3.0 - step / 10}","0","0.1",{large}')
+    for step in STEPS:  # "large" begins after "small" has ended
+        small = f'"{3.0 - step / 10}","0","0.1"'
+        lines.append(f'"{step}",{small},"","",""')
+    lines += [f'"{step}","","","","{9.0 - step / 10}","0","0.2"' for step in range(21, 36)]
     small, large = read_runs(written(tmp_path, "wandb_export.csv", lines))
     assert (small.name, large.name) == ("small - lr 1", "large")
-    assert small.observations.step.tolist() == [*STEPS] and large.observations.step.tolist() == [*range(6, 21)]
-    assert [run.observations["training_loss"][-1] for run in (small, large)] == [1.0, 7.0]
+    assert small.observations.step.tolist() == [*STEPS] and large.observations.step.tolist() == [*range(21, 36)]
+    assert [run.observations["training_loss"][-1] for run in (small, large)] == [1.0, 5.5]
     assert large.observations["learning_rate"].tolist() == [0.2] * 15

@@ -362,6 +362,103 @@ def portuguese() -> Iterator[str]:
         yield f"Época {step}/{POINTS} - perda: {loss(step):.4f} - perda de validação: {loss(step) + 0.1:.4f}"
 
 
+def batches_of_an_evaluation(step: int, count: int) -> Iterator[tuple[int, float]]:
+    """The batches of an evaluation, around the loss that it has."""
+    return ((batch, loss(step) + 0.1 + 0.2 * (batch - (count + 1) / 2)) for batch in range(1, count + 1))
+
+
+@layout(Seen(evaluations=3, note="batches count"))
+def bars_of_evaluations_with_batches_of_their_own() -> Iterator[str]:
+    for step, epoch, batch in places():
+        yield f"Epoch {epoch} train: {batch}0%|█| {batch}/10 [00:10<00:10,  3.21it/s, loss={loss(step):.4f}]"
+        if batch == 10:
+            for number, held_out in batches_of_an_evaluation(step, 4):
+                yield f"Epoch {epoch} val: 25%|█| {number}/4 [00:10<00:10,  3.21it/s, loss={held_out:.4f}]"
+
+
+@layout(Seen(evaluations=3))
+def an_evaluation_that_counts_its_own_batches_of_the_epoch() -> Iterator[str]:
+    for step, epoch, batch in places():
+        yield json.dumps({"split": "train", "epoch": epoch, "step": batch, "loss": loss(step)})
+        if batch == 10:
+            for number, held_out in batches_of_an_evaluation(step, 5):
+                yield json.dumps({"split": "val", "epoch": epoch, "step": number, "loss": held_out})
+
+
+@layout(Seen(first=50, last=50 * POINTS, learning_rate=1e-3, evaluations=3))
+def iterations_of_an_evaluation_after_those_of_the_training() -> Iterator[str]:
+    for step, _, batch in places():
+        yield f"03/14 09:00:00 - mmengine - Iter(train) [{50 * step:5d}/9000]  lr: 1.0e-03  loss: {loss(step):.4f}"
+        if batch == 10:
+            yield f"03/14 09:00:00 - mmengine - Iter(val) [50/50]    loss: {loss(step) + 0.1:.4f}  time: 0.08"
+
+
+@layout(Seen(evaluations=3, note="batches count"))
+def an_epoch_of_all_before_a_batch_of_all() -> Iterator[str]:
+    for step, epoch, batch in places():
+        yield f"[{epoch}/3][{batch}/10] loss: {loss(step):.4f}"
+        if batch == 10:
+            yield f"[{epoch}/3][{batch}/10] val_loss: {loss(step) + 0.1:.4f}"
+
+
+@layout(Seen(evaluations=3))
+def micro_batches_beside_steps() -> Iterator[str]:
+    for step, epoch, batch in places():
+        yield f"Epoch {epoch} | iter {16 * step} step {step} | loss train: {loss(step):.4f}, val: n/a | iter time: 2 s"
+        if batch == 10:
+            yield f"iter {16 * step}: val loss {loss(step) + 0.1:.4f}, val time: 1212.12 ms"
+
+
+@layout(Seen(first=2501, last=2500 + POINTS))
+def a_step_of_the_epoch_beside_that_of_the_training() -> Iterator[str]:
+    for step, _, batch in places():
+        yield f"STEP: {batch}/10 -- GLOBAL_STEP: {2500 + step}"
+        yield f"     | > loss: {loss(step):.4f}"
+
+
+@layout(Seen(learning_rate=1e-3, grad_norm=1.5))
+def a_frame_of_pandas() -> Iterator[str]:
+    yield "    step  train_loss     lr  grad_norm"
+    for step in STEPS:
+        yield f"{step - 1:<3d} {step:4d}  {loss(step):10.6f}  0.001        1.5"
+
+
+@layout(Seen(learning_rate=1e-3, evaluations=3))
+def a_table_with_empty_cells() -> Iterator[str]:
+    yield "  step    train_loss    val_loss       lr"
+    yield "------  ------------  ----------  -------"
+    for step in STEPS:
+        held_out = f"{loss(step) + 0.1:10.4f}" if step % 10 == 0 else 10 * " "
+        yield f"{step:6d}  {loss(step):12.4f}  {held_out}  1.0e-03"
+
+
+@layout(Seen(grad_norm=1.5, note="several processes"))
+def processes_after_the_time() -> Iterator[str]:
+    for step in STEPS:
+        for rank in (0, 1):
+            yield f"2025-03-14 09:00:00,050 INFO rank={rank} step={step} loss={loss(step):.4f} grad_norm=1.5"
+
+
+@layout(Seen(first=990, last=990 + 10 * (POINTS - 1)))
+def thousands_with_a_line_between() -> Iterator[str]:
+    for step in STEPS:
+        yield f"step {980 + 10 * step:_} loss {loss(step):.4f}"
+
+
+@layout(Seen(learning_rate=1e-3, grad_norm=1.5, note="the only loss of its kind"))
+def marian() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[2025-03-14 09:08:13] Ep. 1 : Up. {step} : Cost {loss(step):.4f} * 288 : gNorm 1.5 : L.r. 1.0000e-03"
+
+
+@layout(Seen(first=10, last=10 * POINTS, learning_rate=1e-3, evaluations=POINTS, note="batches count"))
+def a_bar_whose_last_one_says_more() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch {step}/{POINTS}"
+        yield f"10/10 [==] - ETA: 0s - loss: {loss(step):.4f}"
+        yield f"10/10 [==] - 2s - loss: {loss(step):.4f} - val_loss: {loss(step) + 0.1:.4f} - lr: 1.0000e-03"
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]

@@ -169,6 +169,7 @@ def test_a_finished_run_is_not_silent(watch: Begin, tmp_path: Path) -> None:
 def test_nothing_that_is_a_log(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     watched = watch(str(tmp_path / "a.txt"))
+    watched.wait_for("is no log of a known format")
     assert watched.end(signal.SIGTERM) == 0
     assert "no records were seen; " in watched.output
     assert "is no log of a known format" in watched.output
