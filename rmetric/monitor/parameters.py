@@ -35,6 +35,8 @@ class ModelParameters:
         """Each parameter, or :data:`ABSENT`."""
         self.version = 0
         """Rises whenever the parameters are others than before."""
+        self.renormalised: set[int] = set()
+        """Identities of weights that a forward pass changes itself: those of ``nn.Embedding(max_norm=...)``."""
         self._places: dict[str, int] = {}
         self._frozen: dict[str, nn.Parameter] = {}
         self._walk()
@@ -70,6 +72,8 @@ class ModelParameters:
         self._tables = [table.values() for module in modules for table in (module._parameters, module._modules)]
         self._members = list(chain.from_iterable(self._tables))  # kept, so that no other object gets their identity
         self._identities = list(map(id, self._members))
+        scaled = [module for module in modules if getattr(module, "max_norm", None) is not None]
+        self.renormalised = {id(tensor) for module in scaled for tensor in module._parameters.values()}
         found = dict(self._model.named_parameters())
         for name in self.names:
             self._put(name, found.pop(name, ABSENT))

@@ -423,6 +423,33 @@ class Clipped(Loop):
             parameter.clamp_(-0.1, 0.1)
 
 
+class ClippedFromTheOnsetOn(Clipped):
+    """The bound begins to bind late, for more and more weights."""
+
+    @torch.no_grad()
+    def between(self) -> None:
+        if self.broken:
+            bound = float(self.model[0].weight.abs().max())
+            self.model[0].weight.clamp_(-0.99 * bound, 0.99 * bound)
+
+
+class RenormalisedInThePass(Loop):
+    """Vectors of tokens grow into the bound that the forward pass keeps."""
+
+    def __init__(self, **options: Any) -> None:
+        table = nn.Embedding(20, 8, max_norm=8.0)
+        super().__init__(nn.Sequential(table, nn.Linear(8, 3)), **options)
+        self.optimizer.param_groups[0]["lr"] = 0.05
+
+    def batch(self) -> Tensor:
+        return torch.randint(20, (32,), generator=torch.Generator().manual_seed(self.step))
+
+    def passes(self) -> Tensor:
+        loss: Tensor = -self.model(self.batch()).square().mean()
+        loss.backward()
+        return loss
+
+
 class Averaged(Loop):
     """Every 20 steps the weights are those of an average, or of a checkpoint, or pruned."""
 
@@ -685,7 +712,8 @@ class FewExamples(Loop):
 @pytest.mark.parametrize(
     "usual",
     [
-        Loop, InTurn, ClearedToZero, Clipped, Averaged, EvaluatedOnAnAverage, AllData, PassesInTurn, PassesOverEight,
+        Loop, InTurn, ClearedToZero, Clipped, ClippedFromTheOnsetOn, RenormalisedInThePass, Averaged,
+        EvaluatedOnAnAverage, AllData, PassesInTurn, PassesOverEight,
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,

@@ -28,6 +28,9 @@ class MicroBatchDispersion:
     leaves autograd free to keep the very same memory as ``.grad``; the norms are taken at the end of the pass, by one
     fused kernel.
 
+    What a pass has added and ``zero_grad`` has taken away again, as that of a closure that an optimizer calls many times,
+    is no micro-batch (zeros in its place cannot be told from a gradient without waiting for the device).
+
     A pass ends when autograd ends it, but what follows belongs to the same micro-batch until a parameter comes a second
     time. So the many small passes of re-entrant checkpointing count as the one that they are (unless two checkpoints
     share a parameter). A parameter without a gradient in a pass adds nothing. One that is unfrozen later is seen from
@@ -119,6 +122,8 @@ class MicroBatchDispersion:
         self._fresh_norms: list[Tensor] = []
         self._pass = NO_PASS
         self._first: tuple[nn.Parameter, GradientStamp] | None = None
+        self._added_to: nn.Parameter | None = None
+        """One that the passes of this step have added to."""
         self._seen: set[int] = set()
         self._norms: list[Tensor] = []
         self._parts: list[Tensor] = []
@@ -132,6 +137,8 @@ class MicroBatchDispersion:
             try:
                 current = task_id()
                 if current != self._pass:
+                    if self._added_to is not None and self._added_to.grad is None:
+                        self._forget()
                     self._pass = current
                     self._first = parameter, GradientStamp([parameter], values=False)
                     queue(self._pass_ended)
@@ -160,6 +167,7 @@ class MicroBatchDispersion:
             if not self._seen.isdisjoint(self._fresh):
                 self._complete_part()
             self._seen |= self._fresh
+            self._added_to = self._parameters[min(self._fresh)] if self._fresh else self._added_to
             self._norms += self._fresh_norms
             self._fresh, self._fresh_norms = set(), []
         except Exception as error:  # noqa: BLE001 - see _give_up

@@ -23,6 +23,18 @@ RESTS = 48
 """Calls of the monitor since the last update from which on weights that move are moved by somebody else."""
 
 
+def are_others(now: Tensor, before: Tensor) -> Tensor:
+    """Whether weights are others than before, but for those that were clamped: what was moved then has one of two values.
+
+    >>> before = torch.tensor([1, 5, 7, 9])
+    >>> [bool(are_others(torch.tensor(now), before)) for now in ([2, 5, 6, 6], [2, 5, 6, 8])]
+    [False, True]
+    """
+    moved, limits = now != before, torch.iinfo(now.dtype)
+    low, high = now.where(moved, limits.max).amin(), now.where(moved, limits.min).amax()
+    return (moved & (now != low) & (now != high)).any()
+
+
 class UpdateProbe:
     """Looks, when a backward pass reaches one parameter, at the weights and at the gradients that are there already.
 
@@ -165,7 +177,7 @@ class UpdateProbe:
             if now.device != self._left.device:  # the model was moved
                 self._left = None
                 return
-            self._changed = (now != self._left).any()
+            self._changed = are_others(now, self._left)
         earlier = self._parameter.grad
         cleared = torch.ones_like(self._changed) if earlier is None else (stored(earlier) == 0).all()
         self._is_first = cleared.int()
@@ -196,7 +208,8 @@ class UpdateProbe:
         """Choose what is looked at, of what the optimizer has just updated."""
         self._version = self._source.version
         owned = {id(item) for group in self._optimizer.param_groups for item in group["params"]}
-        whole = [item for item in self._source.present if type(item) is nn.Parameter and item.is_contiguous()]
+        left_alone = [item for item in self._source.present if id(item) not in self._source.renormalised]
+        whole = [item for item in left_alone if type(item) is nn.Parameter and item.is_contiguous()]
         updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]
         self._leave_passes()
         self._parameter = min(updated, key=nn.Parameter.numel, default=None)

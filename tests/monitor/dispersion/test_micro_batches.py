@@ -167,6 +167,22 @@ def test_gradients_that_are_asked_for_are_no_pass() -> None:
     alone.close()
 
 
+def test_passes_whose_gradients_are_taken_away_again_are_no_micro_batches() -> None:
+    model = _network()
+    spread = MicroBatchDispersion(model)
+    spread.start_measuring()
+    _accumulate(model, _parts(0))
+    spread.collect()
+    for part in _parts(1):  # as the closure of an optimizer that calls it many times
+        model.zero_grad()
+        _loss(model, part).backward()
+    assert spread.collect() is None
+    _accumulate(model, _parts(2))  # what came before it, after the call, is none of its parts
+    norms = spread.collect()
+    assert norms is not None and len(norms) == MICRO_BATCHES
+    spread.close()
+
+
 def test_frozen_parameters_are_left_alone() -> None:
     model = tiny_model("tiny-llama", seed=1)
     for parameter in model.model.embed_tokens.parameters():
