@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
 from rmetric.importers.names import names_epoch
+from rmetric.importers.steps import TOTAL, bar_is_over
 
 CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
@@ -43,6 +44,7 @@ class _Watch:
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
         self._epoch = epoch if epoch is not None else before
         next_epoch = epoch is not None and before is not None and epoch > before
+        next_epoch |= epoch is None and not is_epoch and bar_is_over(self._columns, self._last, self._total(row))
         if next_epoch or self._last is None or count >= self._last or (self._again and count <= self._again[-1]):
             self._last = count if next_epoch or self._last is None else max(count, self._last)
             return self._pass_on(row)
@@ -60,6 +62,9 @@ class _Watch:
     def _pass_on(self, *rows: Row) -> list[Row]:
         held, self.held, self._again = self.held, [], []
         return [*held, *rows]
+
+    def _total(self, row: Row) -> int | float | None:
+        return as_number(row.values.get(f"{self._columns.counter_of(row.values)}{TOTAL}"))
 
     def _trained_to(self, row: Row) -> tuple[int | float | None, bool]:
         """The step of a row that trains, and whether that is its epoch; ``None``: it does not, or states none."""

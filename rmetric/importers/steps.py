@@ -61,35 +61,40 @@ class StepClock:
 
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
         """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
-        columns, epoch, self.is_aside = self._columns, epoch_of(row), False
-        if columns.counters:
-            name = columns.counter_of(row)
-            if name is None:
-                return self._step, False
-            count, total = as_number(row[name]), as_number(row.get(name + TOTAL))
-            if count is None:
-                return row[name], False
-            self.is_aside = not trains and self._counts_aside(name, count, epoch, total)
-            if self.is_aside:
-                return self._step, False
-            begins = not self._advances(epoch) and _is_set_back(count, self._last, self._first)
-            if begins:
-                self.restart()
-            self._count(count, epoch, total)
-            if trains:
-                self._counter, self._total = name, total
-                self._trained_with = frozenset(other for other in columns.counters if row.get(other) is not None)
-        elif columns.epochs_count:
+        epoch, self.is_aside = epoch_of(row), False
+        if self._columns.counters:
+            return self._counted(row, trains, epoch)
+        if self._columns.epochs_count:
             begins = epoch is not None and _is_set_back(epoch, self._last, self._first)
-            if begins:
-                self.restart()
-            if epoch is not None:
-                self._count(epoch, None, None)
         else:
             begins = epoch is not None and _is_set_back(epoch, self._epoch, self._first_epoch)
-            if begins:
-                self.restart()
+        if begins:
+            self.restart()
+        if not self._columns.epochs_count:
             self._count_row(epoch, trains)
+        elif epoch is not None:
+            self._count(epoch, None, None, is_next=False)
+        return self._step, begins
+
+    def _counted(self, row: Mapping[str, Any], trains: bool, epoch: int | float | None) -> tuple[Any, bool]:
+        """The same where there is a counter."""
+        name = self._columns.counter_of(row)
+        if name is None:
+            return self._step, False
+        count, total = as_number(row[name]), as_number(row.get(name + TOTAL))
+        if count is None:
+            return row[name], False
+        self.is_aside = not trains and self._counts_aside(name, count, epoch, total)
+        if self.is_aside:
+            return self._step, False
+        is_next = self._advances(epoch) or (epoch is None and bar_is_over(self._columns, self._last, total))
+        begins = not is_next and _is_set_back(count, self._last, self._first)
+        if begins:
+            self.restart()
+        self._count(count, epoch, total, is_next)
+        if trains:
+            self._counter, self._total = name, total
+            self._trained_with = frozenset(other for other in self._columns.counters if row.get(other) is not None)
         return self._step, begins
 
     def _counts_aside(
@@ -112,10 +117,11 @@ class StepClock:
     def _advances(self, epoch: int | float | None) -> bool:
         return epoch is not None and self._epoch is not None and epoch > self._epoch
 
-    def _count(self, count: int | float, epoch: int | float | None, total: int | float | None) -> None:
+    def _count(self, count: int | float, epoch: int | float | None, total: int | float | None, is_next: bool) -> None:
+        """Take up a count, of the next epoch or not."""
         if self._last is None:
             self._first = count
-        elif self._advances(epoch) and (count < self._last or (self._columns.are_batches and count == self._last)):
+        elif is_next and (count < self._last or (self._columns.are_batches and count == self._last)):
             self._offset += total if total is not None else self._last + self._spacing - count
         elif count > self._last:
             self._spacing = count - self._last
@@ -128,6 +134,11 @@ class StepClock:
         if epoch is not None:
             self._first_epoch = epoch if self._epoch is None else self._first_epoch
             self._epoch = epoch
+
+
+def bar_is_over(columns: Columns, last: int | float | None, total: int | float | None) -> bool:
+    """Whether batches have been counted to their end, ``100/100``: what begins anew is the next epoch."""
+    return columns.are_batches and last is not None and total is not None and last >= total
 
 
 def check_order(path: Path, steps: Iterable[Any]) -> None:

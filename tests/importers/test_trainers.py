@@ -376,6 +376,15 @@ def bars_of_evaluations_with_batches_of_their_own() -> Iterator[str]:
                 yield f"Epoch {epoch} val: 25%|█| {number}/4 [00:10<00:10,  3.21it/s, loss={held_out:.4f}]"
 
 
+@layout(Seen(evaluations=3, note="batches count"))
+def bars_that_do_not_say_of_which_epoch_they_are() -> Iterator[str]:
+    for step, _, batch in places():
+        yield f"{batch}0%|█| {batch}/10 [00:10<00:10,  3.21it/s, loss={loss(step):.4f}]"
+        if batch == 10:
+            for number, held_out in batches_of_an_evaluation(step, 4):
+                yield f"Validating: 25%|█| {number}/4 [00:10<00:10,  3.21it/s, loss={held_out:.4f}]"
+
+
 @layout(Seen(evaluations=3))
 def an_evaluation_that_counts_its_own_batches_of_the_epoch() -> Iterator[str]:
     for step, epoch, batch in places():

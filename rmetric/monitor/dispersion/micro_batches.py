@@ -28,8 +28,8 @@ class MicroBatchDispersion:
     leaves autograd free to keep the very same memory as ``.grad``; the norms are taken at the end of the pass, by one
     fused kernel.
 
-    What a pass has added and ``zero_grad`` has taken away again, as that of a closure that an optimizer calls many times,
-    is no micro-batch (zeros in its place cannot be told from a gradient without waiting for the device).
+    What a pass has added and ``zero_grad`` has taken away again, as that of a closure that an optimizer calls many
+    times, is no micro-batch (zeros in its place cannot be told from a gradient without waiting for the device).
 
     A pass ends when autograd ends it, but what follows belongs to the same micro-batch until a parameter comes a second
     time. So the many small passes of re-entrant checkpointing count as the one that they are (unless two checkpoints

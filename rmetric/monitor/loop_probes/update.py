@@ -24,7 +24,7 @@ RESTS = 48
 
 
 def are_others(now: Tensor, before: Tensor) -> Tensor:
-    """Whether weights are others than before, but for those that were clamped: what was moved then has one of two values.
+    """Whether weights are others than before, but for a clamp: what that has moved has one of two values.
 
     >>> before = torch.tensor([1, 5, 7, 9])
     >>> [bool(are_others(torch.tensor(now), before)) for now in ([2, 5, 6, 6], [2, 5, 6, 8])]
