@@ -165,7 +165,7 @@ def chunk_of(run: Run) -> Chunk:
     """The records of a run as its log has them, and its events where their steps belong."""
     seen = run.observations
     columns = {**seen.columns, **run.verdicts}
-    if "validation_loss" in columns and seen.evaluated is not None:
+    if "validation_loss" in columns:
         columns["validation_loss"] = np.where(seen.evaluated, columns["validation_loss"], np.nan)
     start: Event = {"event": START, "config": run.config}
     places = np.maximum.accumulate([_place(run, event) for event in run.events]).tolist() if run.events else []

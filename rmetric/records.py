@@ -34,7 +34,7 @@ class Observations:
     """Shape (n,), strictly increasing."""
     columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Measurements by log name, each of shape (n,); an absent one was never measured. -inf is held as ``+inf``."""
-    evaluated: NDArray[np.bool_] | None = None
+    evaluated: NDArray[np.bool_] = None  # type: ignore[assignment]  # __post_init__ leaves no None
     """Shape (n,), True where ``validation_loss`` is new. Derived from the column when left out."""
 
     def __post_init__(self) -> None:
@@ -67,7 +67,6 @@ class Observations:
         return self["planned_changes"] > 0.0
 
     def __iter__(self) -> Iterator[Observation]:
-        assert self.evaluated is not None
         columns = [[None if value != value else value for value in self[name].tolist()] for name in MEASUREMENTS]
         mechanism = self._mechanism()
         for row in zip(self.step.tolist(), *columns, self.evaluated.tolist(), mechanism, strict=True):
@@ -85,13 +84,11 @@ class Observations:
 
     def rows(self, rows: slice | NDArray[np.intp]) -> Observations:
         """Some of the records."""
-        assert self.evaluated is not None
         columns = {name: column[rows] for name, column in self.columns.items()}
         return Observations(self.step[rows], columns, self.evaluated[rows])
 
     def __add__(self, later: Observations) -> Observations:
         """These observations followed by ``later``."""
-        assert self.evaluated is not None and later.evaluated is not None
         names = [name for name in OBSERVABLE if name in self.columns or name in later.columns]
         return Observations(
             np.concatenate([self.step, later.step]),
@@ -145,7 +142,6 @@ def with_evaluations(observations: Observations, steps: NDArray[np.int64], losse
     """
     if not len(steps) or not len(observations):
         return observations
-    assert observations.evaluated is not None
     known = observations.step > steps.min()
     columns = {**observations.columns, "validation_loss": np.where(known, np.nan, observations["validation_loss"])}
     records = Observations(observations.step, columns, observations.evaluated & ~known)
@@ -194,7 +190,6 @@ class Run:
         Of a log without VALIDATION events, the records in which a validation loss is new.
         """
         evaluated = self.observations.evaluated
-        assert evaluated is not None
         events = [event for event in self.events if event.get("event") == VALIDATION]
         if events:
             return reported_evaluations(events)

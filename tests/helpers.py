@@ -99,7 +99,6 @@ def any_observations(draw: st.DrawFn, names: Sequence[str], max_size: int = 40) 
 def part(observations: Observations, rows: slice) -> Observations:
     """Some consecutive records of a run."""
     columns = {name: column[rows] for name, column in observations.columns.items()}
-    assert observations.evaluated is not None
     return Observations(observations.step[rows], columns, observations.evaluated[rows])
 
 

@@ -27,7 +27,6 @@ def trainer_log(observations: Observations) -> list[str]:
     No fault, no label, no event, no file name, and no line knows of a later one. What was not measured is left out, and
     ``eval_loss`` stands where it is new; a measurement that is not finite is the word NaN, as trainers write it.
     """
-    assert observations.evaluated is not None
     columns = {field: observations[name].tolist() for field, name in FIELDS.items()}
     lines = []
     for index, (step, evaluated) in enumerate(zip(observations.step.tolist(), observations.evaluated, strict=True)):

@@ -208,7 +208,6 @@ def _told_apart(a: float, b: float) -> tuple[str, str]:
 def _column(observations: Observations, name: str) -> Floats:
     """A measurement; of validation losses those of new evaluations."""
     column = observations[name]
-    assert observations.evaluated is not None
     return np.where(observations.evaluated, column, np.nan) if name == "validation_loss" else column
 
 

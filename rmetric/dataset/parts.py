@@ -63,9 +63,7 @@ class StoredObservations(Observations):
     @property
     def evaluated(self) -> NDArray[np.bool_]:  # type: ignore[override]
         """See :class:`~rmetric.records.Observations`."""
-        evaluated = self._read().evaluated
-        assert evaluated is not None
-        return evaluated
+        return self._read().evaluated
 
     def _read(self) -> Observations:
         file, row = self._place

@@ -37,7 +37,6 @@ class Drift:
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         """ΔL of the next ``n`` records, shape (n,); the same bits as ``n`` times :meth:`update`."""
-        assert observations.evaluated is not None
         values = observations["delta_l"].copy()
         stated = ~np.isnan(values)
         head = 0 if self._stated else int(stated.argmax()) if stated.any() else len(values)

@@ -58,7 +58,6 @@ class WholeRunIsolationForest(Detector):
     trees: int = 100
 
     def score_run(self, observations: Observations) -> NDArray[np.float64]:
-        assert observations.evaluated is not None
         losses = observations["validation_loss"]
         evaluated = observations.evaluated & ~np.isnan(losses)
         losses = losses[evaluated]

@@ -72,7 +72,6 @@ class Numerics(StreamingDetector):
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         loss, norm, broken, gaps, held_out = (observations[name] for name in self.reads)
-        assert observations.evaluated is not None
         broken_evaluations = observations.evaluated & np.isinf(held_out)
         measured = ~(np.isnan(loss) & np.isnan(norm) & np.isnan(broken)) | broken_evaluations
         infinite = np.isinf([loss, norm, broken, gaps]).any(axis=0) | broken_evaluations

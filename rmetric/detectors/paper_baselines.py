@@ -195,7 +195,6 @@ class ValidationSlope(StreamingDetector):
         return self._next(observation["validation_loss"], observation.evaluated)
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
-        assert observations.evaluated is not None
         losses, evaluated = observations["validation_loss"].tolist(), observations.evaluated.tolist()
         return np.array([self._next(*row) for row in zip(losses, evaluated, strict=True)], dtype=np.float64)
 

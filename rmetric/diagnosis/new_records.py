@@ -28,7 +28,6 @@ class NewRecords:
 
     def of(self, observations: Observations) -> Observations:
         """Those of the given records that come after all known ones; all portions must overlap or follow."""
-        assert observations.evaluated is not None
         if self.last_step is not None:
             known = int(np.searchsorted(observations.step, self.last_step, side="right"))
             self._note_evaluation(observations, known - 1)
@@ -36,7 +35,6 @@ class NewRecords:
         if not len(observations):
             return observations
         made = self._filled(observations)
-        assert made.evaluated is not None
         self.last_step, self._last_loss = int(made.step[-1]), float(made["training_loss"][-1])
         self._evaluated_last = bool(made.evaluated[-1])
         self._latest |= {name: float(made.columns[name][-1]) for name in LATEST & made.columns.keys()}
@@ -54,7 +52,6 @@ class NewRecords:
 
     def _note_evaluation(self, observations: Observations, row: int) -> None:
         """Keep the validation loss of the last known step if it was not there before."""
-        assert observations.evaluated is not None
         if row < 0 or observations.step[row] != self.last_step or self._evaluated_last:
             return
         value = float(observations["validation_loss"][row])
@@ -62,7 +59,6 @@ class NewRecords:
             self._pending, self._evaluated_last = value, True
 
     def _filled(self, observations: Observations) -> Observations:
-        assert observations.evaluated is not None
         columns, evaluated = dict(observations.columns), observations.evaluated.copy()
         if not math.isnan(self._pending):
             self._latest["validation_loss"], self._pending = self._pending, math.nan

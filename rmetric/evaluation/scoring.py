@@ -148,7 +148,6 @@ def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]
 def _read_only(observations: Observations) -> Observations:
     """Views of the same records: a detector that wrote into them would change what the others are shown."""
     views = observations.rows(slice(None))
-    assert views.evaluated is not None
     for column in (views.step, views.evaluated, *views.columns.values()):
         column.flags.writeable = False
     views.columns = MappingProxyType(views.columns)  # type: ignore[assignment]

@@ -74,7 +74,6 @@ class Curve:
 
 def extend_curves(curves: dict[str, Curve], observations: Observations) -> None:
     """Add the next records to the curves of what was measured, by name. Validation losses count where they are new."""
-    assert observations.evaluated is not None
     for name in CURVES:
         if observations.has(name):
             values = observations[name]

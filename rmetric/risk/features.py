@@ -119,7 +119,6 @@ class FeatureStream:
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         """Features of the next n records, shape (n, F); the same bits as n times :meth:`update`."""
-        assert observations.evaluated is not None
         columns = [observations[name].tolist() for name in READS]
         rows = zip(zip(*columns, strict=True), observations.evaluated.tolist(), strict=True)
         table = [self._next(values, evaluated) for values, evaluated in rows]

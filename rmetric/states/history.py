@@ -68,7 +68,6 @@ class History:
     def extend(self, observations: Observations) -> None:
         """Append records."""
         self._take_in()
-        assert observations.evaluated is not None
         columns = {name: observations.columns[name] for name in READS if name in observations.columns}
         if "validation_loss" in columns:  # a value that is held is not to be averaged with a new one
             columns["validation_loss"] = np.where(observations.evaluated, columns["validation_loss"], np.nan)
@@ -126,7 +125,6 @@ def _records_of(step: Sequence[int], columns: Mapping[str, Sequence[float]], eva
 
 def _halved(observations: Observations) -> Observations:
     """Means of neighbouring pairs; an even number of records."""
-    assert observations.evaluated is not None
     columns = {name: _means(column) for name, column in observations.columns.items()}
     return Observations(observations.step[1::2], columns, observations.evaluated[::2] | observations.evaluated[1::2])
 

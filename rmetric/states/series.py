@@ -52,7 +52,6 @@ def finite(observations: Observations, name: str) -> Series:
 
 def evaluations(observations: Observations) -> Series:
     """Validation losses at new evaluations, as far as they are finite."""
-    assert observations.evaluated is not None
     return _usable(
         observations, "validation_loss", observations.evaluated & np.isfinite(observations["validation_loss"])
     )

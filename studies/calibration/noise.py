@@ -75,7 +75,6 @@ def held_out_noise(runs: Sequence[Run]) -> Estimate | None:
     found, count = [], 0
     for run in runs:
         observations = run.observations
-        assert observations.evaluated is not None
         at = observations.evaluated & np.isfinite(observations["validation_loss"])
         second = np.diff(np.log(observations["validation_loss"][at]), 2)[5:]
         found.append(robust_sd(second) / math.sqrt(6.0) if len(second) > 5 else math.nan)

@@ -61,7 +61,6 @@ def sum_of(name: str, pair: Pair) -> float:
     _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
     a, b = one[name][rows_a], other[name][rows_b]
     if name == "validation_loss":
-        assert one.evaluated is not None
         a, b = a[one.evaluated[rows_a]], b[one.evaluated[rows_a]]
     known = ~np.isnan(a) & ~np.isnan(b)
     return highest_sum(*differences_of(name, a[known], b[known]))
