@@ -96,12 +96,6 @@ def any_observations(draw: st.DrawFn, names: Sequence[str], max_size: int = 40) 
     return Observations(np.cumsum(rng.integers(1, 4, length)), columns, evaluated)
 
 
-def part(observations: Observations, rows: slice) -> Observations:
-    """Some consecutive records of a run."""
-    columns = {name: column[rows] for name, column in observations.columns.items()}
-    return Observations(observations.step[rows], columns, observations.evaluated[rows])
-
-
 def small_detector(name: str) -> Detector:
     """A registered detector whose windows and warm-ups are short enough for runs of some ten records."""
     short = {

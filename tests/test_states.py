@@ -19,7 +19,7 @@ from rmetric.replay import replay_log
 from rmetric.replay.report import overview_text
 from rmetric.states import BUDGET, RECOGNISERS, Calibration, History, State, calibrations, evidence_of, states_of
 from studies.states.fit import main as fit_states
-from tests.helpers import any_observations, bits, part
+from tests.helpers import any_observations, bits
 
 RECORDS = 400
 RNG = np.random.default_rng(0)
@@ -343,7 +343,7 @@ def test_what_is_kept_of_a_long_run_does_not_depend_on_its_pieces(observations: 
     whole, pieces = History(most=8), History(most=8)
     whole.extend(observations)
     for start in range(0, len(observations), size):
-        pieces.extend(part(observations, slice(start, start + size)))
+        pieces.extend(observations.rows(slice(start, start + size)))
         pieces = History.of_state(pieces.state_dict(), most=8)
     singly = History(most=8)
     for observation in observations:

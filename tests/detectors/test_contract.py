@@ -26,7 +26,7 @@ from rmetric.detectors.base import STANDS_IN, CompiledDetector
 from rmetric.errors import UserError
 from rmetric.measurements import OBSERVABLE, Observation
 from rmetric.records import Observations
-from tests.helpers import EXTREMES, any_observations, bits, healthy_observations, part, small_detector
+from tests.helpers import EXTREMES, any_observations, bits, healthy_observations, small_detector
 
 NAMES = list(DETECTORS)
 STREAMING = [name for name, detector in DETECTORS.items() if issubclass(detector, StreamingDetector)]
@@ -98,7 +98,7 @@ def test_a_run_may_be_fed_in_any_pieces(name: str) -> None:
         scores: list[float] = []
         start = 0
         for end, at_once in [*sorted(cuts), (len(observations), True)]:
-            piece = part(observations, slice(start, end))
+            piece = observations.rows(slice(start, end))
             scores += _at_once(detector, piece).tolist() if at_once else [detector.update(row) for row in piece]
             start = max(start, end)
         assert bits(scores) == bits(small_detector(name).score_run(observations))
@@ -115,10 +115,10 @@ def test_the_published_settings_stream_to_the_same_bits(name: str) -> None:
     assert isinstance(pieces, StreamingDetector)
     expected = bits(make_detector(name).score_run(observations))
     cuts = (0, 1, 150, 999, 1000, 1001, 2300)
-    fed = [_at_once(pieces, part(observations, slice(a, b))) for a, b in itertools.pairwise(cuts)]
+    fed = [_at_once(pieces, observations.rows(slice(a, b))) for a, b in itertools.pairwise(cuts)]
     assert bits(np.concatenate(fed)) == expected
     length = 400 if name in SLOW else 2300
-    assert bits([detector.update(row) for row in part(observations, slice(0, length))]) == expected[:length]
+    assert bits([detector.update(row) for row in observations.rows(slice(0, length))]) == expected[:length]
     assert len(set(expected)) > 1
 
 
@@ -152,7 +152,7 @@ def test_the_score_of_a_record_does_not_depend_on_later_ones(name: str) -> None:
     @given(any_observations(_reads(name)), st.integers(0, 40))
     def check(observations: Observations, length: int) -> None:
         detector = small_detector(name)
-        beginning = bits(detector.score_run(part(observations, slice(0, length))))
+        beginning = bits(detector.score_run(observations.rows(slice(0, length))))
         assert bits(detector.score_run(observations))[:length] == beginning
 
     check()
@@ -162,7 +162,7 @@ def test_the_score_of_a_record_does_not_depend_on_later_ones(name: str) -> None:
 def test_a_detector_that_says_it_sees_the_future_does(name: str) -> None:
     observations = healthy_observations(300)
     detector = make_detector(name)
-    assert bits(detector.score_run(part(observations, slice(0, 200)))) != bits(detector.score_run(observations))[:200]
+    assert bits(detector.score_run(observations.rows(slice(0, 200)))) != bits(detector.score_run(observations))[:200]
 
 
 @pytest.mark.slow

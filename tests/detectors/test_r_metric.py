@@ -14,7 +14,7 @@ from rmetric.log_reader import read_run
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.metric import RMetric
 from rmetric.records import Observations
-from tests.helpers import any_observations, bits, healthy_observations, part
+from tests.helpers import any_observations, bits, healthy_observations
 
 
 def test_the_published_settings() -> None:
@@ -90,8 +90,8 @@ def test_delta_l_streams_to_the_same_bits(observations: Observations, cut: int) 
     one_by_one, mixed = Drift(), Drift()
     expected = bits(Drift().extend(observations))
     assert bits([one_by_one.update(row) for row in observations]) == expected
-    head = mixed.extend(part(observations, slice(0, cut)))
-    tail = [mixed.update(row) for row in part(observations, slice(cut, None))]
+    head = mixed.extend(observations.rows(slice(0, cut)))
+    tail = [mixed.update(row) for row in observations.rows(slice(cut, None))]
     assert bits([*head, *tail]) == expected
 
 

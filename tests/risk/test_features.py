@@ -10,7 +10,7 @@ from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.risk.features import FEATURES, LARGEST_EXCESS, MEMORY, READS, SATURATED, FeatureStream, features_of
 from rmetric.state import restore, state_of
-from tests.helpers import any_observations, healthy_observations, part
+from tests.helpers import any_observations, healthy_observations
 from tests.risk.helpers import bits
 
 
@@ -41,15 +41,15 @@ def test_one_by_one_gives_the_same_bits_and_everything_is_finite(observations: O
 @given(any_observations(READS, max_size=20))
 def test_no_feature_knows_what_comes_later(observations: Observations) -> None:
     half = len(observations) // 2
-    assert bits(features_of(part(observations, slice(0, half)))) == bits(features_of(observations)[:half])
+    assert bits(features_of(observations.rows(slice(0, half)))) == bits(features_of(observations)[:half])
 
 
 def test_a_stream_goes_on_where_it_stopped() -> None:
     observations = healthy_observations(100)
     stream = FeatureStream()
-    stream.extend(part(observations, slice(0, 60)))
+    stream.extend(observations.rows(slice(0, 60)))
     resumed = restore(FeatureStream(), state_of(stream))
-    assert bits(resumed.extend(part(observations, slice(60, 100)))) == bits(features_of(observations)[60:])
+    assert bits(resumed.extend(observations.rows(slice(60, 100)))) == bits(features_of(observations)[60:])
 
 
 def test_what_was_never_measured_is_neutral() -> None:

@@ -15,7 +15,7 @@ from rmetric.faults import FAULTS
 from rmetric.log_reader import read_run
 from rmetric.risk.features import features_of
 from rmetric.risk.model import BENIGN, FAMILIES, UNKNOWN, RiskModel, cumulative, family_of, to_json
-from tests.helpers import healthy_observations, part
+from tests.helpers import healthy_observations
 from tests.risk.helpers import bits
 
 
@@ -47,7 +47,7 @@ def test_probabilities_are_probabilities_and_a_longer_horizon_is_never_safer(
 
 
 def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path]) -> None:
-    observations = part(read_run(real_logs[1]).observations, slice(0, 200))
+    observations = read_run(real_logs[1]).observations.rows(slice(0, 200))
     many, watching = shipped.assess_features(features_of(observations)), shipped.fresh()
     single = [watching.update(row) for row in observations]
     assert bits([[*row.risk.values()] for row in single]) == bits(many.risk)
