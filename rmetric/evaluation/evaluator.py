@@ -149,15 +149,6 @@ class Evaluator:
         return halves(self.study.runs)
 
     @cached_property
-    def left_out(self) -> Counter[str]:
-        """Numbers of runs that are in no score, by kind."""
-        kinds: Counter[str] = Counter(truth.kind for truth in self.timeline.truths if not truth.counted)
-        unexplained = self.timeline.counted("paper") & ~self.timeline.counted("strict")
-        if unexplained.any():
-            kinds["failed without an onset (left out of strict only)"] = int(unexplained.sum())
-        return kinds
-
-    @cached_property
     def step_time_s(self) -> NDArray[np.float64]:
         """Seconds a step of each run, as planned in its ``config`` or else as measured; NaN if neither is logged."""
         times = []
@@ -370,27 +361,6 @@ class Evaluator:
         return self.traces(self.halves.fit)
 
     # -- frames for figures ------------------------------------------------------------------------------------------
-
-    def leads(self, name: str = REFERENCE) -> pd.DataFrame:
-        """One row a warned run and protocol: ``protocol, model_type, fault, severity, lead, lead_min, available``."""
-        rows = []
-        for protocol in PROTOCOLS:
-            counts = self.counts(name, protocol)
-            for index in np.flatnonzero(counts.counted & (counts.tp > 0)).tolist():
-                run, lead = self.study.runs[index], float(counts.lead[index])
-                rows.append(
-                    {
-                        "protocol": protocol,
-                        "model_type": run.model_type,
-                        "fault": run.fault,
-                        "severity": run.severity,
-                        "lead": lead,
-                        "lead_min": lead * float(self.step_time_s[index]) / 60.0,
-                        "available": float(counts.available[index]),
-                    }
-                )
-        columns = ["protocol", "model_type", "fault", "severity", "lead", "lead_min", "available"]
-        return pd.DataFrame(rows, columns=columns)
 
     def sensitivity(self, thresholds: Sequence[float]) -> pd.DataFrame:
         """The R-Metric at each threshold under both protocols: ``protocol, threshold``, one column of Score a score."""

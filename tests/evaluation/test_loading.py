@@ -229,7 +229,7 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
     lines = [{"event": "EXPERIMENT_START", "config": {}}, {"event": "EXPERIMENT_FAILURE", "step": 5}]
     (logs / "zz_bare.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric", "grad_norm"], jobs=1, draws=20)
-    assert evaluator.left_out["incomplete"] == 1
+    assert [truth.kind for truth in evaluator.timeline.truths].count("incomplete") == 1
     assert evaluator.summary("grad_norm", "strict")["recall"].value == 1.0
 
 
