@@ -22,7 +22,6 @@ from rmetric.evaluation.scoring import Scores, score_study
 from rmetric.evaluation.split import Halves, folds, halves
 from rmetric.evaluation.studies import Study
 from rmetric.evaluation.thresholds import (
-    BUDGET_PER_STEP,
     keeps_its_threshold,
     threshold_for_budget,
     threshold_for_f1,
@@ -287,23 +286,23 @@ class Evaluator:
         """Failed runs with a record in [onset, failure): nobody could warn the others (strict)."""
         return int(self.timeline.warnable.sum())
 
-    def budgeted(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
-        """The detector at its threshold of highest recall within a false-alarm budget on the fit half (strict)."""
-        return self._fitted(name, threshold_for_budget, budget_per_step)
+    def budgeted(self, name: str) -> Budgeted:
+        """The detector at its threshold of highest recall within the false-alarm budget on the fit half (strict)."""
+        return self._fitted(name, threshold_for_budget)
 
-    def within_budget(self, name: str, budget_per_step: float = BUDGET_PER_STEP) -> Budgeted:
-        """The detector at its threshold of highest F1 within a false-alarm budget on the fit half (strict)."""
-        return self._fitted(name, threshold_within_budget, budget_per_step)
+    def within_budget(self, name: str) -> Budgeted:
+        """The detector at its threshold of highest F1 within the false-alarm budget on the fit half (strict)."""
+        return self._fitted(name, threshold_within_budget)
 
-    def _fitted(self, name: str, rule: Callable[[Curve, float], float], budget_per_step: float) -> Budgeted:
+    def _fitted(self, name: str, rule: Callable[[Curve], float]) -> Budgeted:
         """The detector at the threshold that a rule chooses on the fit half, unless it was fitted to that half."""
         detector = self.detectors[name]
         if name in self.silent:
             return Budgeted(np.nan, None, NO_RECORD.reason)
-        if keeps_its_threshold(detector, self.study.backends, budget_per_step):
+        if keeps_its_threshold(detector, self.study.backends):
             threshold = detector.threshold
         else:
-            threshold = rule(self.curve(name, "strict", self.halves.fit), budget_per_step)
+            threshold = rule(self.curve(name, "strict", self.halves.fit))
         if np.isnan(threshold):
             return Budgeted(threshold, None, "no run of the fit half failed, or no threshold keeps the budget on it")
         counts = self.counts(name, "strict", threshold)

@@ -29,12 +29,12 @@ BUDGET_PER_STEP = 1e-4
 """One false alarm per 10,000 healthy steps."""
 
 
-def keeps_its_threshold(detector: Detector, backends: Set[str], budget_per_step: float = BUDGET_PER_STEP) -> bool:
-    """Return whether a detector was calibrated on runs of these backends, within this budget.
+def keeps_its_threshold(detector: Detector, backends: Set[str]) -> bool:
+    """Return whether a detector was calibrated on runs of these backends, within the budget.
 
     Scores that were fitted to the same runs are too low on them: another threshold would be fitted too low as well.
     """
-    return backends == {detector.calibrated_on} and budget_per_step == BUDGET_PER_STEP
+    return backends == {detector.calibrated_on}
 
 
 def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP) -> float:

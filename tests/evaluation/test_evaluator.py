@@ -24,8 +24,3 @@ def test_a_detector_keeps_the_threshold_that_was_fitted_to_such_runs(rule: str) 
     real, simulated = (getattr(scored(backend), rule)(ROBUST) for backend in ("torch", "simulator"))
     assert real.threshold == own
     assert simulated.threshold != own
-
-
-def test_another_budget_needs_another_threshold() -> None:
-    ev = scored("torch")
-    assert ev.within_budget(ROBUST, 1e-2).threshold != ev.within_budget(ROBUST).threshold
