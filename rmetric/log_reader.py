@@ -359,20 +359,14 @@ def _as_float(value: Any, name: str, line: int, on_damage: OnDamage) -> float:
         return math.nan
 
 
-def observations_of(chunk: Chunk, previous_validation: float = math.nan) -> Observations:
-    """The observations of a chunk as the log has them, with the latest known values filled in.
-
-    Parameters
-    ----------
-    previous_validation
-        Raw ``validation_loss`` of the record before the chunk (NaN if it had none).
-    """
+def observations_of(chunk: Chunk) -> Observations:
+    """The observations of a chunk as the log has them, with the latest known values of the chunk filled in."""
     columns = {name: values for name, values in chunk.columns.items() if name not in VERDICTS}
     evaluated = np.zeros(len(chunk.step), dtype=bool)
     if "validation_loss" in columns:
-        evaluated = fresh_evaluations(columns["validation_loss"], previous_validation)
+        evaluated = fresh_evaluations(columns["validation_loss"])
     for name in columns.keys() & LATEST:
-        columns[name] = held(columns[name], previous_validation if name == "validation_loss" else math.nan)
+        columns[name] = held(columns[name])
     return Observations(chunk.step, columns, evaluated)
 
 

@@ -23,7 +23,6 @@ from rmetric.log_reader import (
     assemble,
     chunks,
     numbered_lines,
-    observations_of,
     read_batches,
     read_events,
     read_run,
@@ -332,17 +331,6 @@ def test_the_real_logs_are_strict_json_and_read_without_damage(real_logs: list[P
         ):
             assert row.step == record["step"]
             assert math.isinf(row["grad_norm"]) == ("grad_norm" in record.get("non_finite", []))
-
-
-def test_a_chunk_continues_the_validation_loss_of_the_one_before(tmp_path: Path) -> None:
-    lines = [
-        b'{"event": "METRICS", "step": %d, "validation_loss": %s}\n' % (i, v)
-        for i, v in ((1, b"3.0"), (2, b"3.0"), (3, b"2.0"))
-    ]
-    first, second, third = chunks(read_events(_write(tmp_path, *lines), _undamaged), _undamaged, size=1)
-    assert observations_of(first).evaluated.tolist() == [True]  # type: ignore[union-attr]
-    assert observations_of(second, previous_validation=3.0).evaluated.tolist() == [False]  # type: ignore[union-attr]
-    assert observations_of(third, previous_validation=3.0).evaluated.tolist() == [True]  # type: ignore[union-attr]
 
 
 @pytest.mark.slow
