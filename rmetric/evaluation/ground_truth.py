@@ -43,8 +43,8 @@ class Outcome:
     """``NAN_LOSS``, ``WORKER_LOST`` or ``DIVERGED``: what came first. ``None`` unless failed."""
 
 
-def excess(held_out: ArrayLike, twin: ArrayLike, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
-    """True where the held-out loss lies above the twin's by more than the tolerance.
+def excess(held_out: ArrayLike, twin: ArrayLike) -> NDArray[np.bool_]:
+    """True where the held-out loss lies above the twin's by more than :data:`TOLERANCE`, relative.
 
     .. math:: L - L_{twin} > tolerance · L_{twin}
 
@@ -52,8 +52,6 @@ def excess(held_out: ArrayLike, twin: ArrayLike, tolerance: float = TOLERANCE) -
     ----------
     held_out, twin
         Losses on the same fixed batch, nats; any shapes that broadcast, such as (runs, steps).
-    tolerance
-        Relative, at least 0.
 
     Returns
     -------
@@ -72,7 +70,7 @@ def excess(held_out: ArrayLike, twin: ArrayLike, tolerance: float = TOLERANCE) -
     if not np.isfinite(reference).all():
         raise ValueError("the twin's held-out loss is not finite; a twin must be a healthy run")
     # Negated, so that a NaN is an excess and not a silent False.
-    return ~(np.asarray(held_out, dtype=np.float64) <= reference * (1.0 + tolerance))
+    return ~(np.asarray(held_out, dtype=np.float64) <= reference * (1.0 + TOLERANCE))
 
 
 def judge_runs(
@@ -82,12 +80,11 @@ def judge_runs(
     non_finite_step: Sequence[int | None],
     worker_lost_step: Sequence[int | None],
     faulty: Sequence[bool],
-    undecided_steps: int = UNDECIDED_STEPS,
 ) -> list[Outcome]:
     """Judge many runs of the same steps.
 
     The failure step is the earliest of three: the first step of the excess that holds to the horizon, the first
-    non-finite loss, the loss of a worker for good. An excess that begins within the last ``undecided_steps`` steps is
+    non-finite loss, the loss of a worker for good. An excess that begins within the last :data:`UNDECIDED_STEPS` is
     undecided and none of the three; unless one of the other two happened, that run is censored.
 
     Parameters
@@ -102,8 +99,6 @@ def judge_runs(
         Step of each run at which a worker was lost for good, or ``None``.
     faulty
         Whether a fault was injected into the run.
-    undecided_steps
-        Steps before the horizon.
 
     >>> late = np.array([[False, False, True, True], [False, True, False, False]])
     >>> for outcome in judge_runs(
@@ -122,7 +117,7 @@ def judge_runs(
     outcomes = []
     for length, broken, lost, hurt in zip(length_R.tolist(), non_finite_step, worker_lost_step, faulty, strict=True):
         diverged = int(steps[len(steps) - length]) if length else None
-        undecided = diverged is not None and _undecided(diverged, int(steps[-1]), undecided_steps)
+        undecided = diverged is not None and _undecided(diverged, int(steps[-1]))
         # At equal steps the first of the list names the reason.
         signs = ((broken, NAN_LOSS), (lost, WORKER_LOST), (None if undecided else diverged, DIVERGED))
         happened = [(int(step), reason) for step, reason in signs if step is not None]
@@ -135,8 +130,8 @@ def judge_runs(
     return outcomes
 
 
-def _undecided(step: int, horizon: int, undecided_steps: int) -> bool:
-    return step > horizon - undecided_steps
+def _undecided(step: int, horizon: int) -> bool:
+    return step > horizon - UNDECIDED_STEPS
 
 
 def judge(
@@ -147,17 +142,14 @@ def judge(
     non_finite_step: int | None = None,
     worker_lost_step: int | None = None,
     faulty: bool = True,
-    tolerance: float = TOLERANCE,
-    undecided_steps: int = UNDECIDED_STEPS,
 ) -> Outcome:
     """Judge one run: :func:`judge_runs` of :func:`excess`, each array of shape (steps,)."""
     return judge_runs(
-        excess(held_out_T, twin_T, tolerance)[None, :],
+        excess(held_out_T, twin_T)[None, :],
         steps_T,
         non_finite_step=[non_finite_step],
         worker_lost_step=[worker_lost_step],
         faulty=[faulty],
-        undecided_steps=undecided_steps,
     )[0]
 
 
@@ -208,7 +200,7 @@ def truth_of(run: Run) -> Truth:
         step = terminal.get("step")
         failure_step = int(step) if isinstance(step, int | float) else run.last_step
         reason = terminal.get("reason")
-        if reason == DIVERGED and _undecided(failure_step, horizon, UNDECIDED_STEPS):
+        if reason == DIVERGED and _undecided(failure_step, horizon):
             return Truth("censored", onset, None, horizon)
         return Truth("failed", onset, failure_step, horizon, None if reason is None else str(reason))
     outcome = terminal.get("outcome")
