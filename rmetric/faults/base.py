@@ -39,6 +39,10 @@ class Fault(ABC):
     """Publications that describe the fault and its effect."""
     severities: ClassVar[Mapping[str, Mapping[str, Any]]] = {severity: {} for severity in SEVERITIES}
     """Severity → parameters that differ from the defaults."""
+    at_least: ClassVar[Mapping[str, float]] = {}
+    """Parameter → its smallest value."""
+    above: ClassVar[Mapping[str, float]] = {}
+    """Parameter → value that it must lie above."""
     simulated: ClassVar[bool] = True
     """Whether the simulator knows it; where not, it is brought upon live runs alone."""
     needs_experts: ClassVar[bool] = False
@@ -48,6 +52,14 @@ class Fault(ABC):
 
     duration_steps: int = 0
     """Steps that the fault lasts; 0: until the run ends."""
+
+    def __post_init__(self) -> None:
+        for name, least in self.at_least.items():
+            if not (value := getattr(self, name)) >= least:
+                raise UserError(f"{self.name} has {name}={value}; choose at least {least:g}")
+        for name, limit in self.above.items():
+            if not (value := getattr(self, name)) > limit:
+                raise UserError(f"{self.name} has {name}={value}; choose one above {limit:g}")
 
     @abstractmethod
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
-from rmetric.errors import UserError
 from rmetric.faults.base import Fault, register_fault
 from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
@@ -29,12 +28,10 @@ class LearningRateFault(Fault):
     Simulated, the dose is ln(factor × scheduled over peak learning rate): late in the schedule a factor does less.
     """
 
+    above = {"factor": 0.0}  # noqa: RUF012
+
     factor: float = 15.0
     """Multiple of the scheduled learning rate."""
-
-    def __post_init__(self) -> None:
-        if not self.factor > 0.0:
-            raise UserError(f"{self.name} has factor={self.factor}; choose one above 0")
 
     def dose(self, architecture: Architecture) -> float:
         """ln(factor) at the peak of the schedule; 0 for a rate that is not too high."""

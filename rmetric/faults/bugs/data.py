@@ -81,13 +81,10 @@ class WorkersShareSeed(Bug):
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (stackoverflow-67180955); Pärnamaa 2021 (PyTorch and NumPy)"  # noqa: E501
     severities = {"low": {"workers": 2}, "medium": {"workers": 4}, "high": {"workers": 16}}  # noqa: RUF012
+    at_least = {"workers": 2}  # noqa: RUF012
 
     workers: int = 4
     """Times that each example is there, at least 2, as far as a batch has examples."""
-
-    def __post_init__(self) -> None:
-        if self.workers < 2:
-            raise UserError(f"{self.name} has workers={self.workers}; choose at least 2")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -109,13 +106,10 @@ class WrongNormalisation(Bug):
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (missing preprocessing: normalisation)"
     severities = {"low": {"factor": 1 / 255}, "medium": {"factor": 255.0}, "high": {"factor": 255.0}}  # noqa: RUF012
+    above = {"factor": 0.0}  # noqa: RUF012
 
     factor: float = 255.0
     """Multiple of the right inputs, above 0."""
-
-    def __post_init__(self) -> None:
-        if not self.factor > 0.0:
-            raise UserError(f"{self.name} has factor={self.factor}; choose one above 0")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -142,13 +136,10 @@ class ShufflingOff(Bug):
         "medium": {"steps_a_class": 20},
         "high": {"steps_a_class": 100},
     }
+    at_least = {"steps_a_class": 1}  # noqa: RUF012
 
     steps_a_class: int = 20
     """Steps until the next class comes, at least 1."""
-
-    def __post_init__(self) -> None:
-        if self.steps_a_class < 1:
-            raise UserError(f"{self.name} has steps_a_class={self.steps_a_class}; choose at least 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -194,13 +185,10 @@ class FewBatches(Bug):
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (too little training data)"
     severities = {"low": {"batches": 64}, "medium": {"batches": 6}, "high": {"batches": 2}}  # noqa: RUF012
+    at_least = {"batches": 1}  # noqa: RUF012
 
     batches: int = 6
     """Batches that are served, at least 1."""
-
-    def __post_init__(self) -> None:
-        if self.batches < 1:
-            raise UserError(f"{self.name} has batches={self.batches}; choose at least 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -120,13 +120,10 @@ class AccumulationNotDivided(Bug):
 
     source = "PyTorch documentation, automatic mixed precision examples (the loss is divided by iters_to_accumulate)"
     severities = {"low": {"micro_batches": 4}, "medium": {"micro_batches": 16}, "high": {"micro_batches": 64}}  # noqa: RUF012
+    at_least = {"micro_batches": 2}  # noqa: RUF012
 
     micro_batches: int = 16
     """Number by which is not divided, at least 2."""
-
-    def __post_init__(self) -> None:
-        if self.micro_batches < 2:
-            raise UserError(f"{self.name} has micro_batches={self.micro_batches}; choose at least 2")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -188,13 +185,10 @@ class GradientsScaled(Bug):
 
     source = "PyTorch documentation, automatic mixed precision examples (unscale gradients before they are modified)"
     severities = {"low": {"factor": 8.0}, "medium": {"factor": 1024.0}, "high": {"factor": 65536.0}}  # noqa: RUF012
+    above = {"factor": 1.0}  # noqa: RUF012
 
     factor: float = 1024.0
     """Multiple of the true gradients, above 1."""
-
-    def __post_init__(self) -> None:
-        if not self.factor > 1.0:
-            raise UserError(f"{self.name} has factor={self.factor}; choose one above 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -60,13 +60,10 @@ class LossSummed(Bug):
 
     source = "PyTorch documentation, torch.nn.CrossEntropyLoss (reduction)"
     severities = {"low": {"terms": 8}, "medium": {"terms": 64}, "high": {"terms": 1024}}  # noqa: RUF012
+    at_least = {"terms": 2}  # noqa: RUF012
 
     terms: int = 64
     """Terms of the sum, at least 2."""
-
-    def __post_init__(self) -> None:
-        if self.terms < 2:
-            raise UserError(f"{self.name} has terms={self.terms}; choose at least 2")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

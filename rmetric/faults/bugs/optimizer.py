@@ -81,13 +81,10 @@ class WeightDecayTooLarge(Bug):
         "medium": {"weight_decay": 10.0},
         "high": {"weight_decay": 50.0},
     }
+    above = {"weight_decay": 0.0}  # noqa: RUF012
 
     weight_decay: float = 10.0
     """The optimizer's setting in all groups, above 0."""
-
-    def __post_init__(self) -> None:
-        if not self.weight_decay > 0.0:
-            raise UserError(f"{self.name} has weight_decay={self.weight_decay}; choose one above 0")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -49,13 +49,10 @@ class ScheduleSteppedTwice(Bug):
 
     source = "Accelerate documentation, step_scheduler_with_optimizer (a scheduler is stepped once a process)"
     severities = {"low": {}, "medium": {}, "high": {"times": 8}}  # noqa: RUF012
+    at_least = {"times": 2}  # noqa: RUF012
 
     times: int = 2
     """Steps of the schedule in a step of the training, at least 2."""
-
-    def __post_init__(self) -> None:
-        if self.times < 2:
-            raise UserError(f"{self.name} has times={self.times}; choose at least 2")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

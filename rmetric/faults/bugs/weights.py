@@ -76,13 +76,10 @@ class WeightsRot(Bug):
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
     severities = {"low": {"noise": 1e-3}, "medium": {"noise": 1e-2}, "high": {"noise": 3e-2}}  # noqa: RUF012
+    above = {"noise": 0.0}  # noqa: RUF012
 
     noise: float = 1e-2
     """Standard deviation of the noise of a step, relative to the tensor's root mean square; above 0."""
-
-    def __post_init__(self) -> None:
-        if not self.noise > 0.0:
-            raise UserError(f"{self.name} has noise={self.noise}; choose one above 0")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
