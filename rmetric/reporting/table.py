@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,6 +119,11 @@ def to_screen(table: Table, width: int = SCREEN_WIDTH) -> str:
     for note in table.footnotes():
         lines += textwrap.wrap(note, width)
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def to_terminal(table: Table) -> str:
+    """:func:`to_screen`, as wide as the terminal if there is one."""
+    return to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns)
 
 
 def _body(shown: pd.DataFrame, alignment: Sequence[str], style: str) -> str:

@@ -6,7 +6,6 @@ python -m studies.calibration.compare --simulated logs_SMOKE --real logs_REAL --
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
     from rmetric.evaluation.studies import load_study
     from rmetric.reporting import style as save
-    from rmetric.reporting.table import SCREEN_WIDTH, to_screen, write
+    from rmetric.reporting.table import to_terminal, write
     from studies.calibration import figure as simulated_vs_real
     from studies.calibration.comparison import compare, tables, with_detectors
 
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         comparison = with_detectors(comparison, *both)
     for table in tables(comparison):
         write(table, out)
-        print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
+        print(to_terminal(table))
     drawing = simulated_vs_real.draw(comparison)
     save.write(drawing, out)
     save.write_captions([drawing], "python -m studies.calibration.compare", out)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import platform
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
         from studies.case_study.plan import CaseStudyPlan
         from studies.case_study.run import run_case_study
         from studies.processes import default_jobs
-    from rmetric.reporting.table import SCREEN_WIDTH, to_screen
+    from rmetric.reporting.table import to_terminal
     from studies.case_study.findings import CaseResults
     from studies.case_study.report import discard_results, trained_on, write_results
 
@@ -145,7 +144,7 @@ def main(argv: Sequence[str]) -> None:
     results = CaseResults.of(study, plugins=args.plugin)
     command = shlex.join(["python", "run_case_study.py", *argv])
     for table in write_results(results, out, command):
-        print("\n" + to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
+        print("\n" + to_terminal(table))
     print(trained_on(results))
     seconds = time.perf_counter() - began
     print(f"{len(study.logs)} logs, tables, metrics.csv, summary.json and dashboard in {out}/; {seconds:.0f} s in all")

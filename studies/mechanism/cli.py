@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -78,11 +77,10 @@ def chosen_plan(args: Namespace) -> MechanismPlan:
 def report(logs: Path, out: Path, command: str, *, jobs: int) -> None:
     """Score the logs, write what is made of them, show the tables."""
     from rmetric.evaluation.studies import load_study
-    from rmetric.reporting.table import SCREEN_WIDTH, to_screen
+    from rmetric.reporting.table import to_terminal
     from studies.mechanism.findings import MechanismResults
     from studies.mechanism.report import write_results
 
     results = MechanismResults.of(load_study(logs, jobs), jobs=jobs)
-    width = shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns
     for table in write_results(results, out, command):
-        print("\n" + to_screen(table, width))
+        print("\n" + to_terminal(table))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.style import write as write_drawing
 from rmetric.reporting.style import write_captions
-from rmetric.reporting.table import SCREEN_WIDTH, latex_document, to_screen
+from rmetric.reporting.table import latex_document, to_terminal
 from rmetric.reporting.table import write as write_table
 from studies.catalogue import Inputs
 from studies.live_results import LiveResults
@@ -84,7 +83,7 @@ def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Seq
         print(f"{removed} tables of other logs removed from {out}/")
     for table in tables:
         write_table(table, out)
-        print(to_screen(table, shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns))
+        print(to_terminal(table))
     names = [each.name for each in CATALOGUE if (out / f"{each.name}.tex").is_file()]
     (out / ALL_TABLES).write_text(f"{logs}\n{latex_document(names)}", encoding="utf-8")
     _tell(_every(inputs.studies, inputs.sets), f"{len(tables)} tables", f"{out}/ as .md, .csv and .tex")

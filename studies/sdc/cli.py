@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
     with real_training():
         from studies.sdc.run import repair_policy, run_campaign
         from studies.sdc.twin import healthy_run
-    from rmetric.reporting.table import SCREEN_WIDTH, to_screen
+    from rmetric.reporting.table import to_terminal
     from studies.sdc.report import write_results
 
     campaign = _campaign(args.campaign, given)
@@ -86,9 +85,8 @@ def main(argv: Sequence[str]) -> None:
         )
     healthy = healthy_run(campaign.settings, args.healthy_steps, policy) if policy and args.healthy_steps else None
     command = shlex.join(["python", "run_case_study.py", "--suite", "sdc", *argv])
-    width = shutil.get_terminal_size((SCREEN_WIDTH, 50)).columns
     for table in write_results(result, healthy, out, command):
-        print("\n" + to_screen(table, width))
+        print("\n" + to_terminal(table))
     print(f"campaign, tables, map, outcomes.csv, summary.json in {out}/, logs in {logs}/")
     print(f"the flips took {result.seconds:.0f} s")
 
