@@ -19,12 +19,11 @@ from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, real_training, whole_number
 from rmetric.errors import UserError
+from studies.sdc.plan import DTYPES, STAGES, Settings
 
 if TYPE_CHECKING:
     from studies.sdc.campaign import Campaign
 
-DTYPES = ("float32", "bfloat16", "float16")
-STAGES = ("forward", "backward", "memory", "payload")
 DRAW_OPTIONS = ("injections", "onsets", "stages", "bits")
 CAMPAIGN_OPTIONS = (*DRAW_OPTIONS, "seed", "model", "dtype", "window")
 """Options that a campaign from a file has already decided."""
@@ -93,7 +92,6 @@ def main(argv: Sequence[str]) -> None:
 
 def _campaign(path: Path | None, given: dict[str, object]) -> Campaign:
     from studies.sdc.campaign import Campaign
-    from studies.sdc.plan import Settings
 
     if path is not None:
         return Campaign.load(path)
