@@ -15,7 +15,6 @@ too. Seconds on the clock grow with whatever else the machine does; seconds of p
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from typing import Any
 import process_tree
 import psutil
 
-from rmetric.cli import Parser, script, whole_number
+from rmetric.cli import Parser, script
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "run_modern_experiments.py"
@@ -42,7 +41,7 @@ STREAMED = ("r_metric_robust", "robust_z", "numerics", "half_space_trees")
 def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Measure the study: seconds, peak memory of all its processes, bytes of logs.")
-    p.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes")
+    p.add_jobs()
     p.add_argument("--quick", action="store_true", help="36 and 360 runs instead of 720 and 7,200")
     p.add_argument("--authors", type=Path, metavar="FILE", help="the author's simulator.py, to be measured in turn")
     p.add_argument("--scores", action="store_true", help="measure scoring instead, on data/real_runs.parquet")

@@ -36,7 +36,7 @@ from studies.mitigation.plan import (
     schedule,
 )
 from studies.mitigation.report import table
-from studies.processes import default_jobs, in_fresh_processes, training_device
+from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.plan import RealSpec
 from studies.real_runs.run import fresh_run
 from studies.rollback.run import Course, follow
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     p.add_argument("--steps", type=whole_number(60), default=200, metavar="N", help="of a run; half of them healthy")
     p.add_argument("--seeds", type=whole_number(1), default=3, metavar="N", help="runs of each model and fault")
-    p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
+    p.add_jobs()
     args = p.parse_args(argv)
     output_folder(args.out)
     tasks = [(model, seed, args.steps) for seed in range(1, args.seeds + 1) for model in FAULTS]

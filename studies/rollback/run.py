@@ -27,7 +27,7 @@ from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import GoBack, HostCopies, TrainingStopped
 from rmetric.twins.snapshots import Schedule
-from studies.processes import default_jobs, in_fresh_processes, training_device
+from studies.processes import in_fresh_processes, training_device
 from studies.rollback.plan import SCENARIOS, Failing, Group, groups
 
 BEFORE = 150
@@ -229,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     p.add_argument("--groups", type=whole_number(1), metavar="N", help="the first N groups (default: all)")
     first = "the first N failing runs of each group (default: all)"
     p.add_argument("--runs", type=whole_number(1), metavar="N", help=first)
-    p.add_argument("--jobs", type=whole_number(1), default=default_jobs("cpu"), metavar="N", help="processes")
+    p.add_jobs()
     args = p.parse_args(argv)
     drop_cut_line(output_folder(args.out) / FILE)
     chosen = [replace(group, runs=group.runs[: args.runs]) for group in groups(args.data)[: args.groups]]

@@ -9,7 +9,6 @@ What it does and what comes out: docs/sdc.md.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +50,7 @@ def parser() -> Parser:
     p.add_argument("--no-repair", action="store_true", help="do not do every harmful flip again with a repair policy")
     healthy = "steps of a healthy run with the repair policy; 0: none (default: 1000)"
     p.add_argument("--healthy-steps", type=whole_number(0), default=1000, metavar="N", help=healthy)
-    p.add_argument("--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="processes")
+    p.add_jobs()
     p.add_argument("--out", type=Path, default=Path("results/case_study/sdc"), help="folder for logs and results")
     return p
 
