@@ -22,7 +22,8 @@ from rmetric.evaluation.scoring import by_run
 from rmetric.evaluation.studies import Study
 from rmetric.faults import NO_FAULT
 from rmetric.log_reader import read_run
-from rmetric.measurements import MEASUREMENTS, VERDICTS
+from rmetric.log_writer import alerts_so_far
+from rmetric.measurements import MEASUREMENTS
 from rmetric.metric import RValue
 from rmetric.records import Run
 
@@ -109,11 +110,6 @@ class CaseResults:
         """Detector → one array of scores a run."""
         return {name: by_run(self.evaluator.study, self.evaluator.scores[name]) for name in self.evaluator.detectors}
 
-    @cached_property
-    def silent(self) -> list[str]:
-        """Detectors that gave no score at all."""
-        return [name for name, scores in self.scores.items() if all(np.isnan(run_T).all() for run_T in scores)]
-
     def first_alert(self, index: int, detector: str) -> int | None:
         """Step of the first alert anywhere in a run, up to its failure: what the paper counts."""
         steps, failure = self.runs[index].observations.step, self.truths[index].failure_step
@@ -140,7 +136,7 @@ class CaseResults:
     def finding(self, index: int, detector: str, protocol: Protocol) -> Finding:
         """One cell of the comparison."""
         found = self._paper(index, detector) if protocol == "paper" else self._strict(index, detector)
-        if detector not in self.silent or found.verdict == "left out":
+        if detector not in self.evaluator.silent or found.verdict == "left out":
             return found
         nothing = Score.undefined(SILENT)
         return replace(found, verdict="judged nothing", step=nothing, lead=nothing, false_alarms=nothing)
@@ -266,14 +262,13 @@ def _run_frame(results: CaseResults, index: int) -> pd.DataFrame:
     run, truth, value = results.runs[index], results.truths[index], results.r_metric[index]
     observations = run.observations
     since = np.full(len(observations), np.nan) if truth.onset is None else observations.step - truth.onset
-    verdicts = dict(zip(("r_metric", "lambda_norm", "sigma_sq_norm", "delta_l_norm"), value, strict=True))
     return pd.DataFrame(
         {
             "run": run.name,
             "step": observations.step,
             "since_onset": pd.array(since, dtype="Int64"),
             **{name: observations[name] for name in MEASUREMENTS},
-            **{name: verdicts[name] for name in VERDICTS},
+            **value.by_log_name(),
             "alerts": _alerts_so_far(results, index),
         }
     )
@@ -287,8 +282,5 @@ def _alerts_so_far(results: CaseResults, index: int) -> list[str]:
         for name, detector in detectors.items()
         if detector.causal and (step := results.first_alert(index, name)) is not None
     }
-    known = sorted(first.items(), key=lambda item: item[1])
-    return [
-        " ".join(f"{name}@{step}" for name, step in known if step <= now)
-        for now in results.runs[index].observations.step.tolist()
-    ]
+    known = alerts_so_far(results.runs[index].observations.step, first)
+    return [" ".join(f"{name}@{step}" for name, step in alerts.items()) for alerts in known]

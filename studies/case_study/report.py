@@ -140,7 +140,7 @@ def detector_scores(results: CaseResults, name: str, protocol: Protocol) -> dict
     counted = counts.of(counts.counted)
     summary = summarise(counted)
     failed = int((counted.tp + counted.fn).sum())
-    if name in results.silent:
+    if name in results.evaluator.silent:
         return {**dict.fromkeys(SCORED, Score.undefined(SILENT)), "failed": failed}
     return {
         "warned": int(counted.tp.sum()) if failed else Score.undefined("no run failed"),
@@ -322,7 +322,7 @@ def _detector(results: CaseResults, name: str) -> dict[str, Any]:
         "title": detector.title,
         "causal": detector.causal,
         "threshold": float(detector.threshold),
-        "gave_scores": name not in results.silent,
+        "gave_scores": name not in results.evaluator.silent,
         **{protocol: plain(detector_scores(results, name, protocol)) for protocol in PROTOCOLS},
     }
 

@@ -120,7 +120,7 @@ def test_findings_are_the_evaluation_s_counts(results: CaseResults) -> None:
             counts = results.evaluator.counts(name, protocol)
             found = [results.finding(index, name, protocol) for index in range(len(results.runs))]
             assert [item.verdict == "warned" for item in found] == (counts.tp > 0).tolist()
-            if name in results.silent:
+            if name in results.evaluator.silent:
                 assert {item.verdict for item in found} == {"judged nothing", "left out"}
                 continue
             assert sum(item.false_alarms.value for item in found if item.false_alarms.defined) == counts.fp.sum()
@@ -160,7 +160,7 @@ def test_the_table_of_detectors_has_all_of_them(results: CaseResults) -> None:
 def test_a_detector_that_judged_nothing_is_not_shown_as_quiet(tmp_path: Path) -> None:
     results = by_hand(tmp_path, runs=[FAILED, CONTROL])
     results.evaluator.scores["loss_spike"] = np.full_like(results.evaluator.scores["loss_spike"], np.nan)
-    assert results.silent == ["loss_spike"]
+    assert results.evaluator.silent == {"loss_spike"}
     for index, protocol in ((0, "strict"), (1, "paper")):
         found = results.finding(index, "loss_spike", protocol)  # type: ignore[arg-type]
         assert (found.verdict, found.false_alarms.reason) == ("judged nothing", SILENT)
