@@ -24,7 +24,7 @@ from rmetric.dataset.read import read_runs
 from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
-from rmetric.records import FAILURE, NO_FAULT, Run, step_of
+from rmetric.records import FAILURE, NO_FAULT, Run
 from studies.abroad.sources import to_score
 
 RULES: dict[str, Callable[[], FatalRule]] = {"GoBack": FatalRule, "StopDoomed": patient_rule}
@@ -77,16 +77,11 @@ def row_of(source: str, name: str, found: Sequence[Verdicts]) -> list[object]:
     stopped = [item for item in failing if item.stops]
     delays = pd.Series([item.stops[0] - item.begins for item in stopped], dtype=float)
     return [
-        source, name, len(stopped), len(failing), sum(_end(item.run) - item.stops[0] for item in stopped),
-        sum(_end(item.run) - item.begins for item in failing), delays.median(),
+        source, name, len(stopped), len(failing), sum(item.run.last_step - item.stops[0] for item in stopped),
+        sum(item.run.last_step - item.begins for item in failing), delays.median(),
         sum(bool(item.stops) for item in recovering), len(recovering), sum(item.steps for item in healthy),
         sum(len(item.stops) for item in healthy), sum(bool(item.stops) for item in healthy),
     ]  # fmt: skip
-
-
-def _end(run: Run) -> int:
-    """Last record; a run whose loss is not finite ends there, and nothing is saved after it."""
-    return max(int(run.observations.step[-1]), step_of(run.terminal) or 0) if len(run.observations) else 0
 
 
 @script
