@@ -77,10 +77,10 @@ class Parser(argparse.ArgumentParser):
 
     def add_engine(self) -> None:
         """``--jobs``, ``--engine`` and ``--address``: where the work is done (:mod:`rmetric.engines`)."""
+        from rmetric.engines import ENGINES
+
         self.add_jobs()
-        self.add_argument(
-            "--engine", choices=("local", "dask", "ray"), default="local", help="what distributes it: docs/scale.md"
-        )
+        self.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="what distributes it: docs/scale.md")
         self.add_argument("--address", metavar="HOST:PORT", help="running scheduler (default: one is started here)")
 
     def add_plugin(self, registers: str) -> None:
