@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.cli import Parser, output_folder, positive_number
+from rmetric.commands.logs import reading
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, FIELDS, IMPORTERS, collect_logs, parse_mapping
+from rmetric.importers import AUTO, FIELDS, IMPORTERS, collect_logs
 from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
 from rmetric.replay.batch import replay_logs
 from rmetric.replay.report import write_overview
@@ -54,9 +55,8 @@ def add_arguments(p: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay each log, write, print the table over all."""
     settings = ReplaySettings(preset=args.preset, weights=args.weights, threshold=args.threshold)
-    options: dict[str, Any] = {"settings": settings, "log_format": args.format, "mapping": parse_mapping(args.map)}
-    if args.format != AUTO:
-        _ = IMPORTERS[args.format]
+    how = reading(args)
+    options = {"settings": settings, "log_format": how["format"], "mapping": how["mapping"]}
     logs, note = collect_logs(args.logs)
     out = output_folder(args.out)
     if note:

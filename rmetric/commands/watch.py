@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmetric.cli import positive_number
-from rmetric.commands.logs import add_format, reading
+from rmetric.commands.logs import FOUND, add_format, reading
 
 if TYPE_CHECKING:
     from rmetric.watch import News, Watcher
     from rmetric.watch.notify import Gate, Outbox
 
-FOUND = 1
 EPILOG = """\
 examples:
   rmetric watch run.jsonl
