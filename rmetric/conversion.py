@@ -164,9 +164,7 @@ def _at(columns: Mapping[str, NDArray[np.float64]], row: int) -> dict[str, Any]:
 def chunk_of(run: Run) -> Chunk:
     """The records of a run as its log has them, and its events where their steps belong."""
     seen = run.observations
-    columns = {**seen.columns, **run.verdicts}
-    if "validation_loss" in columns:
-        columns["validation_loss"] = np.where(seen.evaluated, columns["validation_loss"], np.nan)
+    columns = {**{name: seen.stated(name) for name in seen.columns}, **run.verdicts}
     start: Event = {"event": START, "config": run.config}
     places = np.maximum.accumulate([_place(run, event) for event in run.events]).tolist() if run.events else []
     return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts=run.alerts)

@@ -61,6 +61,10 @@ class Observations:
         """Return whether ``name`` was measured at least once."""
         return name in self.columns and not bool(np.isnan(self.columns[name]).all())
 
+    def stated(self, name: str) -> NDArray[np.float64]:
+        """A column, shape (n,); of validation losses those that are new: what is held between evaluations is NaN."""
+        return np.where(self.evaluated, self[name], np.nan) if name == "validation_loss" else self[name]
+
     @property
     def announced(self) -> NDArray[np.bool_]:
         """Records in which a change of the training was announced, shape (n,)."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import WARM_UP, certain_after, change_point
-from rmetric.records import Observations, Run
+from rmetric.records import Run
 
 Floats = NDArray[np.float64]
 SIGNALS = {
@@ -131,7 +131,7 @@ def compare(a: Run, b: Run) -> Comparison:
     differences, alike, missing = [], [], {}
     same = np.ones(len(steps), dtype=bool)
     for name in SIGNALS:
-        one, other = (_column(run.observations, name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
+        one, other = (run.observations.stated(name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
         if np.isnan(one).all() and np.isnan(other).all():
             continue
         both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
@@ -203,12 +203,6 @@ def _told_apart(a: float, b: float) -> tuple[str, str]:
     digits = next(enough, ALL_DIGITS)
     one, other = (f"{value:.{digits}g}" if math.isfinite(value) else "not finite" for value in (a, b))
     return one, other
-
-
-def _column(observations: Observations, name: str) -> Floats:
-    """A measurement; of validation losses those of new evaluations."""
-    column = observations[name]
-    return np.where(observations.evaluated, column, np.nan) if name == "validation_loss" else column
 
 
 def _equal(one: Floats, other: Floats) -> NDArray[np.bool_]:

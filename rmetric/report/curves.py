@@ -76,7 +76,4 @@ def extend_curves(curves: dict[str, Curve], observations: Observations) -> None:
     """Add the next records to the curves of what was measured, by name. Validation losses count where they are new."""
     for name in CURVES:
         if observations.has(name):
-            values = observations[name]
-            if name == "validation_loss":
-                values = np.where(observations.evaluated, values, np.nan)
-            curves.setdefault(name, Curve()).extend(observations.step, values)
+            curves.setdefault(name, Curve()).extend(observations.step, observations.stated(name))

@@ -68,9 +68,8 @@ class History:
     def extend(self, observations: Observations) -> None:
         """Append records."""
         self._take_in()
-        columns = {name: observations.columns[name] for name in READS if name in observations.columns}
-        if "validation_loss" in columns:  # a value that is held is not to be averaged with a new one
-            columns["validation_loss"] = np.where(observations.evaluated, columns["validation_loss"], np.nan)
+        # A value that is held is not to be averaged with a new one.
+        columns = {name: observations.stated(name) for name in READS if name in observations.columns}
         self._append(0, Observations(observations.step, columns, observations.evaluated))
         while len(self._parts[-1]) > self._most:
             self._append(len(self._parts), self._parts[-1].rows(slice(0, 0)))

@@ -52,9 +52,7 @@ def finite(observations: Observations, name: str) -> Series:
 
 def evaluations(observations: Observations) -> Series:
     """Validation losses at new evaluations, as far as they are finite."""
-    return _usable(
-        observations, "validation_loss", observations.evaluated & np.isfinite(observations["validation_loss"])
-    )
+    return _usable(observations, "validation_loss", np.isfinite(observations.stated("validation_loss")))
 
 
 def _usable(observations: Observations, name: str, usable: NDArray[np.bool_]) -> Series:
