@@ -180,8 +180,7 @@ def _place(run: Run, event: Event) -> int:
 
 def labels_of(run: Run) -> dict[str, Any]:
     """Labels of a run but for ``set`` and ``shared_records``, from its log."""
-    truth, injection, twin = truth_of(run), run.config.get("fault_injection"), run.config.get("twin")
-    injection = injection if isinstance(injection, dict) else {}
+    truth, twin = truth_of(run), run.config.get("twin")
     return {
         "run": run.name,
         "model": run.model_type,
@@ -190,7 +189,7 @@ def labels_of(run: Run) -> dict[str, Any]:
         "repetition": _whole(run.config.get("repetition")),
         "fault": run.fault,
         "severity": run.severity,
-        "parameters": _json(injection.get("params")),
+        "parameters": _json(run.injection.get("params")),
         "disturbance": _json(run.config.get("disturbance")),
         "onset": truth.onset,
         "outcome": truth.kind,

@@ -202,15 +202,16 @@ class Run:
     @property
     def fault(self) -> str:
         """Name of the injected fault; ``NONE`` for a control run."""
-        return str(self._injection.get("type") or NO_FAULT)
+        return str(self.injection.get("type") or NO_FAULT)
 
     @property
     def severity(self) -> str:
         """``low``, ``medium`` or ``high``; ``-`` where the log does not say."""
-        return str(self._injection.get("severity") or "-")
+        return str(self.injection.get("severity") or "-")
 
     @property
-    def _injection(self) -> dict[str, Any]:
+    def injection(self) -> dict[str, Any]:
+        """``fault_injection`` of the configuration; empty if the log has none."""
         injection = self.config.get("fault_injection")
         return injection if isinstance(injection, dict) else {}
 

@@ -108,7 +108,7 @@ class Pair:
     @property
     def duration_steps(self) -> int:
         """Steps that the fault lasts; 0: to the end."""
-        parameters = self.run.config["fault_injection"].get("params") or {}
+        parameters = self.run.injection.get("params") or {}
         return int(parameters.get("duration_steps") or 0)
 
     @property

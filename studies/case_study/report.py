@@ -299,14 +299,13 @@ def plain(cells: Mapping[str, Cell]) -> dict[str, Any]:
 
 def _run(results: CaseResults, index: int) -> dict[str, Any]:
     run, truth = results.runs[index], results.truths[index]
-    injection = run.config.get("fault_injection") or {}
     return {
         "name": run.name,
         "log": f"{run.name}.jsonl",
         "spelling": results.study.plan.faults[index],
         "fault": run.fault,
-        "severity": injection.get("severity"),
-        "parameters": injection.get("params") or {},
+        "severity": run.injection.get("severity"),
+        "parameters": run.injection.get("params") or {},
         "outcome": truth.kind,
         "reason": truth.reason,
         "onset": truth.onset,

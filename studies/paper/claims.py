@@ -278,7 +278,7 @@ def _severities(ev: Evaluator) -> Iterable[Claim]:
     for claim, paper, fault, key, scale in faults:
         values = []
         for run in ev.study.runs:
-            value = (run.config.get("fault_injection") or {}).get("params", {}).get(key) if run.fault == fault else None
+            value = run.injection.get("params", {}).get(key) if run.fault == fault else None
             if isinstance(value, int | float):
                 values.append(round(scale * value, 9))
         ours = _listed(values, f"no log has {fault} with {key}")
