@@ -15,20 +15,11 @@ from numpy.typing import NDArray
 
 from rmetric.files import write_atomically
 from rmetric.replay import SIGNALS, Replay, Series
+from rmetric.reporting.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito 2008: told apart with every common colour vision, and by lightness in print.
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
 WIDTH_IN, HEIGHT_IN, DPI = 7.2, 6.4, 150
 PLACE = {"left": 0.1, "right": 0.985, "bottom": 0.135, "top": 0.92, "hspace": 0.38}
 """Panels in the figure. Fixed: every figure has the same parts, and measuring texts takes half the time."""

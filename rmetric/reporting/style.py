@@ -27,7 +27,7 @@ WIDTH_IN = 7.0
 """Width of every figure; texts are at least 8 points at this size."""
 DPI = 200
 
-# Okabe and Ito 2008, without the yellow that white paper swallows.
+# Okabe and Ito 2008, without the yellow that white paper swallows: told apart with every common colour vision.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#6E6E6E",
 )  # fmt: skip
