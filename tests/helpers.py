@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.detectors import DETECTORS, Detector
-from rmetric.measurements import MECHANISM
+from rmetric.detectors import DETECTORS, Detector, StreamingDetector
+from rmetric.measurements import MECHANISM, Observation
 from rmetric.records import Observations
+from rmetric.state import restore, state_of
 
 EXTREMES = (
     math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 5e-324, -5e-324, 2e-310, 2.2250738585072014e-308,
@@ -71,6 +72,19 @@ def bits(values: ArrayLike) -> list[int | str]:
         "nan" if math.isnan(value) else bit
         for value, bit in zip(array.tolist(), array.view(np.uint64).tolist(), strict=True)
     ]
+
+
+def resumed_and_straight(
+    make: Callable[[], StreamingDetector], records: Sequence[Observation], seen: int
+) -> tuple[StreamingDetector, StreamingDetector]:
+    """A detector that was restored after some of the records, and one that was not: their scores have the same bits."""
+    straight, resumed = make(), make()
+    for record in records[:seen]:
+        straight.update(record)
+    restore(resumed, state_of(straight))
+    expected = [straight.update(record) for record in records[seen:]]
+    assert bits([resumed.update(record) for record in records[seen:]]) == bits(expected)
+    return resumed, straight
 
 
 def any_numbers(rng: np.random.Generator, length: int) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rmetric.detectors import DETECTORS, StreamingDetector
 from rmetric.measurements import FIELDS, MECHANISM, Observation
 from rmetric.state import restore, state_of
+from tests.helpers import resumed_and_straight
 
 STREAMING = [name for name, kind in DETECTORS.items() if issubclass(kind, StreamingDetector)]
 
@@ -27,12 +28,7 @@ def observation(step: int, rng: np.random.Generator) -> Observation:
 def test_a_restored_detector_goes_on_with_the_same_scores(name: str, seen: int) -> None:
     rng = np.random.default_rng(seen)
     records = [observation(step, rng) for step in range(1, seen + 60)]
-    straight, resumed = DETECTORS[name](), DETECTORS[name]()
-    for record in records[:seen]:
-        straight.update(record)
-    restore(resumed, state_of(straight))
-    expected = [straight.update(record) for record in records[seen:]]
-    assert np.array_equal([resumed.update(record) for record in records[seen:]], expected, equal_nan=True)
+    resumed_and_straight(DETECTORS[name], records, seen)
 
 
 def test_a_checkpoint_is_read_without_pickle() -> None:

@@ -12,8 +12,7 @@ from rmetric.detectors.base import clipped
 from rmetric.detectors.features import RunFeatures
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.state import restore, state_of
-from tests.helpers import bits, healthy_observations
+from tests.helpers import healthy_observations, resumed_and_straight
 
 
 def test_the_features_by_hand() -> None:
@@ -47,10 +46,4 @@ def test_a_log_with_a_record_every_step_is_judged_after_150_records(detector: ty
 @pytest.mark.parametrize("detector", [CausalIsolationForest, OneClassSvm])
 @pytest.mark.parametrize("seen", [0, 60, 100, 150])
 def test_a_restored_detector_goes_on_with_the_same_scores(detector: type[StreamingDetector], seen: int) -> None:
-    records = list(healthy_observations(200))
-    straight, resumed = detector(), detector()  # type: ignore[call-arg]
-    for record in records[:seen]:
-        straight.update(record)
-    restore(resumed, state_of(straight))
-    expected = [straight.update(record) for record in records[seen:]]
-    assert bits([resumed.update(record) for record in records[seen:]]) == bits(expected)
+    resumed_and_straight(detector, list(healthy_observations(200)), seen)

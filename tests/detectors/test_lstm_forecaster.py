@@ -11,8 +11,7 @@ import pytest
 
 from rmetric.detectors.lstm_forecaster import Forecaster, LstmForecaster
 from rmetric.records import Observations
-from rmetric.state import restore, state_of
-from tests.helpers import bits, healthy_observations
+from tests.helpers import bits, healthy_observations, resumed_and_straight
 
 
 def _changed(column: str, rows: slice | int, factor: float) -> Observations:
@@ -74,10 +73,4 @@ class TestFitted:
 
     @pytest.mark.parametrize("seen", [60, 100, 180])
     def test_a_restored_detector_goes_on_with_the_same_scores(self, seen: int) -> None:
-        records = list(healthy_observations(250))
-        straight, resumed = LstmForecaster(), LstmForecaster()
-        for record in records[:seen]:
-            straight.update(record)
-        restore(resumed, state_of(straight))
-        expected = [straight.update(record) for record in records[seen:]]
-        assert bits([resumed.update(record) for record in records[seen:]]) == bits(expected)
+        resumed_and_straight(LstmForecaster, list(healthy_observations(250)), seen)

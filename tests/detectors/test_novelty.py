@@ -23,8 +23,8 @@ from rmetric.detectors import (
 )
 from rmetric.detectors.features import READS, RunFeatures
 from rmetric.records import Observations
-from rmetric.state import restore, state_of
-from tests.helpers import bits, healthy_observations
+from rmetric.state import state_of
+from tests.helpers import bits, healthy_observations, resumed_and_straight
 
 # --- isolation forest ------------------------------------------------------------------------------------------------
 
@@ -246,13 +246,7 @@ def test_an_outlier_scores_higher_and_is_not_learned(column: str, value: float) 
 
 @pytest.mark.parametrize("seen", [0, 1, 30, 101, 150, 350])
 def test_a_restored_detector_goes_on_with_the_same_scores(seen: int) -> None:
-    records = list(healthy_observations())
-    straight, resumed = HalfSpaceTreesDetector(), HalfSpaceTreesDetector()
-    for record in records[:seen]:
-        straight.update(record)
-    restore(resumed, state_of(straight))
-    expected = [straight.update(record) for record in records[seen:]]
-    assert bits([resumed.update(record) for record in records[seen:]]) == bits(expected)
+    resumed, straight = resumed_and_straight(HalfSpaceTreesDetector, list(healthy_observations()), seen)
     assert state_of(resumed) == state_of(straight)
 
 
