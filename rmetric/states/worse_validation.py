@@ -9,7 +9,7 @@ import numpy as np
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
 from rmetric.states.held_out import FALLING, SIGNIFICANT, HeldOut
-from rmetric.states.series import Floats
+from rmetric.states.series import lie_above
 
 LEAST_AFTER, BEFORE = 3, 7
 """Evaluations since the step at least, and before it, with which they are compared: before that it was higher."""
@@ -40,7 +40,7 @@ def worse_validation(observations: Observations) -> Evidence | None:
     before = values[max(0, stepped - BEFORE) : stepped]
     level = float(np.median(after)) if len(after) else lowest
     far = len(after) >= LEAST_AFTER and level - lowest > LEAST_DISTANCE * held_out.least_rise
-    p = _lie_above(after, before) if far and after.min() > before.max() else 1.0
+    p = lie_above(after, before) if far and after.min() > before.max() else 1.0
     p_training = held_out.training_falls(since) if p <= SIGNIFICANT else 1.0
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if p_training <= FALLING else 0.0,
@@ -55,10 +55,3 @@ def worse_validation(observations: Observations) -> Evidence | None:
         sentence=f"the validation loss stands at about {level:.4g} in {len(after)} evaluations; it had come down to "
         f"{lowest:.4g}, and the training loss went on falling",
     )
-
-
-def _lie_above(after: Floats, before: Floats) -> float:
-    """p-value of Mann and Whitney's test; small: the values after lie above those before."""
-    from scipy.stats import mannwhitneyu  # half a second to import, and most logs are read without it
-
-    return float(mannwhitneyu(after, before, alternative="greater").pvalue)
