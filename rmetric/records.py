@@ -205,6 +205,11 @@ class Run:
         return str(self.injection.get("type") or NO_FAULT)
 
     @property
+    def is_control(self) -> bool:
+        """True if no fault was injected."""
+        return self.fault == NO_FAULT
+
+    @property
     def severity(self) -> str:
         """``low``, ``medium`` or ``high``; ``-`` where the log does not say."""
         return str(self.injection.get("severity") or "-")
@@ -223,7 +228,7 @@ class Run:
     @property
     def onset(self) -> int | None:
         """Step at which the fault was injected; ``None`` if none was (or the run ended before)."""
-        return None if self.fault == NO_FAULT else step_of(self.first("FAULT_INJECTED"))
+        return None if self.is_control else step_of(self.first("FAULT_INJECTED"))
 
     @property
     def disturbed_at(self) -> int | None:

@@ -211,7 +211,7 @@ def truth_of(run: Run) -> Truth:
 
 def _onset(run: Run) -> int | None:
     """Step of FAULT_INJECTED, or of the plan in ``config`` if that line is lost and the run got so far."""
-    if run.onset is not None or run.fault == "NONE":
+    if run.onset is not None or run.is_control:
         return run.onset
     planned = run.injection.get("trigger_step")
     return int(planned) if isinstance(planned, int | float) and planned <= run.last_step else None

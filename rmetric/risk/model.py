@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.measurements import Observation
-from rmetric.records import Observations
+from rmetric.records import NO_FAULT, Observations
 from rmetric.risk.features import FEATURES, FeatureStream, features_of
 from rmetric.risk.scorers import Linear, Trees, scorer_of
 
@@ -59,7 +59,7 @@ def family_of(fault: str) -> str:
     >>> family_of("LARGE_LR"), family_of("NONE"), family_of("LR_SPIKE+NODE_FAILURE")
     ('learning rate', 'benign', 'unknown')
     """
-    return BENIGN if fault == "NONE" else _FAMILY_OF.get(fault, UNKNOWN)
+    return BENIGN if fault == NO_FAULT else _FAMILY_OF.get(fault, UNKNOWN)
 
 
 @dataclass(frozen=True)

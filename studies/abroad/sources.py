@@ -20,7 +20,7 @@ from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study, load_study, with_drift
 from rmetric.files import checksum
-from rmetric.records import NO_FAULT, Observations, Run
+from rmetric.records import Observations, Run
 from studies.abroad.labels import AHEAD, Label, label_of
 from studies.abroad.strangers import read_strangers
 
@@ -84,12 +84,12 @@ def zoo(place: Path) -> RunSet:
     The other kinds are those that nothing may be fitted to; kinds that announce what they change have a line as well.
     """
     study, name = load_study(place), set_name(place)
-    faulty = np.array([run.fault != NO_FAULT for run in study.runs])
+    faulty = np.array([not run.is_control for run in study.runs])
     kinds = [
         replace(group, name=f"{name}: {group.name}", runs=group.runs & ~faulty)
         for group in _groups("kind", study.runs, lambda run: run.model_type)
     ]
-    bugs = _groups("bug", study.runs, lambda run: "" if run.fault == NO_FAULT else run.fault)
+    bugs = _groups("bug", study.runs, lambda run: "" if run.is_control else run.fault)
     groups = [Group("source", name, np.ones(len(study.runs), bool))]
     if name not in UNFITTED_ZOOS:
         others = np.array([not may_be_fitted_to(run.model_type) for run in study.runs])

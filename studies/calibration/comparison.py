@@ -171,7 +171,7 @@ def _outcomes(runs: Sequence[Run]) -> dict[tuple[str, str], Outcomes]:
     found: dict[tuple[str, str], Outcomes] = {}
     for run in runs:
         truth = truth_of(run)
-        if run.fault != "NONE" and truth.kind in ("failed", "recovered"):
+        if not run.is_control and truth.kind in ("failed", "recovered"):
             found.setdefault((run.fault, run.severity), []).append((truth.kind, truth.incubation))
     names = [name for name, _ in FAULTS.items()]
 

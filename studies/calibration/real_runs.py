@@ -146,7 +146,7 @@ def pairs(runs: Sequence[Run]) -> list[Pair]:
     found = []
     for run in runs:
         truth, twin = truth_of(run), by_name.get(str(run.config.get("twin")))
-        if run.fault != "NONE" and truth.onset is not None and twin is not None:
+        if not run.is_control and truth.onset is not None and twin is not None:
             found.append(Pair(run, twin, truth.onset, truth))
     return found
 
@@ -163,7 +163,7 @@ def disturbed(runs: Sequence[Run], kind: str) -> list[Pair]:
 
 def controls(runs: Sequence[Run]) -> list[Run]:
     """Runs without a fault, the disturbed ones among them."""
-    return [run for run in runs if run.fault == "NONE"]
+    return [run for run in runs if run.is_control]
 
 
 def undisturbed(runs: Sequence[Run]) -> list[Run]:

@@ -92,7 +92,7 @@ class CaseResults:
     @cached_property
     def control(self) -> int | None:
         """Index of the first run without a fault."""
-        return next((index for index, run in enumerate(self.runs) if run.fault == NO_FAULT), None)
+        return next((index for index, run in enumerate(self.runs) if run.is_control), None)
 
     @cached_property
     def carrier(self) -> int | None:

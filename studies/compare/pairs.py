@@ -10,7 +10,7 @@ import numpy as np
 
 from rmetric.comparison import compare, highest_sum
 from rmetric.comparison.compare import differences_of
-from rmetric.records import NO_FAULT, Run
+from rmetric.records import Run
 
 MACHINE = ("NODE_FAILURE", "NETWORK_DEGRADATION")
 """Faults of the machine, which reach the model's numbers late or never."""
@@ -31,11 +31,11 @@ def pairs_of(runs: Sequence[Run], failed: set[str]) -> Iterator[Pair]:
     by_name = {run.name: run for run in runs}
     controls: dict[str, list[Run]] = {}
     for run in runs:
-        if run.fault == NO_FAULT and run.disturbed_at is None:
+        if run.is_control and run.disturbed_at is None:
             controls.setdefault(run.model_type, []).append(run)
     for run in runs:
         twin = by_name.get(str(run.config.get("twin")))
-        if run.fault == NO_FAULT or run.onset is None or twin is None:
+        if run.is_control or run.onset is None or twin is None:
             continue
         ended = f"{'machine' if run.fault in MACHINE else 'model'}, {'failed' if run.name in failed else 'recovered'}"
         yield Pair(f"same seed, {ended}", twin, run, run.onset)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.records import NO_FAULT, Run
+from rmetric.records import Run
 from studies.abroad import sources
 from studies.abroad.labels import AFTERMATH, AHEAD, TOLERANCE, Label
 from studies.abroad.sources import RunSet
@@ -61,7 +61,7 @@ def of_set(place: Path) -> Iterator[Labelled]:
         if not chosen or not truth.counted:
             continue
         disturbed = None if run.disturbed_at is None else _record(run, run.disturbed_at)
-        if run.fault != NO_FAULT:
+        if not run.is_control:
             onset = _record(run, run.onset or 0)
             yield Labelled(place.stem, run, (Problem(run.fault, truth.kind, onset),))
         elif truth.kind == "failed":

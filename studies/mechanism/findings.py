@@ -168,10 +168,10 @@ class MechanismResults:
         A twin is judged from the onset of its forks on: how often a detector fires in as many healthy steps.
         """
         found: dict[Case, list[int]] = {}
-        for index in sorted(range(len(self.runs)), key=lambda index: self.runs[index].fault == NO_FAULT):
+        for index in sorted(range(len(self.runs)), key=lambda index: self.runs[index].is_control):
             run = self.runs[index]
-            if run.fault != NO_FAULT or run.name in self._onset_of_forks:
-                strength = run.severity if run.fault != NO_FAULT else "healthy twin"
+            if not run.is_control or run.name in self._onset_of_forks:
+                strength = run.severity if not run.is_control else "healthy twin"
                 case = Case(run.fault, run.model_type, int(run.config["batch_size"]), strength)
                 found.setdefault(case, []).append(index)
         return found
@@ -182,7 +182,7 @@ class MechanismResults:
         return {
             str(run.config["twin"]): truth.onset
             for run, truth in zip(self.runs, self.truths, strict=True)
-            if run.fault != NO_FAULT and truth.onset is not None
+            if not run.is_control and truth.onset is not None
         }
 
     @cached_property
@@ -193,11 +193,11 @@ class MechanismResults:
     @cached_property
     def twins(self) -> dict[str, int]:
         """Name of a healthy twin → its run."""
-        return {run.name: index for index, run in enumerate(self.runs) if run.fault == NO_FAULT}
+        return {run.name: index for index, run in enumerate(self.runs) if run.is_control}
 
     def twin_of(self, index: int) -> Run:
         """The healthy twin of a run; a twin is its own."""
-        if self.runs[index].fault == NO_FAULT:
+        if self.runs[index].is_control:
             return self.runs[index]
         return self.runs[self.twins[str(self.runs[index].config["twin"])]]
 

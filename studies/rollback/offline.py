@@ -24,7 +24,7 @@ from rmetric.dataset.read import read_runs
 from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
-from rmetric.records import FAILURE, NO_FAULT, Run
+from rmetric.records import FAILURE, Run
 from studies.abroad.sources import to_score
 
 RULES: dict[str, Callable[[], FatalRule]] = {"GoBack": FatalRule, "StopDoomed": patient_rule}
@@ -70,10 +70,10 @@ def verdicts_of(run: Run, make_rule: Callable[[], FatalRule]) -> Verdicts:
 
 def row_of(source: str, name: str, found: Sequence[Verdicts]) -> list[object]:
     """One line of the table; a worker that is lost is nobody's to foresee from the loss."""
-    faulty = [item for item in found if item.run.fault != NO_FAULT]
+    faulty = [item for item in found if not item.run.is_control]
     failing = [item for item in faulty if item.failed and (item.run.terminal or {}).get("reason") != WORKER_LOST]
     recovering = [item for item in faulty if not item.failed]
-    healthy = [item for item in found if item.run.fault == NO_FAULT]
+    healthy = [item for item in found if item.run.is_control]
     stopped = [item for item in failing if item.stops]
     delays = pd.Series([item.stops[0] - item.begins for item in stopped], dtype=float)
     return [
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rule = partial(replace, make_rule(), quantile=args.quantile)
             found = [verdicts_of(run, rule) for run in bar]
             rows.append(row_of(file.stem, name, found))
-            concerned += [(name, item.run.name) for item in found if item.stops and item.run.fault == NO_FAULT]
+            concerned += [(name, item.run.name) for item in found if item.stops and item.run.is_control]
     print(pd.DataFrame(rows, columns=COLUMNS).to_markdown(index=False))
     for name, run in concerned:
         print(f"{name}: {run}")

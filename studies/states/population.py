@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmetric.evaluation.studies import in_parallel, load_study
-from rmetric.records import NO_FAULT, Observations, Run
+from rmetric.records import Observations, Run
 from rmetric.states import FIRST_LOOK, evidence_of
 
 NOT_HEALTHY = Path(__file__).with_name("not_healthy.csv")
@@ -42,7 +42,7 @@ class Healthy:
 def controls(data_sets: Iterable[Path]) -> Iterator[Healthy]:
     """Runs without a fault of data sets (or folders of logs) of this project; benign disturbances count as health."""
     for place in data_sets:
-        yield from (Healthy(place.stem, run) for run in load_study(place).runs if run.fault == NO_FAULT)
+        yield from (Healthy(place.stem, run) for run in load_study(place).runs if run.is_control)
 
 
 def strangers(folder: Path) -> Iterator[Healthy]:

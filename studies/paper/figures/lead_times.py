@@ -18,6 +18,7 @@ from rmetric.detectors import ROBUST
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP
+from rmetric.records import NO_FAULT
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
@@ -183,7 +184,7 @@ def _rows(ev: Evaluator, shown: Shown) -> list[tuple[str, NDArray[np.bool_]]]:
     medians = {
         fault: float(np.median(available[failed & (fault_R == fault)])) if (failed & (fault_R == fault)).any() else -1.0
         for fault in dict.fromkeys(fault_R.tolist())
-        if fault != "NONE"
+        if fault != NO_FAULT
     }
     order = sorted(medians, key=lambda fault: (-medians[fault], fault))
     return [(ALL_FAULTS, failed), *((fault, failed & (fault_R == fault)) for fault in order)]

@@ -114,11 +114,11 @@ def twin_of(run: Run, others: Sequence[Run]) -> tuple[Run | None, str]:
     It is looked for among the logs; that of a simulated run is simulated anew if it is not there, and taken only if it
     agrees with the log in every record before the onset.
     """
-    if run.fault == "NONE":
+    if run.is_control:
         return None, "It is a control run; it has no twin."
     key = group_key(run)
     for other in others:
-        if key is not None and other.fault == "NONE" and group_key(other) == key and other is not run:
+        if key is not None and other.is_control and group_key(other) == key and other is not run:
             return other, "The twin is the control run of the same backend, model and seed."
     if run.config.get("backend") != "simulator":
         return None, "Its twin is not among the logs."

@@ -43,7 +43,7 @@ def scenarios(ev: Evaluator) -> list[tuple[str, str, str]]:
     """(model type, fault, severity) of the logs: architectures as registered, faults as they come, controls last."""
     known = [profile.model_type for _, profile in ARCHITECTURES.items()]
     models = [*known, *dict.fromkeys(run.model_type for run in ev.study.runs if run.model_type not in known)]
-    faults = list(dict.fromkeys(run.fault for run in ev.study.runs if run.fault != "NONE"))
+    faults = list(dict.fromkeys(run.fault for run in ev.study.runs if not run.is_control))
     found = {(run.model_type, run.fault, run.severity) for run in ev.study.runs}
 
     def rank(scenario: tuple[str, str, str]) -> tuple[int, int, int, str]:
@@ -109,7 +109,7 @@ def fault_types(ev: Evaluator) -> Part:
     """One row a fault and severity, over all architectures."""
     baselines = {protocol: ev.best_baseline(protocol) for protocol in PROTOCOLS}
     rows: list[dict[str, Cell]] = []
-    for fault in dict.fromkeys(run.fault for run in ev.study.runs if run.fault != "NONE"):
+    for fault in dict.fromkeys(run.fault for run in ev.study.runs if not run.is_control):
         found = {run.severity for run in ev.study.runs if run.fault == fault}
         ordered = [*(item for item in SEVERITIES if item in found), *sorted(found - {*SEVERITIES})]
         rows += [_fault_type(ev, fault, severity, baselines) for severity in ordered]
