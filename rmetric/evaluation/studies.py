@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,11 @@ class Study:
                 + (", …" if len(incomplete) > 3 else "")
             )
         return lines
+
+    def warn(self, about: str = "") -> None:
+        """Print :meth:`warnings` to standard error, each after what it is about."""
+        for warning in self.warnings():
+            print(f"warning: {about}{warning}", file=sys.stderr)
 
 
 def load_study(folder: str | Path, jobs: int | None = None) -> Study:

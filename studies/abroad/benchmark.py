@@ -175,8 +175,7 @@ def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -
         else:
             yield sources.strangers(place, name)
     for source in itertools.chain(map(sources.zoo, zoo), map(sources.own, own)):
-        for warning in source.study.warnings():
-            print(f"warning: {source.name}: {warning}", file=sys.stderr)
+        source.study.warn(f"{source.name}: ")
         yield source
 
 

@@ -186,8 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse, fit, write, say what was assumed for want of runs."""
     args = parser().parse_args(argv)
     study = load_study(args.logs, args.jobs)
-    for warning in study.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+    study.warn()
     content = calibrate(study)
     text = render(content)
     SimulationParameters.of(text)  # what is written can be read

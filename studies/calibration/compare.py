@@ -45,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     studies = {backend: load_study(getattr(args, backend), args.jobs) for backend in ("simulated", "real")}
     for study in studies.values():
-        for warning in study.warnings():
-            print(f"warning: {warning}", file=sys.stderr)
+        study.warn()
     comparison = compare(studies["simulated"].runs, studies["real"].runs)
     if not args.no_detectors:
         cache, names = args.cache or out / "cache", list(dict.fromkeys(args.detectors)) or None

@@ -49,8 +49,7 @@ def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str]
     sources = dict(zip(studies, args.logs, strict=True))
     sets = {part: load_extra_sets(part, sources, args.jobs) for part in beside}
     for study in _every(studies, sets):
-        for warning in study.warnings():
-            print(f"warning: {warning}", file=sys.stderr)
+        study.warn()
     options = {"jobs": args.jobs, "plugins": args.plugin, "draws": args.bootstrap, "seed": args.seed}
     return Inputs(
         evaluators(studies, args.detectors, cache=cache, **options),

@@ -44,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     model = RiskModel.shipped() if args.model is None else RiskModel.load(args.model)
     study = load_study(args.logs, args.jobs)
-    for warning in study.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+    study.warn()
     judged = Judged.of(study, model, default_detector(), jobs=args.jobs, draws=args.bootstrap, seed=args.seed)
     for table in tables_of(judged):
         write_table(table, out)

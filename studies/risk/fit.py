@@ -256,8 +256,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse, read, fit, write."""
     args = parser().parse_args(argv)
     study = load_study(args.logs, args.jobs)
-    for warning in study.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+    study.warn()
     model = fit(study, default_detector(), args.jobs)
     model.save(args.out)
     made = model.parameters.provenance
