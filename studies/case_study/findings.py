@@ -65,7 +65,7 @@ class CaseResults:
     Parameters
     ----------
     study
-        From :func:`studies.case_study.run_case_study`.
+        From :func:`studies.case_study.run.run_case_study`.
     evaluator
         Of its logs, in their order.
     """
