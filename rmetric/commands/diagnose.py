@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmetric.commands.logs import FOUND, UNUSABLE, add_logs, each, reading
+from rmetric.diagnosis.finding import SEVERITIES
 
 if TYPE_CHECKING:
     from rmetric.diagnosis import Diagnosis
@@ -33,7 +34,7 @@ def add_parser(commands: Any, summary: str) -> None:
     output.add_argument("--json", action="store_true", help="print JSON, one list of diagnoses")
     output.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, for tools that show findings")
     p.add_argument(
-        "--fail-on", choices=("note", "warning", "error"), default="note", metavar="SEVERITY",
+        "--fail-on", choices=SEVERITIES, default="note", metavar="SEVERITY",
         help="mildest finding for exit status 1: note (it has passed), warning, error (the run is broken)",
     )  # fmt: skip
     p.set_defaults(run=run)
@@ -41,7 +42,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose, print, and tell by the exit status."""
-    from rmetric.diagnosis import SEVERITIES, diagnose_runs
+    from rmetric.diagnosis import diagnose_runs
 
     options = reading(args)
     found = list(each(args.logs, lambda log: diagnose_runs(log, **options)))

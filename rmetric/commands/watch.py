@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.cli import positive_number
 from rmetric.commands.logs import FOUND, add_format, reading
+from rmetric.diagnosis.finding import SEVERITIES
 
 if TYPE_CHECKING:
     from rmetric.watch import News, Watcher
@@ -43,7 +44,7 @@ def add_parser(commands: Any, summary: str) -> None:
     told.add_argument("--webhook", action="append", default=[], metavar="URL", help="POST JSON; URL or env:NAME")
     told.add_argument("--slack", action="append", default=[], metavar="URL", help='POST {"text": …}; URL or env:NAME')
     told.add_argument(
-        "--tell", choices=("note", "warning", "error"), default="warning", metavar="SEVERITY",
+        "--tell", choices=SEVERITIES, default="warning", metavar="SEVERITY",
         help="mildest severity that is sent: note, warning, error",
     )  # fmt: skip
     told.add_argument(
