@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 COUNTED = "/proc/thread-self/schedstat"
@@ -66,7 +67,7 @@ class _OfThread:
     def __del__(self) -> None:
         self._close()
 
-    def _close(self) -> None:
+    def _close(self, close: Callable[[int], None] = os.close) -> None:  # modules are gone when the interpreter ends
         file, self._file = self._file, None
         if file is not None:
-            os.close(file)
+            close(file)

@@ -59,8 +59,6 @@ def sum_of(name: str, pair: Pair) -> float:
     """Highest CUSUM of one signal of a pair."""
     one, other = pair.a.observations, pair.b.observations
     _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
-    a, b = one[name][rows_a], other[name][rows_b]
-    if name == "validation_loss":
-        a, b = a[one.evaluated[rows_a]], b[one.evaluated[rows_a]]
+    a, b = one.stated(name)[rows_a], other.stated(name)[rows_b]
     known = ~np.isnan(a) & ~np.isnan(b)
     return highest_sum(*differences_of(name, a[known], b[known]))

@@ -55,8 +55,6 @@ class PolicyRunner:
         Number of tokens the model tells apart; ``None``: not known.
     processes
         How many train together.
-    suspicion
-        Test of a step; ``None``: :class:`Suspicion` with its defaults.
     """
 
     def __init__(
@@ -71,11 +69,10 @@ class PolicyRunner:
         note: Callable[[Event], None],
         vocabulary: int | None,
         processes: int,
-        suspicion: Suspicion | None = None,
     ) -> None:
         self._policies = checked_policies(policies)
         self._last_word = RefuseUpdate()
-        suspicion = suspicion or Suspicion(vocabulary=vocabulary)
+        suspicion = Suspicion(vocabulary=vocabulary)
         suspicion.watch(parameters.names)
         self._note, self._optimizer = note, optimizer
         with closed_on_error() as made:
