@@ -35,7 +35,7 @@ NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
 """A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
 _NO_MORE = r"(?![.,]?\d)"
-_THOUSANDS = r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:_\d{3})+|(?:'\d{3})+)"
+_THOUSANDS = r"[1-9]\d{0,2}(?:[,_']\d{3})+"
 _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
@@ -95,7 +95,8 @@ LARGEST_LINE_NUMBER = 10**9
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _WORDS = re.compile(r"[a-z]+")
-_SEPARATORS = re.compile(r"[,_']")
+_PLAIN = str.maketrans("dDE", "eee", ",_'")
+"""What makes of a number that a person writes one that Python reads."""
 _SETTINGS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
 
@@ -271,7 +272,7 @@ def _value(match: re.Match[str]) -> int | float | str | None:
 
 
 def _number(text: str, scale: str | None) -> int | float:
-    plain = _SEPARATORS.sub("", text).casefold().replace("d", "e")
+    plain = text if text.isdecimal() else text.translate(_PLAIN)
     if scale is not None and "e" not in plain:
         plain += _SCALES[scale]
     return int(plain) if plain.isdecimal() and len(plain) < 19 else float(plain)
