@@ -1,0 +1,126 @@
+"""From rows to records, run after run: steps, the begin of another run, evaluations, losses that are empty or 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rmetric.importers.columns import Columns, Row, as_number
+from rmetric.importers.empty import LASTING, EmptyLosses
+from rmetric.importers.run_column import RunColumn
+from rmetric.importers.steps import StepClock
+from rmetric.importers.streams import note, run_begins
+from rmetric.importers.zeros import ZeroLosses
+from rmetric.log_reader import NumberedEvent
+from rmetric.measurements import in_convention
+from rmetric.records import Event
+
+TAKEN_FOR_NAN = f"{LASTING} rows at least: taken as not finite, for many writers leave NaN empty"
+RESUMED = "a resumed run, or another one, is judged by itself from here on"
+
+
+class RowEvents:
+    """Makes events of the rows of a log.
+
+    Parameters
+    ----------
+    path
+        For the name of a run that has none.
+    columns
+        Which of their columns are ours, and what is to be said of each run.
+    runs
+        The column that names the run of a row; ``None``: there is none.
+    """
+
+    def __init__(self, path: Path, columns: Columns, runs: RunColumn | None) -> None:
+        self._columns, self._runs = columns, runs
+        self._losses = columns.fields.get("training_loss", ())
+        self._clock, self._aside = StepClock(columns), _BatchesAside()
+        self._empty = EmptyLosses(columns, lambda row: None if runs is None else runs.title(row))
+        self._run, self._number, self._line = path.stem, 1, 1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._zeros, self._trained, self._was_nan = ZeroLosses(), False, False
+
+    def of(self, rows: Iterable[Row]) -> Iterator[NumberedEvent]:
+        """The events; once, for all rows."""
+        if self._runs is None:
+            yield from ((1, note(text)) for text in self._columns.notes)
+        for row in self._empty.rows(rows) if self._losses else rows:
+            event: Event = self._columns.values(row.values)
+            if row.is_nan:
+                event["training_loss"] = math.nan
+            if event:
+                yield from self._next(row, event)
+        yield from self._aside.taken()
+        if self._empty.are_told:
+            yield self._line, note(f"the last {self._empty.lasting} rows have no training loss")
+        yield from self._zeros.notes(self._line)
+
+    def _next(self, row: Row, event: Event) -> Iterator[NumberedEvent]:
+        """Events of a row that says something."""
+        named = (None if self._runs is None else self._runs.title(row)) or self._run
+        is_other = named != self._run
+        latest = None if is_other else self._clock.latest
+        if is_other or row.resumes:
+            self._clock.restart()
+        step, restarts = self._clock.step(row.values, "training_loss" in event or not self._losses)
+        if not self._clock.is_aside:
+            yield from self._aside.taken()
+        if is_other or ((restarts or row.resumes) and self._trained):
+            yield from self._another_run(row, named)
+            if row.resumes and latest is not None:
+                yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")
+        if self._clock.is_aside:
+            self._aside.add(row.line, step, event.get("validation_loss"))
+        elif step is not None:
+            yield from self._record(row, step, event)
+
+    def _another_run(self, row: Row, named: str) -> Iterator[NumberedEvent]:
+        yield from self._zeros.notes(self._line)
+        self._run, self._number = named, self._number + 1 if named == self._run else 1
+        self._begin()
+        self._empty.restart(row)
+        yield row.line, run_begins(named if self._number == 1 else f"{named}-{self._number}")
+        yield from ((row.line, note(text)) for text in self._columns.notes)
+
+    def _record(self, row: Row, step: Any, event: Event) -> Iterator[NumberedEvent]:
+        if self._columns.counters and self._columns.counter_of(row.values) is None:
+            event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
+        if not event:
+            return
+        self._line = row.line
+        if row.is_nan and not self._was_nan:
+            yield row.line, note(f"the training loss is empty from step {step} on, {TAKEN_FOR_NAN}")
+        self._was_nan = row.is_nan or (self._was_nan and "training_loss" not in event)
+        self._trained |= "training_loss" in event
+        self._zeros.add(step, event.get("training_loss"))
+        yield row.line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
+
+
+class _BatchesAside:
+    """The batches of an evaluation that counts them itself: one evaluation, with their mean."""
+
+    def __init__(self) -> None:
+        self._line, self._step = 0, None
+        self._losses: list[float] = []
+
+    def add(self, line: int, step: Any, loss: Any) -> None:
+        """Take up the loss of a batch, if it has one."""
+        number = loss if isinstance(loss, float) else as_number(loss)
+        if number is not None:
+            self._line, self._step = line, step
+            self._losses.append(float(number))
+
+    def taken(self) -> Iterator[NumberedEvent]:
+        """The evaluation, if there was one."""
+        losses, self._losses = self._losses, []
+        if losses:
+            yield self._line, {"step": self._step, "validation_loss": in_convention(sum(losses) / len(losses))}
+
+
+def _in_memory(value: object) -> object:
+    return in_convention(value) if type(value) is float else value
