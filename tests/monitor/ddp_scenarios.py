@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import math
 import os
@@ -22,6 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from rmetric.detectors import StreamingDetector
 from rmetric.faults import make_fault
@@ -135,7 +137,7 @@ def _only_in_the_first_process(rank: int) -> dict[str, Any]:
     logging.getLogger("rmetric").addHandler(handler)
     model = _wrapped()
     spread = dispersion_sources(model)[0] if rank == 0 else None
-    found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._comm_hooks), "messages": messages}
+    found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._forward_pre_hooks), "messages": messages}
     collectives.PATIENCE_S = 30.0
     next(collectives.SERIAL) if rank else None  # so that the scenarios after this one count alike
     return found
@@ -210,6 +212,34 @@ def _monitored(folder: Path, rank: int) -> list[float]:
     return losses
 
 
+def _copied(rank: int) -> dict[str, Any]:
+    """Copies and a file of a model that is watched, and of one that was; a pass of each of them."""
+    model = _wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    file = io.BytesIO()
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor:
+        for step in range(STEPS):
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.save(model, file)
+        loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        twins = [copy.deepcopy(model), AveragedModel(model).module, loaded]
+        phases = monitor._clock._phases
+        before = phases.place  # type: ignore[union-attr]
+        for twin in twins:
+            _loss(twin, _batch(rank, STEPS)).backward()
+        driven = phases.place is not before  # type: ignore[union-attr]
+    twins.append(copy.deepcopy(model))
+    for each in (model, twins[-1]):
+        _loss(each, _batch(rank, STEPS)).backward()
+    alike = [_norm(twin) == _norm(model) for twin in twins]
+    hooked = [workers.communication_of(each) is not None for each in (model, *twins)]
+    return {"driven": driven, "alike": alike, "hooked": hooked}
+
+
 VOTING = ("error_sync", "error_policy")
 """Ways to be left by one process in which all of them vote in each step."""
 
@@ -276,6 +306,7 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "only_first": _only_in_the_first_process(rank),
         "given_up_by_one": _given_up_by_one(rank),
         "resumed": _resumed(rank),
+        "copied": _copied(rank),
         "uneven": _uneven(rank),
         "slow_network": _slow_network(rank),
         "sharded": _sharded(rank),

@@ -120,6 +120,11 @@ def test_a_later_spread_of_the_same_model_finds_the_hook_in_place(healthy: list[
         assert one["norms"] == two["norms"] == pytest.approx([one["own"], two["own"]], rel=1e-6)
 
 
+def test_copies_and_files_leave_the_monitor_out_also_after_its_end(healthy: list[dict[str, Any]]) -> None:
+    for found in healthy:
+        assert found["copied"] == {"driven": False, "alike": [True] * 4, "hooked": [True] * 5}
+
+
 def test_a_process_that_has_run_out_of_batches_does_not_hold_up_the_others(healthy: list[dict[str, Any]]) -> None:
     # How many of the norms are above 0: none in the first step, both, then that of the first process alone.
     assert [found["uneven"] for found in healthy] == [[0, 2, 2, 1, 1], [0, 2, 2]]

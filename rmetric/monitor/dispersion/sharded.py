@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from rmetric.errors import UserError
 from rmetric.monitor.dispersion.collectives import NormGather, OwnTimes
 from rmetric.monitor.dispersion.exchange import WorkerExchange
+from rmetric.monitor.loop_probes import PassHook
 
 
 class ShardedDispersion(WorkerExchange):
@@ -64,7 +65,7 @@ class _GroupGather(NormGather):
 
 def _wrapped(model: nn.Module, groups: Sequence[tuple[FSDPModule, Any]], gather: _GroupGather) -> _GroupGather:
     """Wrap the reduce-scatter of each group, so that the gather receives what goes into it."""
-    model.register_forward_pre_hook(gather.losses.settle, prepend=True)  # a forward pass gathers parameters
+    model.register_forward_pre_hook(PassHook(gather.losses.settle), prepend=True)  # a forward pass gathers parameters
     for module, group in groups:
         watched: Any = _MeasuredReduceScatter(group._reduce_scatter_comm, gather)
         module.set_custom_reduce_scatter(watched)

@@ -2,6 +2,7 @@
 
 # No postponed annotations here: DDP compares those of a communication hook with the types themselves.
 import time
+from weakref import WeakKeyDictionary, proxy
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from rmetric.errors import UserError
 from rmetric.monitor.dispersion.collectives import NormGather, OwnTimes
 from rmetric.monitor.dispersion.exchange import WorkerExchange
 from rmetric.monitor.dispersion.mean_loss import group_beside
+from rmetric.monitor.loop_probes import PassHook
 
 Reduced = torch.futures.Future[Tensor]
 
@@ -57,7 +59,7 @@ class Communication:
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self.group = model.process_group
-        self._model = model
+        self._model = proxy(model)
         self._workers: Tensor | float = self.group.size()
         self.gather: NormGather | None = None
         """Receives every bucket; ``None``: nothing is measured."""
@@ -74,6 +76,10 @@ class Communication:
             self._workers = torch.full((1,), float(trains), device=bucket.buffer().device)
             dist.all_reduce(self._workers, group=self.group)
         return self._workers
+
+
+_COMMUNICATIONS: WeakKeyDictionary[DistributedDataParallel, Communication] = WeakKeyDictionary()
+"""Models that have this package's communication hook."""
 
 
 def communicate(state: Communication, bucket: dist.GradBucket) -> Reduced:  # type: ignore[name-defined]
@@ -100,15 +106,18 @@ def communication_of(model: nn.Module) -> Communication | None:
     """
     if not isinstance(model, DistributedDataParallel):
         return None
+    if model in _COMMUNICATIONS:
+        return _COMMUNICATIONS[model]
     if model._comm_hooks:
-        state = model._comm_hooks[0][1]
-        return state if isinstance(state, Communication) else None
+        return None
     state = Communication(model)
     try:
         model.register_comm_hook(state, communicate)
     except RuntimeError:  # DDP does not list its built-in hooks, and has one
-        model._comm_hooks.pop()
         return None
+    finally:
+        model._comm_hooks.pop()  # what it lists would come into copies and files, and a process group can be in none
+    _COMMUNICATIONS[model] = state
     return state
 
 
@@ -129,8 +138,9 @@ def _hooked(model: DistributedDataParallel, own_times: OwnTimes) -> NormGather:
 
 
 def _gather_of(model: DistributedDataParallel, own_times: OwnTimes, group: dist.ProcessGroup) -> NormGather:
-    gather = NormGather(group, own_times, lambda: bool(model._join_config.enable))
-    model.register_forward_pre_hook(gather.losses.settle)  # a forward pass may exchange buffers
+    watched = proxy(model)  # the gather is kept by the model's communication
+    gather = NormGather(group, own_times, lambda: bool(watched._join_config.enable))
+    model.register_forward_pre_hook(PassHook(gather.losses.settle))  # a forward pass may exchange buffers
     return gather
 
 

@@ -9,18 +9,25 @@ import torch
 from torch import nn
 
 
-class ModelHook:
-    """A hook for passes that train the model it is made for; in a copy, and in a file, stands one that does nothing."""
+class PassHook:
+    """A hook for the passes of the model it is made for; in a copy, and in a file, stands one that does nothing."""
 
     def __init__(self, look: Callable[..., None]) -> None:
         self._look = look
 
-    def __call__(self, module: nn.Module, *given: Any) -> None:
-        if module.training and torch.is_grad_enabled() and not _is_traced():
-            self._look(*given)
+    def __call__(self, *given: Any) -> None:
+        self._look(*given)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()
+
+
+class ModelHook(PassHook):
+    """The same for passes that train, and that no compiler makes; it is not told which module is called."""
+
+    def __call__(self, module: nn.Module, *given: Any) -> None:
+        if module.training and torch.is_grad_enabled() and not _is_traced():
+            self._look(*given)
 
 
 class UpdateHook:

@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
 from rmetric.live.models.structure import ExpertBlock, expert_blocks
+from rmetric.monitor.loop_probes import PassHook
 from rmetric.monitor.mechanism.base import (
     DeviceArrays,
     HostArrays,
@@ -72,7 +73,7 @@ class Router(MechanismMonitor):
         self.disarm()
         self.restart()
         for block, choices in zip(self._blocks, self._choices, strict=True):
-            self._handles.append(block.router.register_forward_hook(guarded_hook(choices.look)))
+            self._handles.append(block.router.register_forward_hook(PassHook(guarded_hook(choices.look))))
 
     def restart(self) -> None:
         for choices in self._choices:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rmetric.monitor.loop_probes import UpdateHook
+from rmetric.monitor.loop_probes import PassHook, UpdateHook
 from rmetric.monitor.ranks.stopwatch import DeviceStopwatch, HostStopwatch, Stopwatch
 
 LOGGER = logging.getLogger("rmetric")
@@ -77,9 +77,9 @@ class PhaseClock:
         if isinstance(model, nn.parallel.DistributedDataParallel):
             inner, self._own = model.module, TIMED
         self._handles = [
-            model.register_forward_pre_hook(self._guarded(self._called)),
-            inner.register_forward_pre_hook(self._guarded(self._forward_begins)),
-            inner.register_forward_hook(self._guarded(self._forward_ended)),
+            model.register_forward_pre_hook(PassHook(self._guarded(self._called))),
+            inner.register_forward_pre_hook(PassHook(self._guarded(self._forward_begins))),
+            inner.register_forward_hook(PassHook(self._guarded(self._forward_ended))),
         ]
         if hasattr(optimizer, "_optimizer_step_post_hooks"):  # a wrapper around an optimizer may lack it
             self._handles.append(optimizer.register_step_post_hook(UpdateHook(self._guarded(self._updated))))

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from rmetric.errors import UserError
 from rmetric.live.models.attention import AttentionFunction, wrapped_attention
 from rmetric.live.models.structure import ExpertBlock, attentions, expert_blocks, layer_stacks, unwrapped
+from rmetric.monitor.loop_probes import PassHook
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
 
@@ -237,7 +238,7 @@ class ResetRouterBias(InterventionPolicy):
         self._sums, self._tokens = {}, {}
         self._stack.close()
         for index, block in enumerate(self._blocks):
-            handle = block.router.register_forward_pre_hook(self._watcher(index))
+            handle = block.router.register_forward_pre_hook(PassHook(self._watcher(index)))
             self._stack.callback(handle.remove)
         return Decision.PASS
 
