@@ -27,6 +27,8 @@ EXCHANGE = "exchange"
 """The rank's gradients are ready; it waits for those of the others."""
 UPDATE, EVALUATION, PAUSED, ENDED = "update", "evaluation", "pause", "end"
 NO_TIMES = (math.nan,) * len(TIMED)
+Span = tuple[str, Any, Any]
+"""A phase, its begin (``None``: it is not to be measured) and its end."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class PhaseClock:
 
     *Input* runs from the end of an update to the next forward pass, *forward* is the model's own call, *backward* runs
     from its end until the last gradient is ready: what comes after that, the average over all ranks, takes a fast rank
-    as long as the slowest one. Passes of one step (gradient accumulation) add up. Evaluations and pauses are left out.
+    as long as the slowest one. Passes of one step (gradient accumulation) add up. A phase with an evaluation or a pause
+    in it is not measured in its step: the others may wait for the rank that evaluates, and know nothing of it.
 
     Under ``fully_shard`` ranks wait for each other in the passes as well: only the input is a rank's own.
 
@@ -69,8 +72,8 @@ class PhaseClock:
         """Steps that were made since the start of this process."""
         self._longest_pause_s = 0.0
         self._watch = stopwatch
-        self._spans: list[tuple[str, Any, Any]] = []
-        self._of_steps: deque[list[tuple[str, Any, Any]]] = deque(maxlen=max(1, stopwatch.lag))
+        self._spans: list[Span] = []
+        self._of_steps: deque[list[Span]] = deque(maxlen=max(1, stopwatch.lag))
         self._running: tuple[str, Any] | None = None
         inner: nn.Module = model
         self._own: tuple[str, ...] = (INPUT,)
@@ -122,22 +125,21 @@ class PhaseClock:
         self._move(UPDATE, step)
 
     def leave_out(self) -> None:
-        """Leave out the time since the phase began: something else than training took place in it."""
-        if self._running is not None:
-            self._open(self._running[0])
+        """Do not measure the phase in this step: something else than training takes place in it."""
+        self._spoil()
         self._move(self.place.phase)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time of this context out."""
-        phase, running = self.place.phase, self._running
-        self._close()
+        """Do not measure the phase in which this context is."""
+        phase = self.place.phase
+        self._spoil()
+        running, self._running = self._running, None
         self._move(PAUSED)
         try:
             yield
         finally:
-            if running is not None:
-                self._open(running[0])
+            self._running = running
             self._move(phase)
 
     def longest_pause(self) -> float:
@@ -184,14 +186,13 @@ class PhaseClock:
     def _evaluating(self, module: nn.Module) -> bool:
         evaluating = not (module.training and torch.is_grad_enabled())
         if evaluating:
-            self._running = None
+            self._spoil()
             self._move(EVALUATION)
         return evaluating
 
     def _forward_ended(self, _: nn.Module, __: Any, output: Any) -> None:
         if self.place.phase == EVALUATION:
-            self._open(INPUT)
-            self._move(INPUT)
+            self._move(INPUT if self._running is None else self._running[0])
             return
         self._close(FORWARD)
         self._open(BACKWARD)
@@ -225,6 +226,11 @@ class PhaseClock:
     def _open(self, phase: str) -> None:
         self._running = (phase, self._watch.mark())
 
+    def _spoil(self) -> None:
+        """Let the running span be one of unknown length."""
+        if self._running is not None:
+            self._running = (self._running[0], None)
+
     def _close(self, phase: str | None = None) -> bool:
         """End the running span; one of another phase than the given one goes on. Returns whether it ended."""
         if self._running is None or phase not in (None, self._running[0]):
@@ -233,8 +239,8 @@ class PhaseClock:
         self._running = None
         return True
 
-    def _seconds(self, spans: list[tuple[str, Any, Any]]) -> tuple[float, ...]:
+    def _seconds(self, spans: list[Span]) -> tuple[float, ...]:
         found = {phase: 0.0 for phase, _, _ in spans}
         for phase, begin, end in spans:
-            found[phase] += self._watch.seconds(begin, end)
+            found[phase] += math.nan if begin is None else self._watch.seconds(begin, end)
         return tuple(found[phase] if phase in found and phase in self._own else math.nan for phase in TIMED)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.monitor.hardware import HardwareReport, StepTimes
 from rmetric.monitor.hardware.reports import SLOW_WORKER
-from rmetric.monitor.ranks.phases import TIMED
+from rmetric.monitor.ranks.phases import INPUT, TIMED
 from rmetric.robust.reference import NORMAL
 
 WINDOW = 32
@@ -42,6 +42,8 @@ class SlowWorkers:
     *Single steps.* :class:`StepTimes` over each worker's own time; a slow step is the worker's if at least half of the
     excess is not the others' too.
 
+    A phase that some worker has not measured is nobody's in that step; without the input no single step is judged.
+
     Parameters
     ----------
     workers
@@ -59,12 +61,14 @@ class SlowWorkers:
 
     def update(self, times_WP: Times) -> list[HardwareReport]:
         """Take in the workers' own times in a step, shape (workers, phases), seconds, NaN: not measured."""
-        times = np.nan_to_num(times_WP, nan=0.0, posinf=0.0, neginf=0.0)
+        # While one of them evaluates, the others may wait for it: that is no time of their own.
+        measured = np.all(np.isfinite(times_WP), axis=0)
+        times = np.where(measured, times_WP, 0.0)
         if times_WP.shape != (len(self._steps), len(TIMED)) or not times.any():
             return []
         others = _of_the_others(times)
         excess = times - others
-        found = self._slow_steps(times, excess)
+        found = self._slow_steps(times, excess) if measured[TIMED.index(INPUT)] else []
         whole = np.maximum(others.sum(axis=1, keepdims=True), MINIMUM_S)
         self._shares.append((excess / whole).tolist())
         self._count += 1

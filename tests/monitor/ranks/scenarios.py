@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -81,6 +82,21 @@ def stalls(folder: Path, rank: int) -> None:
         return 0.304 if (rank, phase) == (0, "input") and step in (40, 47) else 0.004
 
     train(folder, rank, 50, seconds)
+
+
+def waits_for_an_evaluation(folder: Path, rank: int) -> None:
+    """The first worker evaluates now and then, the second one waits for it; only the first says so."""
+    monitors: list[TrainingMonitor] = []
+
+    def seconds(phase: str, step: int) -> float:
+        if phase == "input" and step in (40, 47):
+            if rank == 0:
+                time.sleep(0.3)
+                monitors[0].validation(1.0)
+            dist.barrier()
+        return 0.004
+
+    train(folder, rank, 50, seconds, lambda model, monitor: monitors.append(monitor))
 
 
 # -- hangs ------------------------------------------------------------------------------------------------------------
@@ -173,6 +189,7 @@ if __name__ == "__main__":
         {
             "slow_forward": slow_forward,
             "stalls": stalls,
+            "waits_for_an_evaluation": waits_for_an_evaluation,
             "deadlock_in_data_loading": deadlock_in_data_loading,
             "never_enters_the_collective": never_enters_the_collective,
             "stopped": stopped,

@@ -49,3 +49,11 @@ def test_stalls_now_and_then_are_told_of_each_and_counted_for_the_worker(tmp_pat
     assert [event["step"] for event in stalls] == [40, 47]
     steps = list(run.observations.step)
     assert [run.observations["event_worker"][steps.index(step)] for step in (40, 47)] == [0.0, 0.0]
+
+
+def test_a_worker_that_waits_for_anothers_evaluation_is_not_slow(tmp_path: Path) -> None:
+    run = _run(tmp_path, "waits_for_an_evaluation")
+    slow = [event["step"] for event in run.events if event.get("component") == "slow worker"]
+    assert not {40, 47} & {*slow}
+    (times,) = [event for event in run.events if event["event"] == "WORKER_TIMES" and event["step"] == 40]
+    assert all(seconds < 0.3 for seconds in times["input_s"])
