@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import PoliciesOfEachFit, check_option_names, log_errors
+from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, check_option_names, log_errors
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
@@ -51,6 +51,9 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._policies = PoliciesOfEachFit(options.pop("policy", None))
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
+        """State of the checkpoint that is resumed, until the training starts."""
+        self._left: dict[str, Any] = {}
+        """State of the training that has ended: checkpoints are written after that, too."""
         self._losses: list[Tensor] = []
         self._asked_at, self._proceed = -1, True
         self._kept: KeptCheckpoints | None = None
@@ -73,9 +76,14 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             options = {"scaler": scaler, **self._options, "sinks": sinks, "policy": policies or None}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
-            state, self._state = self._state, {}
+            state, self._state, self._left = self._state, {}, {}
             if state:
                 self.monitor.load_state_dict(state)
+            elif trainer.global_step:
+                LOGGER.warning(
+                    "the training goes on after step %d without a state of the monitor; its baselines begin anew",
+                    trainer.global_step,
+                )
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
         """Keep the loss of a micro-batch."""
@@ -133,12 +141,14 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the log."""
         if self.monitor is not None:
+            self._left = self.state_dict()
             self.monitor.close()
             self._report(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the log incomplete, or end it with a lost worker."""
         if self.monitor is not None:
+            self._left = self.state_dict()
             self.monitor.__exit__(type(exception), exception, exception.__traceback__)
 
     def state_dict(self) -> dict[str, Any]:
@@ -146,7 +156,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         if self.monitor is not None and self.monitor.enabled:
             with log_errors("saving the monitor's state"):
                 return self.monitor.state_dict()
-        return {}
+        return self._left
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state in Lightning's checkpoint until the training starts."""

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.filterwarnings(  # Lightning's own advice, some of it o
     "ignore:.*GPU available but not used.*",
     "ignore:.*exists and is not empty.*",
     "ignore:.*training_step. returned .None.*",
+    "ignore:.*your dataloader is not resumable.*",
 )
 ACCUMULATED = 3
 STEPS = 8
@@ -139,6 +140,48 @@ def test_a_resumed_training_writes_the_log_of_one_never_interrupted(package: Any
     again, expected = (without_times(lines_of(path.read_bytes())) for path in (log, whole))
     assert again == expected
     assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["run.jsonl", "whole.jsonl"]
+
+
+@pytest.mark.parametrize("ends", ["at the end", "by an exception"])
+def test_a_checkpoint_that_is_written_when_the_training_has_ended_has_the_state(
+    package: Any, ends: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, log = tmp_path / "saved.ckpt", tmp_path / "run.jsonl"
+
+    class Saves(package.Callback):
+        def on_exception(self, trainer: Any, *_: Any) -> None:
+            trainer.save_checkpoint(file)
+
+    def stop(step: int) -> None:
+        if step == STEPS:
+            raise RuntimeError("out of luck")
+
+    module = module_of(package)
+    module.before_step = stop
+    fails = ends == "by an exception"
+    callbacks = RMetricLightning(log=log, hardware=False), Saves()
+    trainer = trainer_of(package, tmp_path, *callbacks, max_steps=STEPS if fails else STEPS - 1)
+    if fails:
+        with pytest.raises(RuntimeError, match="out of luck"):
+            fit(trainer, module)
+    else:
+        fit(trainer, module)
+        trainer.save_checkpoint(file)
+    assert len(read_run(log).observations.step) == STEPS - 1
+    fit(trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False)), module_of(package), ckpt_path=file)
+    assert read_run(log).observations.step.tolist() == list(range(1, STEPS + 1))
+    assert "without a state of the monitor" not in caplog.text
+
+
+def test_a_training_that_goes_on_without_a_state_says_so(
+    package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = trainer_of(package, tmp_path, max_steps=2)
+    fit(trainer, module_of(package))
+    trainer.save_checkpoint(tmp_path / "saved.ckpt")
+    callback = RMetricLightning(hardware=False)
+    fit(trainer_of(package, tmp_path, callback), module_of(package), ckpt_path=tmp_path / "saved.ckpt")
+    assert "the training goes on after step 2 without a state of the monitor; its baselines begin anew" in caplog.text
 
 
 def test_a_step_that_the_module_skips_is_no_step(package: Any, tmp_path: Path) -> None:
