@@ -128,6 +128,7 @@ def test_a_monitor_that_is_left_gives_its_hooks_back_to_the_next_one(
         monitor.step(loss * math.nan if step == 3 else loss)
     alone = hooks_of(model, optimizer)
     monitor = TrainingMonitor(model, optimizer, hardware=False)
+    small_loss(model, 4)  # called as a whole, the model gives back the hooks of its parts
     assert 0 < hooks_of(model, optimizer) <= alone
     assert [text for text in messages(caplog) if "Step 3: the loss is not finite" in text]
     assert read_run(tmp_path / "run.jsonl").last_step == 3

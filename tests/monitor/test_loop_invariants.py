@@ -880,6 +880,26 @@ def test_tensors_are_found_wherever_they_are_in_the_arguments() -> None:
     assert [bool(repeated) for _, repeated in scales[1:]] == [True, False]
 
 
+def test_a_model_that_a_loop_calls_in_parts_is_looked_at_and_one_that_is_called_as_a_whole_by_itself_alone() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    probe = BatchProbe(model)
+    model[1](model[0](torch.full((4, 2), 3.0)))
+    assert float(probe.measure()["input_scale"]) == 3.0  # type: ignore[arg-type]
+    model(torch.full((4, 2), 5.0))
+    assert float(probe.measure()["input_scale"]) == 5.0  # type: ignore[arg-type]
+    assert not any(part._forward_pre_hooks for part in model)
+    model[0](torch.ones(4, 2))
+    assert probe.measure() == {}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_a_part_that_takes_no_hook_is_passed_by() -> None:
+    model = nn.Sequential(torch.jit.script(nn.Linear(2, 3)), nn.Linear(3, 1))
+    probe = BatchProbe(model)
+    model[1](model[0](torch.ones(4, 2)))
+    assert "batch_key" in probe.measure()
+
+
 def test_of_a_container_the_first_module_that_is_called_tells_the_batch() -> None:
     parts = nn.ModuleDict({"body": nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 3)]), "head": nn.Linear(3, 1)})
     probe = BatchProbe(parts)

@@ -32,7 +32,7 @@ class BatchProbe:
     Parameters
     ----------
     model
-        Gets a hook, or those of its modules that can be called, where it cannot be called as a whole. Copies of it, and
+        Gets a hook. So do its parts, until it is called as a whole: a loop may call them instead. Copies of it, and
         files of it, have none. What is called through ``torch.compile(model)`` is not looked at, unless that is what
         is given here.
     """
@@ -47,8 +47,9 @@ class BatchProbe:
         self._before: Tensor | None = None
         self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
+        self._of_model = model.register_forward_pre_hook(ModelHook(self._called_as_a_whole), with_kwargs=True)
         hook = ModelHook(self._look)
-        self._handles = [part.register_forward_pre_hook(hook, with_kwargs=True) for part in _called(model)]
+        self._of_parts = [part.register_forward_pre_hook(hook, with_kwargs=True) for part in _parts(model)]
 
     def measure(self) -> Measured:
         """``batch_repeated``, ``batch_key``, ``examples_repeated`` and ``input_scale``, on the device.
@@ -59,6 +60,15 @@ class BatchProbe:
         """
         measured, self._measured = self._measured, {}
         return measured
+
+    def _called_as_a_whole(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._leave_parts()
+        self._look(args, kwargs)
+
+    def _leave_parts(self) -> None:
+        for handle in self._of_parts:
+            handle.remove()
+        self._of_parts = []
 
     @ends_quietly
     def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -107,15 +117,19 @@ class BatchProbe:
     def close(self) -> None:
         """Give back the hooks. May be called twice."""
         self.closed = True
-        for handle in self._handles:
-            handle.remove()
+        self._of_model.remove()
+        self._leave_parts()
 
 
-def _called(model: nn.Module) -> list[nn.Module]:
-    """The model, or, if it is but a container, without a ``forward``, those of its modules that a loop can call."""
-    if getattr(model.forward, "__func__", None) is not nn.Module.forward:
-        return [model]
-    return [part for child in model.children() for part in _called(child)]
+def _parts(model: nn.Module) -> list[nn.Module]:
+    """Modules in it that a loop can call instead of it; of a mere container, without ``forward``, those in that."""
+    found: list[nn.Module] = []
+    for child in model.children():
+        if getattr(child.forward, "__func__", None) is nn.Module.forward:
+            found += _parts(child)
+        elif not isinstance(child, torch.jit.ScriptModule):  # it takes no hook
+            found.append(child)
+    return found
 
 
 def _by_example(tensor: Tensor) -> Tensor:

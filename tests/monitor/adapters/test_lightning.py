@@ -184,6 +184,15 @@ def test_a_training_that_goes_on_without_a_state_says_so(
     assert "the training goes on after step 2 without a state of the monitor; its baselines begin anew" in caplog.text
 
 
+def test_the_batches_of_a_module_that_is_not_called_itself_are_looked_at(package: Any, tmp_path: Path) -> None:
+    callback = RMetricLightning(hardware=False)
+    seen: list[Any] = []
+    module = module_of(package)
+    module.before_step = lambda step: seen.append(callback.monitor._measurer._batches.shape)
+    fit(trainer_of(package, tmp_path, callback, max_steps=2), module)
+    assert len(seen[-1]) == 2  # input_ids and labels, with which the part is called
+
+
 def test_a_step_that_the_module_skips_is_no_step(package: Any, tmp_path: Path) -> None:
     module = module_of(package)
     module.skipped = 1
