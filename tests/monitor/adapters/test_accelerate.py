@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def fresh_state() -> Iterator[None]:
 def micro_batches(count: int = STEPS * ACCUMULATED) -> list[dict[str, Tensor]]:
     data = tokens(2 * count)
     return [stacked(data[2 * index : 2 * index + 2]) for index in range(count)]
+
+
+def scaled(accelerator: Accelerator) -> Accelerator:
+    """FP16 needs a GPU; a scaler of 2^16 on the CPU is the same to the adapter."""
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    accelerator.native_amp = True
+    accelerator.state._mixed_precision = "fp16"
+    return accelerator
 
 
 def prepared(model: nn.Module) -> tuple[Accelerator, nn.Module, torch.optim.Optimizer]:
@@ -170,12 +179,9 @@ def test_its_optimizer_may_be_given_to_the_monitor_itself(tmp_path: Path) -> Non
 @pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 def test_scaled_gradients_are_unscaled_once(sync: bool, tmp_path: Path) -> None:
-    """FP16 needs a GPU; a scaler of 2^16 on the CPU is the same to the adapter. A spoilt step is vetoed or skipped."""
+    """A spoilt step is vetoed or skipped."""
     accelerator, model, optimizer = prepared(small_model())
-    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
-    accelerator.native_amp = True
-    accelerator.state._mixed_precision = "fp16"
-    accelerator._optimizers.clear()
+    scaled(accelerator)._optimizers.clear()
     optimizer = accelerator.prepare_optimizer(optimizer.optimizer)  # type: ignore[attr-defined]
     plain = train(small_model(), micro_batches(), ACCUMULATED)
     log = tmp_path / "run.jsonl"
@@ -184,6 +190,41 @@ def test_scaled_gradients_are_unscaled_once(sync: bool, tmp_path: Path) -> None:
     seen = read_run(log).observations
     np.testing.assert_allclose(seen["grad_norm"], plain.grad_norm, rtol=1e-3)
     np.testing.assert_allclose(seen["training_loss"], plain.loss, rtol=1e-3)
+
+
+def in_two_passes(with_scaler: bool, log: Path | None) -> tuple[list[Tensor], list[float], list[float]]:
+    """A loop with two losses a step, each with a pass of its own: weights at the end, losses, gradient norms."""
+    torch.manual_seed(0)
+    accelerator, model = Accelerator(cpu=True), nn.Linear(4, 2)
+    model, optimizer = (scaled(accelerator) if with_scaler else accelerator).prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1)
+    )
+    losses, norms = [], []
+    with monitored(accelerator, model, optimizer, log=log, hardware=False) if log else nullcontext():
+        for _ in range(STEPS):
+            out = model(torch.randn(8, 4))
+            pair = out.square().mean(), (out - 1.0).abs().mean()
+            accelerator.backward(pair[0], retain_graph=True)
+            accelerator.backward(pair[1])
+            whole = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+            norms.append(float(whole.norm()) / (2.0**16 if with_scaler else 1.0))
+            losses.append(sum(float(loss.detach()) for loss in pair) / 2.0)
+            accelerator.clip_grad_norm_(model.parameters(), 0.01)
+            optimizer.step()
+            optimizer.zero_grad()
+    return [*model.parameters()], losses, norms
+
+
+@pytest.mark.parametrize("with_scaler", [False, True])
+def test_two_losses_with_a_pass_each_are_one_step(with_scaler: bool, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    weights, losses, norms = in_two_passes(with_scaler, log)
+    assert all(map(torch.equal, weights, in_two_passes(with_scaler, None)[0]))
+    seen = read_run(log).observations
+    assert seen.step.tolist() == list(range(1, STEPS + 1))
+    known = slice(0 if with_scaler else 1, None)  # that a step has two passes is known from the first one
+    np.testing.assert_allclose(seen["training_loss"][known], losses[known], rtol=1e-5)
+    np.testing.assert_allclose(seen["grad_norm"][known], norms[known], rtol=1e-4)
 
 
 def test_a_way_to_distribute_that_hides_gradients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,16 +257,18 @@ def test_an_option_that_there_is_not_is_an_error_before_the_loop() -> None:
         pass
 
 
-def test_the_passes_of_another_network_are_no_steps_of_this_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("generator_first", [True, False])
+def test_the_passes_of_another_network_are_no_steps_of_this_one(generator_first: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     accelerator, generator, critic = Accelerator(cpu=True), nn.Linear(4, 4), nn.Linear(4, 1)
     optimizers = [torch.optim.SGD(network.parameters(), lr=0.01) for network in (generator, critic)]
     generator, critic, *optimizers = accelerator.prepare(generator, critic, *optimizers)
     log, losses = tmp_path / "run.jsonl", []
+    turns = [(generator, optimizers[0], 0.0), (critic, optimizers[1], 1000.0)]
     with monitored(accelerator, generator, optimizers[0], log=log, hardware=False):
         for _ in range(STEPS):
             noise = torch.randn(8, 4)
-            for network, optimizer, offset in ((generator, optimizers[0], 0.0), (critic, optimizers[1], 1000.0)):
+            for network, optimizer, offset in turns if generator_first else turns[::-1]:
                 made = generator(noise) if network is generator else generator(noise).detach()
                 loss = offset + (critic(made).mean() - 1.0).square()
                 accelerator.backward(loss)
