@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.adapters.hooks import check_option_names, replaced
+from rmetric.monitor.adapters.hooks import UnseenPasses, check_option_names, replaced
 from rmetric.monitor.arguments import unwrapped
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.loop_probes import UpdateHook
@@ -114,6 +114,7 @@ class _Watch:
         self._most_passes = 1 if scaler is None else math.inf
         """Passes with which a step was complete, at most."""
         self._updating, self._updates, self._proceed = False, 0, True
+        self._unseen = UnseenPasses("call accelerator.backward(loss) in place of loss.backward()")
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -143,10 +144,12 @@ class _Watch:
         """Expect the next step."""
         self._updating = False
         self._updates += 1
+        self._unseen.update()
         self._begin_step()
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Replace ``accelerator.backward``."""
+        self._unseen.seen()
         before, updates = self._stamp(), self._updates
         if self._exchanged and not before and not self._updating:
             self._begin_step()  # gradients were cleared, whether there was an update or not

@@ -1,10 +1,11 @@
-"""What adapters share: options checked, a method replaced for a while, errors logged and not raised into a loop."""
+"""What adapters share: options checked, a method replaced, errors logged and not raised, passes that are not seen."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from rmetric.monitor.repair.runner import checked_policies
 from rmetric.registry import Registry
 
 LOGGER = logging.getLogger("rmetric")
+UPDATES = 3
+"""Updates without a backward pass before that is told."""
 
 
 def check_option_names(adapter: Callable[..., Any], options: Iterable[str]) -> None:
@@ -45,6 +48,32 @@ def _copied(policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
     """Copies that call the same functions: of a method, the object that it belongs to is the user's."""
     callbacks = {id(value): value for policy in policies for value in vars(policy).values() if callable(value)}
     return copy.deepcopy(policies, callbacks)
+
+
+class UnseenPasses:
+    """Says, once, that a training makes updates of which its adapter sees no backward pass.
+
+    Parameters
+    ----------
+    advice
+        Which call is missing.
+    """
+
+    def __init__(self, advice: str) -> None:
+        self._advice, self._updates = advice, 0.0
+
+    def seen(self) -> None:
+        """Take in a backward pass: from now on there is nothing to say."""
+        self._updates = -math.inf
+
+    def update(self) -> None:
+        """Take in an update."""
+        self._updates += 1
+        if self._updates == UPDATES:
+            LOGGER.warning(
+                "%d updates were made and no backward pass was seen, so that no step is watched; %s",
+                UPDATES, self._advice,
+            )  # fmt: skip
 
 
 @contextmanager

@@ -18,7 +18,14 @@ from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, check_option_names, log_errors, replaced
+from rmetric.monitor.adapters.hooks import (
+    LOGGER,
+    PoliciesOfEachFit,
+    UnseenPasses,
+    check_option_names,
+    log_errors,
+    replaced,
+)
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.adapters.trainer_checkpoint import load_checkpoint
 from rmetric.monitor.ending import AtExit, close_all
@@ -70,6 +77,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._policies = PoliciesOfEachFit(options.pop("policy", None))
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
         self._early: list[float] = []
+        self._unseen: UnseenPasses | None = None
         self._reports = FrameworkLog()
         self._kept: KeptCheckpoints | None = None
         self._stack = ExitStack()
@@ -89,6 +97,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         if vars(state).setdefault("rmetric_callback", self) is not self:  # every training has a state of its own
             LOGGER.warning("another RMetricCallback watches this training; this one does nothing, leave it out")
             return
+        unseen = UnseenPasses("a training_step of your own calls self.accelerator.backward(loss), not loss.backward()")
+        self._unseen = unseen
         self._at_exit = AtExit(self._leave)  # no event tells of an exception or of Ctrl-C
         original = _Accelerator.backward
         wrapped = model
@@ -102,6 +112,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         def first_backward(accelerator: Any, loss: torch.Tensor, **options: Any) -> None:
             if any(own is optimizer for own in accelerator._optimizers):
                 self._stack.close()
+                unseen.seen()
                 with log_errors("the monitor's start"):
                     policies = self._policies.take()
                     self._kept = KeptCheckpoints(
@@ -152,6 +163,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Have the Trainer log after an alert; with several processes that would need all of them."""
+        if self._unseen is not None:
+            self._unseen.update()
         if self._reports.urgent and args.world_size == 1:
             control.should_log = True
 
@@ -194,7 +207,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     def _leave(self) -> None:
         """Clean up after a training that did not reach its end."""
         self._stack.__exit__(_LeftError, _LeftError(), None)
-        self._stack, self.monitor, self._early = ExitStack(), None, []
+        self._stack, self.monitor, self._early, self._unseen = ExitStack(), None, [], None
         close_all([self._at_exit])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, check_option_names, log_errors
+from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, UnseenPasses, check_option_names, log_errors
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
@@ -19,6 +19,9 @@ from rmetric.monitor.sinks.base import optional_module
 # Either package has hooks of the same names; a Trainer of one takes a callback of the other.
 _PACKAGE = "lightning.pytorch" if find_spec("lightning") else "pytorch_lightning"
 _Callback: Any = optional_module(_PACKAGE, "Lightning", "lightning").Callback
+BY_HAND = (
+    "call self.manual_backward(loss) in place of loss.backward(), with no step of another optimizer before its own"
+)
 
 
 class RMetricLightning(_Callback):  # type: ignore[misc]
@@ -56,6 +59,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """State of the training that has ended: checkpoints are written after that, too."""
         self._losses: list[Tensor] = []
         self._asked_at, self._proceed = -1, True
+        self._unseen = UnseenPasses(BY_HAND)
         self._kept: KeptCheckpoints | None = None
         self._offered: set[tuple[str, int]] = set()
         self._reports = FrameworkLog()
@@ -65,6 +69,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self._asked_at, self._reported, self._losses = -1, 0, []
+        self._unseen = UnseenPasses(BY_HAND)
         policies = self._policies.take()
         self._kept = KeptCheckpoints(
             policies, lambda file: _load_checkpoint(trainer, file), writes=trainer.is_global_zero
@@ -101,8 +106,13 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         if self.monitor is None:
             return
         losses, self._losses = self._losses, []  # those before the step of another optimizer are its own
-        if not losses or optimizer is not trainer.optimizers[0]:
-            return  # no losses: ``training_step`` has skipped the step
+        if optimizer is not trainer.optimizers[0]:
+            return
+        if not losses:  # ``training_step`` has skipped the step
+            if not pl_module.automatic_optimization:
+                self._unseen.update()
+            return
+        self._unseen.seen()
         if self._asked_at != trainer.global_step:
             whole = torch.stack(losses)
             # Lightning divides each by their number; in manual optimisation their gradients add up as they are.

@@ -227,6 +227,16 @@ def test_two_losses_with_a_pass_each_are_one_step(with_scaler: bool, tmp_path: P
     np.testing.assert_allclose(seen["grad_norm"][known], norms[known], rtol=1e-4)
 
 
+def test_updates_without_a_pass_that_is_seen_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    accelerator, model, optimizer = prepared(nn.Linear(4, 2))
+    with monitored(accelerator, model, optimizer, hardware=False):
+        for _ in range(STEPS):
+            model(torch.ones(8, 4)).sum().backward()
+            optimizer.step()
+    (told,) = [message for message in caplog.messages if "no backward pass was seen" in message]
+    assert "call accelerator.backward(loss) in place of loss.backward()" in told
+
+
 def test_a_way_to_distribute_that_hides_gradients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator, model, optimizer = prepared(small_model())
     monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)

@@ -391,6 +391,22 @@ def test_an_option_that_there_is_not_is_an_error_where_it_stands(wrong: dict[str
         RMetricCallback(**wrong)
 
 
+def test_updates_without_a_pass_that_is_seen_are_told_of_once(
+    trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = trainer_of(RMetricCallback(hardware=False), eval_strategy="no")
+
+    def own(model: Any, inputs: Any, *_: Any) -> Tensor:
+        loss: Tensor = model(**inputs).loss
+        loss.backward()
+        return loss.detach()
+
+    trainer.training_step = own  # type: ignore[method-assign]
+    trainer.train()
+    (told,) = warnings_of(caplog)
+    assert "no backward pass was seen" in told and "calls self.accelerator.backward(loss)" in told
+
+
 def test_a_mistake_of_the_user_is_said_at_once(trainer_of: Callable[..., Trainer]) -> None:
     trainer = trainer_of(RMetricCallback(detectors=["r_metrik"]))
     with pytest.raises(UserError, match="did you mean 'r_metric'"):

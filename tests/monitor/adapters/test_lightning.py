@@ -432,3 +432,18 @@ def test_in_a_loop_by_hand_the_loss_is_what_the_first_optimizer_descends(
     callback = RMetricLightning(log=log, hardware=False)
     trainer_of(package, tmp_path, callback, **by_itself).fit(module, data)
     np.testing.assert_allclose(read_run(log).observations["training_loss"], module.losses, rtol=1e-6)
+
+
+def test_updates_by_hand_without_a_pass_that_is_seen_are_told_of_once(
+    package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plain(module: Any, batch: Tensor) -> None:
+        optimizer, _ = module.optimizers()
+        module.generator(batch).square().mean().backward()
+        optimizer.step()
+
+    data = DataLoader(torch.randn(24, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_epochs": 1, "max_steps": -1}
+    trainer_of(package, tmp_path, RMetricLightning(hardware=False), **by_itself).fit(by_hand(package, plain), data)
+    (told,) = [message for message in caplog.messages if "no backward pass was seen" in message]
+    assert "call self.manual_backward(loss)" in told
