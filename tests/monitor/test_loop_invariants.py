@@ -839,6 +839,16 @@ def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_e
     assert not loop.optimizer._optimizer_step_post_hooks  # type: ignore[attr-defined]
 
 
+def test_a_file_of_a_model_that_is_watched_can_be_read_without_this_package() -> None:
+    loop, file = Loop(), io.BytesIO()
+    torch.save(loop.model, file)
+    assert b"rmetric" not in file.getvalue()
+    twin = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    assert torch.equal(twin(torch.ones(2, 8)), loop.model(torch.ones(2, 8)))
+    again = copy.deepcopy(twin)
+    assert torch.equal(torch.compile(again, backend="eager")(torch.ones(2, 8)), twin(torch.ones(2, 8)))
+
+
 @pytest.mark.parametrize("name", ["_no_hook", "_look_at_nothing"])
 def test_a_model_that_an_older_version_has_saved_can_be_read(name: str) -> None:
     assert callable(pickle.loads(f"crmetric.monitor.loop_probes\n{name}\n.".encode()))  # noqa: S301 - ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ class PassHook:
     def __call__(self, *given: Any) -> None:
         self._look(*given)
 
-    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
-        return _no_hook, ()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")  # it takes anything and does nothing, in files without this package
 
 
 class ModelHook(PassHook):
@@ -51,6 +52,7 @@ def _is_traced() -> bool:
 
 
 def _no_hook() -> Callable[..., None]:
+    """What older versions have put into files."""
     return _look_at_nothing
 
 
