@@ -279,3 +279,17 @@ def test_numbers_are_kept_and_a_parameter_that_is_gone_has_no_gradient() -> None
     assert parameters.names == ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]
     assert parameters.tensors[0] is model.layers[0].weight and parameters.tensors[place].grad is None
     assert gone.grad is not None and all(tensor is not gone for tensor in parameters.tensors)
+
+
+def test_a_parameter_without_memory_is_left_out_until_it_has_some() -> None:
+    model = Layers(2)
+    model.spare = nn.Parameter(torch.empty(3, device="meta"))
+    training = Training(model)
+    with TrainingMonitor(model, training.optimizer, hardware=False) as monitor:
+        training.train(monitor, 4)
+        assert monitor.enabled and monitor.last is not None
+    parameters = ModelParameters(model)
+    assert "spare" not in parameters.names
+    model.spare = nn.Parameter(torch.ones(3))
+    parameters.refresh()
+    assert "spare" in parameters.names
