@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
+from torch.utils.hooks import warn_if_has_hooks
 
 from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.loop_invariants import (
@@ -847,6 +848,17 @@ def test_a_file_of_a_model_that_is_watched_can_be_read_without_this_package() ->
     assert torch.equal(twin(torch.ones(2, 8)), loop.model(torch.ones(2, 8)))
     again = copy.deepcopy(twin)
     assert torch.equal(torch.compile(again, backend="eager")(torch.ones(2, 8)), twin(torch.ones(2, 8)))
+
+
+def test_a_model_that_is_sent_to_a_process_warns_of_no_hook() -> None:
+    loop = Loop().go(2)
+    once = loop.passes
+    loop.passes = lambda: once() + once()  # type: ignore[method-assign]
+    loop.go(2)
+    assert all(parameter._backward_hooks for parameter in loop.model.parameters())
+    for parameter in loop.model.parameters():
+        warn_if_has_hooks(parameter)  # as torch does before it sends one
+    loop.monitor.close()
 
 
 @pytest.mark.parametrize("name", ["_no_hook", "_look_at_nothing"])

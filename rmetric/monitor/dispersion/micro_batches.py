@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.tensors import gathered, norms_of
@@ -110,7 +110,7 @@ class MicroBatchDispersion:
         self.close()
         self._measuring, self._resting = True, False
         self._handles = [
-            parameter.register_hook(self._watcher(index))  # type: ignore[no-untyped-call]
+            parameter.register_hook(unserializable_hook(self._watcher(index)))  # type: ignore[no-untyped-call]
             for index, parameter in enumerate(self._parameters)
         ]
 

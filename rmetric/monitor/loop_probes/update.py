@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.loop_probes.hooks import UpdateHook
@@ -167,6 +167,7 @@ class UpdateProbe:
             self._watch_passes(self._parameter)
             self._left = self._weights()
 
+    @unserializable_hook  # said to torch, which warns where a parameter with another one is sent to a process
     @ends_quietly
     def _look(self, _: Tensor) -> None:
         """Look at weights and gradients, as a backward pass finds them."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism.base import (
@@ -121,7 +121,7 @@ class GradientAlignment(MechanismMonitor):
         self.restart()
         for index, parameter in enumerate(self._parameters):
             self._handles += [
-                parameter.register_hook(guarded_hook(self._finder(index))),  # type: ignore[no-untyped-call]
+                parameter.register_hook(unserializable_hook(guarded_hook(self._finder(index)))),  # type: ignore[no-untyped-call]
                 parameter.register_post_accumulate_grad_hook(guarded_hook(self._keeper(index))),  # type: ignore[no-untyped-call]
             ]
 
