@@ -78,6 +78,10 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._validation_key, self._checkpoint, self._options = validation_key, checkpoint, options
         self._early: list[float] = []
         self._unseen: UnseenPasses | None = None
+        self._evaluated = False
+        """True once there was a validation loss, or it was said that there is none."""
+        self._other_losses: list[str] = []
+        """Names of what was evaluated in this step."""
         self._reports = FrameworkLog()
         self._kept: KeptCheckpoints | None = None
         self._stack = ExitStack()
@@ -165,6 +169,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         """Have the Trainer log after an alert; with several processes that would need all of them."""
         if self._unseen is not None:
             self._unseen.update()
+        self._tell_other_losses()
         if self._reports.urgent and args.world_size == 1:
             control.should_log = True
 
@@ -181,12 +186,25 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             monitor.load_state_dict(state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
-        """Hand on the validation loss."""
+        """Hand on the validation loss; of several sets each comes under a name of its own."""
         loss = metrics.get(self._validation_key)
         if loss is not None and self.monitor is not None:
             self.monitor.validation(loss)
         elif loss is not None:
             self._early.append(loss)
+        self._evaluated |= loss is not None
+        self._other_losses += [name for name in metrics if name.endswith("loss")]
+
+    def _tell_other_losses(self) -> None:
+        """Say, once and when all sets are evaluated, that the validation loss has another name."""
+        others, self._other_losses = self._other_losses, []
+        if others and not self._evaluated:
+            self._evaluated = True
+            LOGGER.warning(
+                "evaluations have %s and no %s, so that there is no validation loss; choose one of them: "
+                "RMetricCallback(validation_key=%r)",
+                ", ".join(others), self._validation_key, others[0],
+            )  # fmt: skip
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Put the monitor's state beside the checkpoint."""
@@ -201,6 +219,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the log."""
+        self._tell_other_losses()
         self._stack.close()
         close_all([self._at_exit])
 

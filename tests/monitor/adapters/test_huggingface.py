@@ -407,6 +407,21 @@ def test_updates_without_a_pass_that_is_seen_are_told_of_once(
     assert "no backward pass was seen" in told and "calls self.accelerator.backward(loss)" in told
 
 
+@pytest.mark.parametrize("options", [{}, {"validation_key": "eval_b_loss"}])
+def test_evaluations_of_which_none_is_the_validation_loss_are_named_once(
+    options: dict[str, str], trainer_of: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = trainer_of(RMetricCallback(hardware=False, **options))
+    trainer.eval_dataset = {name: tokens(4, seed=seed) for seed, name in enumerate("ab")}
+    trainer.train()
+    trainer.evaluate()
+    told = (
+        "evaluations have eval_a_loss, eval_b_loss and no eval_loss, so that there is no validation loss; "
+        "choose one of them: RMetricCallback(validation_key='eval_a_loss')"
+    )
+    assert warnings_of(caplog) == ([] if options else [told])
+
+
 def test_a_mistake_of_the_user_is_said_at_once(trainer_of: Callable[..., Trainer]) -> None:
     trainer = trainer_of(RMetricCallback(detectors=["r_metrik"]))
     with pytest.raises(UserError, match="did you mean 'r_metric'"):
