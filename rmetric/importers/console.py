@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +141,31 @@ class Patterns:
                     found = announced | found
                 yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
                 epoch = line.epoch or epoch
+            elif lost := self._lost(line):
+                yield Row(line.number, epoch | found | dict.fromkeys(lost))
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
             announced = announced if "training_loss" in meant else steps or announced
+
+    def _lost(self, line: Line) -> tuple[str, ...]:
+        """Names of losses that a line states without a number: one with the counters of a report, and hardly less."""
+        counters = {name for name in line.found if names_counter(name, self._fields)}
+        text = line.text.casefold() if counters else ""
+        for names, losses, others in self._with_losses if "loss" in text else ():
+            if counters == names and len(line.found) >= others - 1 and all(loss.casefold() in text for loss in losses):
+                return losses
+        return ()
+
+    @cached_property
+    def _with_losses(self) -> list[tuple[set[str], tuple[str, ...], int]]:
+        """Of each report of the training its counters, its losses, and how many other names it has."""
+        found = []
+        for names, count in self._counts.items():
+            losses = tuple(name for name in names if "training_loss" in self._meant((name,)))
+            counters = {name for name in names if names_counter(name, self._fields)}
+            if count >= REPEATED and losses and counters:
+                found.append((counters, losses, len(names) - len(losses)))
+        return found
 
     def _reports(self, path: Path, on_damage: OnDamage) -> Iterator[Line]:
         """The lines; of joined ones that are no report that repeats, such as source code, each by itself."""

@@ -32,7 +32,7 @@ _BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
 """A date and a time, and the level of a message, before the process that has written it."""
 _WORKER = re.compile(
     rf"""(?:{_BEFORE}(?=\[?{_KIND}))?\W{{0,2}}(?P<who>\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
-    |\[\d{{1,5}},[^\]]{{1,40}}\]<\w+>:?
+    |\[\d{{1,5}}(?:,[^\]]{{1,40}})?\]<\w+>:?
     |\[pod/[^\]]{{1,80}}\]
     |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
     |(?P<bare>\d{{1,5}}):\s)""",

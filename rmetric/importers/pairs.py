@@ -29,7 +29,8 @@ SETTING = 300
 LONGEST_ROW = 256
 """Pairs of a report."""
 CACHED = 4096
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[)?\[\d{1,3}(?:;\d{1,3})*m")
+"""What sets colours; the escape itself is lost where a terminal was copied."""
 NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
 """``-1.#IND``, ``1.#QNAN``, ``1.#INF00``; cut to few digits, ``1.#R`` or ``1.#J``: NaN or infinity."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
@@ -39,13 +40,16 @@ _THOUSANDS = r"[1-9]\d{0,2}(?:[,_']\d{3})+"
 _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
-_NAN = r"[-+]?(?:nan|inf(?:inity)?)"
+_NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)"
+"""``.nan`` is YAML's."""
+_PADDED = re.compile(rf"\s{{2,}}(?={_NAN}\b)", re.IGNORECASE)
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
 _EXPONENT = r"(?:[eE][-+]?|[dD][-+])\d+"
 """``e-05``, and ``D-05`` as Fortran writes it."""
 _NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
 """A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""
-_SIGN_NEXT = r"(?:/nan|\s?(?:[*@±!]|\+-|-[\s>]))"
+_SIGN_NEXT = r"(?:/nan|\s?(?:[*@±!]|\+-|-[\s>])|\s?[a-z%]{1,6}\s*(?:[|,;)\]]|$))"
+"""A sign after NaN, or its unit at the end of a part of the line."""
 _ABSENT = r"(?:(?:none|null|n/?a|\*{2,}|∞)(?=\s|[,;|)\]}]|$)|-{1,3}(?=\s*(?:[,;|]|$)))"
 _AFTER_LOSS = r"(?:(?<=loss\s)|(?<=loss[:=])|(?<=loss[:=]\s)|(?<=loss\s[:=]\s))"
 _VALUE = re.compile(
@@ -57,8 +61,8 @@ _VALUE = re.compile(
        (?P<scale>(?-i:[kKM])\b)?
        (?:\s*/\s*(?P<total>{_THOUSANDS}{_NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>{_NAN})(?=\s*(?:[\]|,;()}}'">]|$|\s\s))
-      |(?<=[:=])(?P<after>{_NAN}\b)|(?<=[:=]\s)(?P<spaced>{_NAN}\b)
+      |(?P<word>{_NAN})(?=\s*(?:[\]|│┃║,;()}}'"<>]|\.?$|\s\s))
+      |(?<=[:=→])(?P<after>{_NAN}\b)|(?<=[:=→]\s)(?P<spaced>{_NAN}\b)
       |(?:(?<=loss\s|norm\s|cost\s)|(?<=->\s))(?P<between>{_NAN})(?=\s{_NEXT}|{_SIGN_NEXT})
       |{_AFTER_LOSS}(?P<absent>{_ABSENT}))
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
@@ -76,20 +80,25 @@ _CLOCK = r"\d:\d\d(?:[.,]\d+)?(?:Z|\s?[-+]\d\d:?\d\d|\s[AaPp][Mm])?\s+(?:std(?:o
 _BREAK = re.compile(
     rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_RATE}|{_SIGN}|{_LEVEL}|{_CLOCK}"
 )
-_BATCHES = re.compile(r"\]?\s*\[\s*\d+\s*/\s*\d")
-"""What follows an epoch that stands before its batches: ``Train: 3 [500/1251]``, ``Train: [3/90][500/1251]``."""
-_BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,3})\d+-(?=\d)")
+_BATCHES = re.compile(r"\]?(?:\s*\([\d.\s]+%\s*\))?\s*\[\s*\d+\s*/\s*\d")
+"""What follows an epoch before its batches: ``Train: 3 [500/1251]``, ``[3/90][500/1251]``, ``1/6 (16%) [8/9]``."""
+_BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,6})\d+\s*-\s*(?=\d)")
 _GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
 """The begin of ``Batch [20-40]`` or ``21-40batch``, of which the end counts."""
 _GLUED = re.compile(r"\dbatch")
-_THEN_DECIMALS = re.compile(r":?\s+[-+]?\d*\.\d")
+_THEN_DECIMALS = re.compile(r"\s*[:=]?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
+_POWER = re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)")
+_PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
+"""What ``Cost after iteration 100: 0.69`` says beside the name of its value."""
+_BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
+_LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
-_TWO_CELLS = re.compile(r"\s*[|│┃]\s*([^|│┃]*[A-Za-z][^|│┃]*?)\s*[|│┃]\s*([-+]?\.?\d\S*|[-+]?nan|[-+]?inf)\s*[|│┃]\s*$")
-"""``|    loss    | 2.5    |``: a name, and its value in a cell of its own."""
+_BARS = re.compile(r"[|│┃]")
+_CELL_OF_VALUE = re.compile(r"[-+]?\.?\d\S*|[-+]?nan|[-+]?inf")
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
 _TRIM = " \t:=[('\"<>-*#~"
@@ -121,6 +130,7 @@ def pairs(line: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     end, setting, beside, is_guess = 0, "", "", False
+    listed: set[str] = set()
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
         if match.string.startswith(")=", stop):
@@ -131,7 +141,7 @@ def pairs(line: str) -> dict[str, Any]:
             continue  # how full the bar is: "steps:  2%|#   | 40/1600"
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
-        beside = said if said != name == "step" else ""
+        beside = _beside(said, name)
         if not name or (name in found and name == LINE_NUMBER):
             continue
         if is_guess and said and name.casefold() == "batch":
@@ -140,18 +150,32 @@ def pairs(line: str) -> dict[str, Any]:
         is_guess = is_guess or (not said and name == "batch" and name not in found)
         if not setting:
             setting = _setting(gap[-SETTING:])
+        elif _BEGINS_TRAINING.search(gap):
+            setting = ""
         if setting and measures_loss(name) and not _SETTINGS & set(_WORDS.findall(name.casefold())):
             name = f"{setting} {name}"
         if name not in found:
             found[name] = _value(match)
+            if gap.endswith("[") and measures_loss(name) and _LIST_GOES_ON.match(match.string, stop):
+                listed.add(name)
             if match["total"] is not None:
                 found[name + TOTAL] = _number(match["total"], match["total_scale"])
+    if listed and any(measures_loss(name) for name in found.keys() - listed):
+        found = {name: value for name, value in found.items() if name not in listed}
     return found if found.keys() - {LINE_NUMBER} else {}
+
+
+def _beside(said: str, name: str) -> str:
+    """The name of a value after a counter, of what was said before that; empty if nothing was."""
+    is_counted = said != name and (name == "step" or _PLACE.search(said))
+    return _PLACE.sub("", said) if is_counted else ""
 
 
 def _prepared(line: str) -> str:
     """A line without escapes, values after their names, and of a range of batches its end."""
-    text = value_last(two_cells(with_english_parts(without_escapes(line))))
+    text = value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line)))))
+    if "10^" in text:
+        text = _POWER.sub(r"e\1", text)
     if "-" in text and "atch" in text:
         return (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
     return text
@@ -164,12 +188,12 @@ def _is_whole(match: re.Match[str]) -> bool:
 
 def _counted(name: str, match: re.Match[str]) -> str:
     """Name of a whole number with one: what it counts, where its words or what follows tell that."""
-    has_total = match["total"] is not None
+    has_total, counter = match["total"] is not None, _counter(name, match["total"] is not None)
     if _is_counter(match) and TRAINING_WORDS.issuperset(_WORDS.findall(name)):
         return match["unit"]
-    if not has_total and measures_loss(name) and _THEN_DECIMALS.match(match.string, match.end()):
+    if not has_total and counter == name and measures_loss(name) and _THEN_DECIMALS.match(match.string, match.end()):
         return "step"
-    return _epoch(name) if _BATCHES.match(match.string, match.end()) else _counter(name, has_total)
+    return _epoch(name) if _BATCHES.match(match.string, match.end()) else counter
 
 
 def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first: bool) -> str:
@@ -194,13 +218,17 @@ def _is_counter(match: re.Match[str]) -> bool:
 
 def without_escapes(line: str) -> str:
     """The begin of a line, without what sets its colours."""
-    return _ESCAPES.sub("", line[:MAX_LINE]) if "\x1b" in line else line[:MAX_LINE]
+    return _ESCAPES.sub("", line[:MAX_LINE]) if "\x1b" in line or "[0m" in line else line[:MAX_LINE]
 
 
 def two_cells(line: str) -> str:
     """A line; a row of a name and a value in cells of their own as a pair."""
-    row = _TWO_CELLS.fullmatch(line) if line.lstrip()[:1] in ("|", "│", "┃") else None
-    return line if row is None else f"{row[1]}: {row[2]}"
+    if not line.lstrip().startswith(("|", "│", "┃")):
+        return line
+    before, *cells, after = map(str.strip, _BARS.split(line.strip()))
+    if before or after or len(cells) != 2 or len(cells[0]) > MAX_NAME or not any(map(str.isalpha, cells[0])):
+        return line
+    return ": ".join(cells) if _CELL_OF_VALUE.fullmatch(cells[1]) else line
 
 
 def value_last(line: str) -> str:
@@ -267,7 +295,7 @@ def _value(match: re.Match[str]) -> int | float | str | None:
         return str(match["commas"])
     number = match["number"]
     if number is None:
-        return float(match["word"] or match["after"] or match["spaced"] or match["between"])
+        return float((match["word"] or match["after"] or match["spaced"] or match["between"]).replace(".", ""))
     return _number(number, match["scale"])
 
 

@@ -94,9 +94,12 @@ class TextTable:
 
         What stands behind all names is left out, and so is the number that pandas puts before them.
         """
-        has_number = len(line) - len(line.lstrip()) + len(cells[0]) <= self._places[0][0]
+        has_number = len(line) - len(line.lstrip()) + len(cells[0].split(" ")[0]) <= self._places[0][0]
         if len(cells) > len(self._names):
             return cells[has_number:][: len(self._names)]
+        close = line.split()[has_number:]  # a number that fills its column leaves one blank before it
+        if len(close) == len(self._names) and all(map(_is_number, map(_value_of, close))):
+            return close
         placed = dict[int, str]()
         for found in [*_SHOWN.finditer(line.rstrip())][has_number:]:
             begin, end = found.span()

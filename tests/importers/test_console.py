@@ -11,7 +11,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import detect_format, read_console, runs_of
-from rmetric.importers.pairs import pairs
+from rmetric.importers.pairs import pairs, two_cells
 
 LINES: dict[str, dict[str, Any]] = {
     "Epoch: [0][50]\tTime 0.123 (0.2)\tLoss 8.0068 (8.0)": {"Epoch": 0, "batch": 50, "Time": 0.123, "Loss": 8.0068},
@@ -57,6 +57,25 @@ LINES: dict[str, dict[str, Any]] = {
     "step 5 loss ***** lr 0.1": {"step": 5, "loss": None, "lr": 0.1},
     "step 5 | loss: - | lr: 0.1": {"step": 5, "loss": None, "lr": 0.1},
     "step 5 - loss - 2.5": {"step": 5, "loss": 2.5},
+    "step 5 loss:      nan lr: 0.1": {"step": 5, "loss": math.nan, "lr": 0.1},
+    "step 5 loss nan nats | lr 0.1": {"step": 5, "loss": math.nan, "lr": 0.1},
+    "step: 5, loss: .nan": {"step": 5, "loss": math.nan},
+    "│ train_loss       nan │": {"train_loss": math.nan},
+    "Loss after epoch 299: nan": {"epoch": 299, "Loss": math.nan},
+    "Cost after iteration 100: 0.69": {"iteration": 100, "Cost": 0.69},
+    "losses: [2.5, 2.1], step: 200, reference_loss: 8.5": {"step": 200, "reference_loss": 8.5},
+    "step 5 losses: [2.5, 2.1]": {"step": 5, "losses": 2.5},
+    " Minibatch[ 101- 200]: loss = 7.8 * 64": {"Minibatch": 200, "loss": 7.8},
+    "Epoch 5 | valid: acc=0.5 | train: loss=2.5": {"Epoch": 5, "acc": 0.5, "loss": 2.5},
+    "Train: 1/6 (16%) [   8/100 (8%)]  Loss: 6.9": {
+        "Train epoch": 1,
+        "Train epoch of": 6,
+        "batch": 8,
+        "batch of": 100,
+        "Loss": 6.9,
+    },
+    "step 5 [1;31mloss 8.58[0m": {"step": 5, "loss": 8.58},
+    "step 5 loss 8.5×10^2": {"step": 5, "loss": 850.0},
     "step 1_000/10_000 loss 8'580.2": {"step": 1000, "step of": 10_000, "loss": 8580.2},
     "step 5 loss 8.58D+01 lr 1.0D-04": {"step": 5, "loss": 85.8, "lr": 1e-4},
     "step 5 loss −8.58 lr 1e−4": {"step": 5, "loss": -8.58, "lr": 1e-4},
@@ -70,7 +89,7 @@ def test_pairs_of_a_line(line: str) -> None:
     assert all(found[name] == due[name] or (found[name] != found[name] and due[name] != due[name]) for name in due)
 
 
-@pytest.mark.parametrize("broken", ["nan - ", "nan ± nan ", "None ", "***** ", "- | "])
+@pytest.mark.parametrize("broken", ["nan - ", "nan ± nan ", "None ", "***** ", "- | ", "Indeterminate | ", "     nan "])
 def test_a_loss_that_is_no_number_any_more_is_not_lost(tmp_path: Path, broken: str) -> None:
     lines = [f"step {step} loss {4.0 - step / 100:.2f} - lr 0.1" for step in range(1, 61)]
     path = log(tmp_path, *lines, *(f"step {step} loss {broken}lr 0.1" for step in range(61, 101)))
@@ -140,6 +159,11 @@ def test_a_comma_beside_decimal_points_is_left_out_and_told_once(tmp_path: Path)
     assert "grad_norm" not in logged.run.observations.columns
     (note,) = logged.notes
     assert note.startswith("line 1: grad_norm is '0,88': a decimal comma, or two numbers?")
+
+
+def test_a_row_of_one_long_cell_is_read_in_time_that_grows_with_its_length() -> None:
+    assert two_cells(f"| {100_000 * 'said '}|") == f"| {100_000 * 'said '}|"
+    assert two_cells("|    loss    | 2.5    |") == "loss: 2.5"
 
 
 def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:

@@ -432,6 +432,29 @@ def a_frame_of_pandas() -> Iterator[str]:
         yield f"{step - 1:<3d} {step:4d}  {loss(step):10.6f}  0.001        1.5"
 
 
+@layout(Seen(learning_rate=1e-3))
+def a_table_with_numbers_that_fill_their_column() -> Iterator[str]:
+    yield "    step       loss         lr"
+    for step in STEPS:
+        number = f"{loss(step):11.4f}" if step % 2 else f" {loss(step):.8f}"
+        yield f"{step:8d}{number}   0.001000"
+
+
+@layout(Seen(first=10, last=10 * POINTS, note="several processes"))
+def processes_of_horovod() -> Iterator[str]:
+    for step in STEPS:
+        for rank in (0, 1):
+            yield f"[{rank}]<stdout>:Step #{10 * step}\tLoss: {loss(step) + 2 * rank:.4f}"
+
+
+@layout(Seen(learning_rate=1e-3))
+def lines_that_two_handlers_write() -> Iterator[str]:
+    for step in STEPS:
+        message = f"step {step}/600 | train loss {loss(step):.4f} | lr 1.0e-03"
+        yield f"2025-03-14 09:00:06,123 - train - INFO - {message}"
+        yield f"INFO:train:{message}"
+
+
 @layout(Seen(learning_rate=1e-3, evaluations=3))
 def a_table_with_empty_cells() -> Iterator[str]:
     yield "  step    train_loss    val_loss       lr"
