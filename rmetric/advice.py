@@ -42,6 +42,11 @@ ADVICE: Mapping[str, Advice] = {
          "steps that the loss scaler skips"),
         "Compare the schedule with the planned number of steps, and the optimizer's parameters with the model's.",
     ),
+    "WEIGHTS_MOVED": Advice(
+        ("weights that were loaded, averaged, pruned or drawn anew", "weights that are overwritten after the update"),
+        "Something else than the optimizer has moved the weights before this step: announce it if it was meant "
+        "(monitor.planned), else keep the last checkpoint and look for it.",
+    ),
     "UNIFORM_ANSWER": Advice(
         ("a corrupted weight in the output layers", "activations that have collapsed"),
         "The model answers every token alike and will not recover: go back to the last checkpoint.",
@@ -132,7 +137,8 @@ ON_SETTINGS: Mapping[str, Advice] = {
         "Compare the learning rate with the schedule that was planned",
     ),
     "steps of the learning-rate schedule in a step": Advice(
-        ("scheduler.step() that is called twice in a step, or once a process",),
+        ("scheduler.step() that is called twice in a step, or once a process", "a schedule with a kink, or one that "
+         "goes by examples or tokens"),
         "Call the schedule's step once a step",
     ),
     "the norm that gradients are clipped to": Advice(
@@ -179,8 +185,9 @@ ON_SETTINGS: Mapping[str, Advice] = {
         "Look at what the forward pass does with these tensors",
     ),
     "the number of passes of a step that begin with no gradient": Advice(
-        ("gradients that are cleared for each micro-batch instead of once an update",),
-        "Look at the line that clears gradients: only the last micro-batch of a step counts",
+        ("gradients that are cleared for each micro-batch instead of once an update", "a second pass on purpose, as "
+         "for a sharpness-aware step"),
+        "Look at the line that clears gradients: of micro-batches only the last one of a step counts then",
     ),
     "the norm of the gradient": Advice(
         ("a part of the model that was detached", "a loss that is divided, weighted or masked after it was logged",

@@ -80,10 +80,12 @@ def finding_of(
     changes: Sequence[Change] = (),
     *,
     finite_inputs: bool = True,
+    moved_elsewhere: bool = False,
 ) -> Finding:
     """The gravest thing that a record shows, of those that the detector looks at.
 
-    ``finite_inputs``: False if inputs of the step's batch are seen not to be.
+    ``finite_inputs``: False if inputs of the step's batch are seen not to be. ``moved_elsewhere``: whether weights were
+    moved by something else than the optimizer since the step before.
     """
     if detector.cause in MACHINE_MEASUREMENTS:
         return _machine(observation, detector.cause)
@@ -122,7 +124,8 @@ def finding_of(
             [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    return _off_course(observation, outliers)
+    moved = moved_elsewhere and detector.cause == "update_rms"
+    return _off_course(observation, outliers, _in_full(ADVICE["WEIGHTS_MOVED"]) if moved else _COMPARE)
 
 
 def _in_full(advice: Advice) -> str:
@@ -210,7 +213,7 @@ def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:
     return f"{many} are not finite, in the model's order from {names[0]} to {names[-1]}"
 
 
-def _off_course(observation: Observation, outliers: GradientOutliers) -> Finding:
+def _off_course(observation: Observation, outliers: GradientOutliers, advice: str) -> Finding:
     still = observation["update_rms"] == 0.0
     values = {
         "loss {}": observation["training_loss"],
@@ -221,7 +224,7 @@ def _off_course(observation: Observation, outliers: GradientOutliers) -> Finding
     seen = _told(values)
     if outliers.largest and outliers.growth > 2.0:
         seen.append(f"the gradient of {outliers.largest} is {outliers.growth:.3g} times its recent mean")
-    return Finding("off_course", seen, _on_no_update(observation) if still else _COMPARE)
+    return Finding("off_course", seen, _on_no_update(observation) if still else advice)
 
 
 def _on_no_update(observation: Observation) -> str:

@@ -60,9 +60,9 @@ class DetectorSet:
         """Detector → step of its first alert."""
         self._baseline = GradientNormBaseline()
 
-    def cut_off(self, numbers: StepNumbers) -> list[str]:
-        """Names of parameters that get no gradient in the next step, and had one as long as usual before."""
-        return self._baseline.cut_off(numbers)
+    def cut_off(self, numbers: StepNumbers, requiring: Sequence[bool] | None) -> list[str]:
+        """Names of parameters that need a gradient, get none in the next step, and had one as long as usual before."""
+        return self._baseline.cut_off(numbers, requiring)
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -88,9 +88,16 @@ class DetectorSet:
         outliers = self._baseline.outliers(numbers) if above else GradientOutliers()
         self._baseline.update(numbers)
         finite = math.isfinite(numbers.scalars.get("input_scale", 0.0))
+        moved = numbers.scalars.get("weights_changed", 0.0) > 0.0
         exceeded = {
             name: finding_of(
-                self.detectors[name], observation, outliers, self._vocabulary, changes, finite_inputs=finite
+                self.detectors[name],
+                observation,
+                outliers,
+                self._vocabulary,
+                changes,
+                finite_inputs=finite,
+                moved_elsewhere=moved,
             )
             for name in above
         }
@@ -167,10 +174,11 @@ class GradientNormBaseline:
         largest = numbers.names[numbers.gradients[worst]] if growth[worst] > 0 else ""
         return GradientOutliers(tuple(numbers.named(~finite)), len(norms), largest, float(growth[worst]))
 
-    def cut_off(self, numbers: StepNumbers) -> list[str]:
+    def cut_off(self, numbers: StepNumbers, requiring: Sequence[bool] | None = None) -> list[str]:
         """Names of parameters that get no gradient now, and had one as long as usual when they last had any.
 
-        What fades, as a term does whose weight is annealed to 0, is a third of its recent mean or less when it ends.
+        Not those that are frozen, or gone, by what each of them requires (``None``: not known). What fades, as a term
+        does whose weight is annealed to 0, is a third of its recent mean or less when it ends.
         None where nothing has one: such a step was not measured.
         """
         if not len(numbers.norms):
@@ -179,7 +187,8 @@ class GradientNormBaseline:
         arrives = np.zeros(len(self._means), dtype=bool)
         arrives[numbers.gradients] = numbers.norms != 0.0
         missing = ~arrives & (self._latest * FACTOR > self._means)
-        return [numbers.names[index] for index in np.flatnonzero(missing).tolist()]
+        found = np.flatnonzero(missing).tolist()
+        return [numbers.names[index] for index in found if requiring is None or requiring[index]]
 
     def update(self, numbers: StepNumbers) -> None:
         """Take in the gradients of a step, those that are finite and not 0."""

@@ -168,6 +168,7 @@ class Clipping(Invariant):
     """
 
     by_chance = True
+    _lengthened = False  # here and not in an object: states of older versions have none
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +185,7 @@ class Clipping(Invariant):
         share = measured.get("gradient_left", math.nan)
         if not (0.0 < norm < math.inf and 0.0 < share < math.inf):
             return None
-        self._now, self._clipped = norm * share, share < 1.0 - UNTOUCHED
+        self._now, self._clipped, self._lengthened = norm * share, share < 1.0 - UNTOUCHED, share > 1.0 + UNTOUCHED
         least, most = min(norm, self._left_alone if self._bound == math.inf else self._bound), min(norm, self._bound)
         broken = not least / FACTOR <= self._now <= most * FACTOR
         if not broken and self._clipped:
@@ -195,7 +196,8 @@ class Clipping(Invariant):
 
     def change(self) -> Change:
         before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else _in_short(self._bound)
-        return Change(CLIPPING, before, _in_short(self._now) if self._clipped else f"none at {self._now:.3g}")
+        after = f"none, but lengthening to {self._now:.3g}" if self._lengthened else f"none at {self._now:.3g}"
+        return Change(CLIPPING, before, _in_short(self._now) if self._clipped else after)
 
 
 def _in_short(norm: float) -> float:

@@ -54,9 +54,9 @@ class ModelParameters:
         return [tensor for tensor in self.tensors if tensor is not ABSENT]
 
     @property
-    def required_gradients(self) -> int:
-        """Number of those that require a gradient now."""
-        return sum([tensor.requires_grad for tensor in self.tensors])
+    def requiring(self) -> list[bool]:
+        """Of each of :attr:`tensors`, whether it is there and requires a gradient now."""
+        return [tensor.requires_grad for tensor in self.tensors]
 
     def refresh(self) -> None:
         """Take in what has come or gone since the last call; call it when the gradients of a step are there."""

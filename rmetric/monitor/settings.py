@@ -100,7 +100,7 @@ class KeptSettings:
 
     def _are_frozen_anew(self) -> bool:
         """Whether layers are frozen or unfrozen; not where that is done all the time, as two networks in turn do it."""
-        before, self._required = self._required, self._parameters.required_gradients
+        before, self._required = self._required, sum(self._parameters.requiring)
         if before in (None, self._required):
             return False
         last, self._frozen_in = self._frozen_in, self._measurements

@@ -56,10 +56,15 @@ class PendingStep:
     """Settings that are what they were again."""
     planned_changes: int = 0
     """Changes of the training that were announced since the step before."""
-    required_gradients: float = math.inf
-    """Parameters that require a gradient; infinite: nobody looked."""
+    requiring: Sequence[bool] | None = None
+    """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
     regrouped: bool = False
     """Whether the optimizer has more or fewer groups of parameters than in the step before."""
+
+    @property
+    def required_gradients(self) -> float:
+        """Parameters that require a gradient; infinite: nobody looked."""
+        return math.inf if self.requiring is None else sum(self.requiring)
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
@@ -188,7 +193,7 @@ class StepMeasurer:
             self.settings.measure(),
             self.settings.taken_back,
             planned_changes,
-            self.parameters.required_gradients,
+            self.parameters.requiring,
             groups != self._groups,
         )
         self._prepare(step + 1)

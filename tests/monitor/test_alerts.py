@@ -139,6 +139,21 @@ def test_all_that_a_monitor_says_has_changed_has_an_advice_of_its_own() -> None:
     } == {*ON_SETTINGS}
 
 
+@pytest.mark.parametrize(("moved", "told"), [(True, "monitor.planned"), (False, "Compare learning rate and batch")])
+def test_weights_that_something_else_has_moved_are_not_a_matter_of_the_batch(moved: bool, told: str) -> None:
+    detector = make_detector("r_metric_robust")
+    assert isinstance(detector, StreamingDetector)
+    rng = np.random.default_rng(0)
+    for step in range(1, 120):  # the weights are moved for the 119th step, by more than all updates before
+        size = 1.0 if step == 119 else 1e-3 * float(np.exp(0.05 * rng.standard_normal()))
+        observation = Observation(step, **{**HEALTHY, "update_rms": size}, learning_rate=1e-3)
+        detector.update(observation)
+    assert detector.cause == "update_rms"
+    found = finding_of(detector, observation, GradientOutliers(), None, moved_elsewhere=moved)
+    assert found.cause == "off_course"
+    assert told in found.advice
+
+
 def test_a_machine_that_stays_slow_hides_no_other_cause() -> None:
     detectors = DetectorSet(["r_metric_robust"], None)
     noise = np.random.default_rng(0).normal(size=200)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
+from torch.nn.utils import prune
 from torch.utils.hooks import warn_if_has_hooks
 
 from rmetric.monitor import Alert, TrainingMonitor
@@ -586,6 +587,29 @@ class Frozen(Classified):
             self.model[0].requires_grad_(False)  # type: ignore[index]
 
 
+class PrunedByTorch(Loop):
+    """Weights are parameters of another name from then on, each with a mask."""
+
+    def between(self) -> None:
+        if self.step == ONSET:
+            for layer in (self.model[0], self.model[2]):  # type: ignore[index]
+                prune.l1_unstructured(layer, "weight", amount=0.3)
+
+
+class TrainedInBlocks(Loop):
+    """Of two layers of as many tensors one is frozen, in turn."""
+
+    def __init__(self, **options: Any) -> None:
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        model[2].requires_grad_(False)
+        super().__init__(model, **options)
+
+    def between(self) -> None:
+        if self.step % ONSET == 0:
+            for parameter in self.model.parameters():
+                parameter.requires_grad_(not parameter.requires_grad)
+
+
 class Faded(Loop):
     """A term of the loss with a head of its own; its weight falls to 0 in steps of 2 %."""
 
@@ -718,7 +742,8 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen, Frozen, Faded, SharedByExperts, Accumulated, Noisy, Penalised, GoesUpNowAndThen,
+        OneClassNowAndThen, Frozen, PrunedByTorch, TrainedInBlocks, Faded,
+        SharedByExperts, Accumulated, Noisy, Penalised, GoesUpNowAndThen,
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
@@ -1085,7 +1110,13 @@ def told_of(measured: Iterable[dict[str, float]]) -> list[Change]:
 
 @pytest.mark.parametrize(
     ("left", "told"),
-    [(0.25, []), (0.5, []), (0.05, [Change(CLIPPING, 1.0, 0.2)]), (1.0, [Change(CLIPPING, 1.0, "none at 4")])],
+    [
+        (0.25, []),
+        (0.5, []),
+        (0.05, [Change(CLIPPING, 1.0, 0.2)]),
+        (1.0, [Change(CLIPPING, 1.0, "none at 4")]),
+        (4.0, [Change(CLIPPING, 1.0, "none, but lengthening to 16")]),
+    ],
 )
 def test_another_norm_of_clipping_is_news_from_a_factor_of_three_on(left: float, told: list[Change]) -> None:
     usual, after = {"grad_norm": 4.0, "gradient_left": 0.25}, {"grad_norm": 4.0, "gradient_left": left}
