@@ -98,7 +98,7 @@ class TextTable:
         if len(cells) > len(self._names):
             return cells[has_number:][: len(self._names)]
         close = line.split()[has_number:]  # a number that fills its column leaves one blank before it
-        if len(close) == len(self._names) and all(map(_is_number, map(_value_of, close))):
+        if len(close) == len(self._names) and not any(isinstance(_value_of(cell), str) for cell in close):
             return close
         placed = dict[int, str]()
         for found in [*_SHOWN.finditer(line.rstrip())][has_number:]:
