@@ -142,19 +142,20 @@ class Patterns:
                 yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
                 epoch = line.epoch or epoch
             elif lost := self._lost(line):
-                yield Row(line.number, epoch | found | dict.fromkeys(lost))
+                yield Row(line.number, epoch | lost)
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
             announced = announced if "training_loss" in meant else steps or announced
 
-    def _lost(self, line: Line) -> tuple[str, ...]:
-        """Names of losses that a line states without a number: one with the counters of a report, and hardly less."""
-        counters = {name for name in line.found if names_counter(name, self._fields)}
+    def _lost(self, line: Line) -> dict[str, Any]:
+        """What a line counts, and its losses without a number, where it has the counters of a report, hardly less."""
+        counters = {name: value for name, value in line.found.items() if names_counter(name, self._fields)}
         text = line.text.casefold() if counters else ""
         for names, losses, others in self._with_losses if "loss" in text else ():
-            if counters == names and len(line.found) >= others - 1 and all(loss.casefold() in text for loss in losses):
-                return losses
-        return ()
+            is_alike = counters.keys() == names and len(line.found) >= others - 1
+            if is_alike and all(loss.casefold() in text for loss in losses):
+                return counters | dict.fromkeys(losses)
+        return {}
 
     @cached_property
     def _with_losses(self) -> list[tuple[set[str], tuple[str, ...], int]]:

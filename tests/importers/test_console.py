@@ -99,6 +99,16 @@ def test_a_loss_that_is_no_number_any_more_is_not_lost(tmp_path: Path, broken: s
     assert observations.step[np.isinf(observations["training_loss"])][0] == 61
 
 
+def test_lines_that_speak_of_the_loss_between_reports_change_nothing(tmp_path: Path) -> None:
+    lines = []
+    for step in range(1, 61):
+        lines += [f"step {step} lr 0.{step} loss {4.0 - step / 100:.2f}", f"step {step} lr 0.9: loss went down again"]
+    (logged,) = runs_of(log(tmp_path, *lines))
+    assert logged.run.observations.step.tolist() == [*range(1, 61)]
+    assert not logged.notes
+    assert 0.9 not in logged.run.observations["learning_rate"][:8]
+
+
 def log(folder: Path, *lines: str) -> Path:
     path = folder / "run.log"
     path.write_text("\n".join(lines) + "\n")
