@@ -159,7 +159,9 @@ def test_what_is_left_of_a_log_that_is_largely_unread_is_not_called_healthy(
     log = tmp_path / "run.jsonl"
     log.write_text(
         "".join(
-            f'{{"step": {step}, "who": "{who}", "loss": {3 / (step + 1)}}}\n' for step in range(200) for who in "ab"
+            f'{{"step": {step}, "who": "{who}", "loss": {3 / (step + 1) + (who == "b")}}}\n'
+            for step in range(200)
+            for who in "ab"
         )
     )
     assert main(["diagnose", str(log)]) == 2
