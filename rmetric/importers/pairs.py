@@ -97,7 +97,8 @@ _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Z
 """``1.234 avg loss`` between commas."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
-_BARS = re.compile(r"[|│┃]")
+BARS = re.compile(r"[|│┃]")
+"""What stands between the cells of a table."""
 _CELL_OF_VALUE = re.compile(r"[-+]?\.?\d\S*|[-+]?nan|[-+]?inf")
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
@@ -188,7 +189,8 @@ def _is_whole(match: re.Match[str]) -> bool:
 
 def _counted(name: str, match: re.Match[str]) -> str:
     """Name of a whole number with one: what it counts, where its words or what follows tell that."""
-    has_total, counter = match["total"] is not None, _counter(name, match["total"] is not None)
+    has_total = match["total"] is not None
+    counter = _counter(name, has_total)
     if _is_counter(match) and TRAINING_WORDS.issuperset(_WORDS.findall(name)):
         return match["unit"]
     if not has_total and counter == name and measures_loss(name) and _THEN_DECIMALS.match(match.string, match.end()):
@@ -225,7 +227,7 @@ def two_cells(line: str) -> str:
     """A line; a row of a name and a value in cells of their own as a pair."""
     if not line.lstrip().startswith(("|", "│", "┃")):
         return line
-    before, *cells, after = map(str.strip, _BARS.split(line.strip()))
+    before, *cells, after = map(str.strip, BARS.split(line.strip()))
     if before or after or len(cells) != 2 or len(cells[0]) > MAX_NAME or not any(map(str.isalpha, cells[0])):
         return line
     return ": ".join(cells) if _CELL_OF_VALUE.fullmatch(cells[1]) else line

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
 from rmetric.importers.names import names_epoch
-from rmetric.importers.steps import TOTAL, bar_is_over
+from rmetric.importers.steps import TOTAL, is_next_epoch
 
 CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
@@ -43,8 +43,7 @@ class _Watch:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
         self._epoch = epoch if epoch is not None else before
-        next_epoch = epoch is not None and before is not None and epoch > before
-        next_epoch |= epoch is None and not is_epoch and bar_is_over(self._columns, self._last, self._total(row))
+        next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._total(row))
         if next_epoch or self._last is None or count >= self._last or (self._again and count <= self._again[-1]):
             self._last = count if next_epoch or self._last is None else max(count, self._last)
             return self._pass_on(row)

@@ -87,7 +87,7 @@ class StepClock:
         self.is_aside = not trains and self._counts_aside(name, count, epoch, total)
         if self.is_aside:
             return self._step, False
-        is_next = self._advances(epoch) or (epoch is None and bar_is_over(self._columns, self._last, total))
+        is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, total)
         begins = not is_next and _is_set_back(count, self._last, self._first)
         if begins:
             self.restart()
@@ -114,9 +114,6 @@ class StepClock:
         is_in_epoch = epoch is not None and self._epoch is not None and epoch >= self._epoch
         return self._last is not None and count < self._last and (self._columns.are_batches or is_in_epoch)
 
-    def _advances(self, epoch: int | float | None) -> bool:
-        return epoch is not None and self._epoch is not None and epoch > self._epoch
-
     def _count(self, count: int | float, epoch: int | float | None, total: int | float | None, is_next: bool) -> None:
         """Take up a count, of the next epoch or not."""
         if self._last is None:
@@ -136,8 +133,16 @@ class StepClock:
             self._epoch = epoch
 
 
-def bar_is_over(columns: Columns, last: int | float | None, total: int | float | None) -> bool:
-    """Whether batches have been counted to their end, ``100/100``: what begins anew is the next epoch."""
+def is_next_epoch(
+    columns: Columns,
+    epoch: int | float | None,
+    before: int | float | None,
+    last: int | float | None,
+    total: int | float | None,
+) -> bool:
+    """Whether the epoch advances; where none is said, whether batches have been counted to their end, ``100/100``."""
+    if epoch is not None:
+        return before is not None and epoch > before
     return columns.are_batches and last is not None and total is not None and last >= total
 
 

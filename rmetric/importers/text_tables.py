@@ -8,10 +8,10 @@ from typing import Any
 from rmetric.importers.base import LOSSES, FieldMap
 from rmetric.importers.csv_cells import reader_of
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter
+from rmetric.importers.pairs import BARS
 from rmetric.importers.steps import TOTAL, with_total
 
 LONGEST_HEADER = 2_000
-_BARS = re.compile(r"[|│┃]")
 _GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")
 _SHOWN = re.compile(r"\S+(?:\s\S+)*")
 """A cell between gaps."""
@@ -21,8 +21,9 @@ _value_of = reader_of(",")
 
 
 class TextTable:
-    """The latest table of a text. Of a row with a cell left empty, or with the number that pandas puts before it, each
-    cell belongs to the name above it.
+    """The latest table of a text.
+
+    Of a row with a cell left empty, or with the number that pandas puts before it, each cell belongs to the name above.
 
     >>> table = TextTable(FieldMap({}))
     >>> table.begins("epoch     train_loss  valid_loss  time"), table.begins("the loss is  high")
@@ -51,10 +52,10 @@ class TextTable:
         above, self._above = self._above, []
         if len(line) > LONGEST_HEADER:
             return False
-        if _BARS.search(line):
-            names = self._above = _cells(line, _BARS)
+        if BARS.search(line):
+            names = self._above = _cells(line, BARS)
             joined = [" ".join(pair).strip() for pair in zip(above, names, strict=False)]
-            return self._is_begun(names, _BARS) or (len(above) == len(names) and self._is_begun(joined, _BARS))
+            return self._is_begun(names, BARS) or (len(above) == len(names) and self._is_begun(joined, BARS))
         is_begun = any(self._is_begun(_cells(line.lstrip("# "), between), between) for between in (_GAPS, _BLANKS))
         if is_begun:
             self._places = [found.span() for found in _SHOWN.finditer(line.rstrip())]
@@ -114,8 +115,8 @@ class TextTable:
 
 
 def _cells(line: str, between: re.Pattern[str]) -> list[str]:
-    if between is _BARS:
-        return [cell.strip() for cell in _BARS.split(line.strip().strip("|│┃"))]
+    if between is BARS:
+        return [cell.strip() for cell in BARS.split(line.strip().strip("|│┃"))]
     return between.split(line.strip())
 
 

@@ -174,7 +174,7 @@ class GradientNormBaseline:
         largest = numbers.names[numbers.gradients[worst]] if growth[worst] > 0 else ""
         return GradientOutliers(tuple(numbers.named(~finite)), len(norms), largest, float(growth[worst]))
 
-    def cut_off(self, numbers: StepNumbers, requiring: Sequence[bool] | None = None) -> list[str]:
+    def cut_off(self, numbers: StepNumbers, requiring: Sequence[bool] | None) -> list[str]:
         """Names of parameters that get no gradient now, and had one as long as usual when they last had any.
 
         Not those that are frozen, or gone, by what each of them requires (``None``: not known). What fades, as a term

@@ -167,7 +167,8 @@ class MicroBatchDispersion:
             if not self._seen.isdisjoint(self._fresh):
                 self._complete_part()
             self._seen |= self._fresh
-            self._added_to = self._parameters[min(self._fresh)] if self._fresh else self._added_to
+            if self._added_to is None and self._fresh:
+                self._added_to = self._parameters[next(iter(self._fresh))]
             self._norms += self._fresh_norms
             self._fresh, self._fresh_norms = set(), []
         except Exception as error:  # noqa: BLE001 - see _give_up
