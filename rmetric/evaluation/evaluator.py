@@ -9,14 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, ROBUST, Detector, detectors_everywhere, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.latest import Latest
-from rmetric.evaluation.protocols import PROTOCOLS, Counts, Protocol, Starts, Timeline
+from rmetric.evaluation.protocols import Counts, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, BootstrapWeights, Score, difference, resample, score, summarise
 from rmetric.evaluation.scoring import Scores, score_study
 from rmetric.evaluation.split import Halves, folds, halves
@@ -359,98 +358,6 @@ class Evaluator:
     def _traced_fit_half(self) -> tuple[Timeline, NDArray[np.float64]]:
         return self.traces(self.halves.fit)
 
-    # -- frames for figures ------------------------------------------------------------------------------------------
-
-    def sensitivity(self, thresholds: Sequence[float]) -> pd.DataFrame:
-        """The R-Metric at each threshold under both protocols: ``protocol, threshold``, one column of Score a score."""
-        return pd.DataFrame(
-            [
-                {"protocol": protocol, "threshold": threshold, **self.summary(REFERENCE, protocol, threshold)}
-                for protocol in PROTOCOLS
-                for threshold in thresholds
-            ]
-        )
-
-    @cached_property
-    def ablation(self) -> pd.DataFrame:
-        """The R-Metric with signals left out: ``variant, weights, protocol, threshold, published, refitted``.
-
-        The weights that remain are scaled so that they sum to the paper's 1.25. ``published`` is F1 at the paper's
-        threshold over all runs; ``refitted`` is F1 on the score half at the ``threshold`` that is best on the fit half.
-        """
-        paper = Weights()
-        total = sum(paper)
-        variants = {
-            "paper's weights": paper,
-            "without λ": _scaled(paper._replace(lambda_=0.0), total),
-            "without σ²": _scaled(paper._replace(sigma_sq=0.0), total),
-            "without ΔL": _scaled(paper._replace(delta_l=0.0), total),
-            "equal weights": Weights(total / 3.0, total / 3.0, total / 3.0),
-        }
-        everything = np.ones(len(self.timeline), bool)
-        rows = []
-        for protocol in PROTOCOLS:
-            fitted = self.fit(everything, protocol)
-            known = {**variants, "fitted weights": fitted.weights} if fitted is not None else variants
-            for variant, weights in known.items():
-                threshold = self.refitted_threshold(weights, protocol)
-                published = self.counts_with(weights, RMetric.paper().threshold, protocol)
-                rows.append(
-                    {
-                        "variant": variant,
-                        "weights": weights,
-                        "protocol": protocol,
-                        "threshold": threshold,
-                        "published": self.summary_of(published)["f1"],
-                        "refitted": self._held_out_f1(weights, threshold, protocol, everything),
-                    }
-                )
-        return pd.DataFrame(rows)
-
-    @cached_property
-    def transfer(self) -> pd.DataFrame:
-        """Weights fitted on one architecture and scored on another, one row a source, target and protocol.
-
-        Columns: ``source, target, protocol, weights, threshold, transferred, native, paper, loss_pct,
-        against_paper_pct``.
-        All scores are F1 on the target's score half: with the source's weights and threshold (``transferred``), the
-        target's own (``native``), the paper's (``paper``). ``loss_pct`` is how much lower ``transferred`` is than
-        ``native``, ``against_paper_pct`` how much higher than ``paper``, both in per cent with paired intervals.
-        """
-        rows = []
-        architectures = sorted({run.model_type for run in self.study.runs})
-        nothing = Score.undefined("no run failed in the fit half of the source or of the target")
-        for protocol in PROTOCOLS:
-            fits = {name: self.fit(self.runs_where(model_type=name), protocol) for name in architectures}
-            for source in architectures:
-                for target in architectures:
-                    mine, own = fits[source], fits[target]
-                    row: dict[str, object] = {"source": source, "target": target, "protocol": protocol}
-                    runs_R = self.runs_where(model_type=target) & self.halves.score
-                    published = self.counts_with(Weights(), RMetric.paper().threshold, protocol)
-                    row["paper"] = self.summary_of(published, runs_R)["f1"]
-                    if mine is None or own is None:
-                        row |= {"weights": None, "threshold": np.nan, "transferred": nothing, "native": nothing}
-                        row |= {"loss_pct": nothing, "against_paper_pct": nothing}
-                    else:
-                        moved = self.counts_with(mine.weights, mine.threshold, protocol)
-                        native = self.counts_with(own.weights, own.threshold, protocol)
-                        row |= {
-                            "weights": mine.weights,
-                            "threshold": mine.threshold,
-                            "transferred": self.summary_of(moved, runs_R)["f1"],
-                            "native": self.summary_of(native, runs_R)["f1"],
-                            "loss_pct": _negative(self.compare("f1", moved, native, runs_R, relative=True)),
-                            "against_paper_pct": self.compare("f1", moved, published, runs_R, relative=True),
-                        }
-                    rows.append(row)
-        return pd.DataFrame(rows)
-
-    def _held_out_f1(self, weights: Weights, threshold: float, protocol: Protocol, runs_R: NDArray[np.bool_]) -> Score:
-        if np.isnan(threshold):
-            return Score.undefined("no run of the fit half failed")
-        return self.summary_of(self.counts_with(weights, threshold, protocol), runs_R & self.halves.score)["f1"]
-
 
 def _can_read(name: str, study: Study) -> bool:
     """True if some log has something that a registered detector reads."""
@@ -461,12 +368,3 @@ def _finite_mean(values: NDArray[np.float64]) -> float:
     """NaN without a finite value."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else np.nan
-
-
-def _scaled(weights: Weights, total: float) -> Weights:
-    factor = total / sum(weights)
-    return Weights(*(weight * factor for weight in weights))
-
-
-def _negative(score: Score) -> Score:
-    return Score(0.0 - score.value, 0.0 - score.high, 0.0 - score.low, score.reason)

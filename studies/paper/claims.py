@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rmetric.detectors import ROBUST, make_detector
+from rmetric.evaluation.ablation import transfers
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Protocol
 from rmetric.evaluation.scores import Score
@@ -330,9 +331,8 @@ def _of_summary(part: str) -> str:
 
 
 def _worst_transfer(ev: Evaluator, protocol: Protocol) -> Score:
-    frame = ev.transfer
-    pairs = frame[(frame["protocol"] == protocol) & (frame["source"] != frame["target"])]
-    losses = [loss for loss in pairs["loss_pct"] if loss.defined]
+    abroad = [item for item in transfers(ev) if item.protocol == protocol and item.source != item.target]
+    losses = [item.loss_pct for item in abroad if item.loss_pct.defined]
     if not losses:
         return Score.undefined("fewer than two architectures have failed runs in both halves")
     return max(losses, key=lambda loss: loss.value)

@@ -18,6 +18,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from generate_all_figures import NUMBERS, main
+from rmetric.evaluation.ablation import ablation as variants
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import recall, totals
 from rmetric.evaluation.studies import load_study
@@ -530,10 +531,9 @@ def test_thresholds_of_the_lead_times_are_not_fitted_to_the_runs_shown(evaluator
 
 
 def test_the_ablation_is_that_of_the_tables(evaluator: Evaluator) -> None:
-    bars = {(bar.variant, bar.protocol): bar for bar in ablation.bars(evaluator)}
-    for row in evaluator.ablation.to_dict("records"):
-        bar = bars[row["variant"], row["protocol"]]
-        assert (bar.published, bar.refitted) == (row["published"], row["refitted"])
+    bars = {(bar.name, bar.protocol): bar for bar in ablation.bars(evaluator)}
+    for variant in variants(evaluator):
+        assert bars[variant.name, variant.protocol] == variant
     for signal, name in (("λ", "lambda_only"), ("σ²", "sigma_sq_only"), ("ΔL", "delta_l_only")):
         for protocol in ("paper", "strict"):
             assert bars[f"{signal} alone", protocol].published == evaluator.summary(name, protocol)["f1"]

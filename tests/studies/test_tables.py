@@ -18,6 +18,7 @@ import pytest
 
 import generate_paper_tables
 from rmetric.detectors import Detector, register_detector
+from rmetric.evaluation.ablation import ablation, transfers
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.protocols import group_key
 from rmetric.evaluation.scores import Score
@@ -224,11 +225,12 @@ def test_the_headline_names_the_mark_to_beat(tables):
     assert "never stops has F1 0.500 under the paper protocol" in tables["headline"].notes[0]  # 2 · 4 / (2 · 4 + 8)
 
 
-def test_frames_for_figures(evaluator):
-    assert set(evaluator.ablation["variant"]) >= {"paper's weights", "without ΔL", "equal weights"}
-    assert len(evaluator.transfer) == 2 * 4
-    diagonal = evaluator.transfer[evaluator.transfer["source"] == evaluator.transfer["target"]]
-    assert {score.value for score in diagonal["loss_pct"] if score.defined} == {0.0}
+def test_weights_without_signals_and_of_other_architectures(evaluator):
+    assert {variant.name for variant in ablation(evaluator)} >= {"paper's weights", "without ΔL", "equal weights"}
+    moved = transfers(evaluator)
+    assert len(moved) == 2 * 4
+    at_home = [item.loss_pct for item in moved if item.source == item.target]
+    assert {score.value for score in at_home if score.defined} == {0.0}
 
 
 def test_weights_are_fitted_on_groups_of_a_large_study_and_the_caption_says_so(evaluator, monkeypatch):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,8 +12,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from rmetric.evaluation.ablation import Variant, ablation, transfers
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.protocols import PROTOCOLS, Protocol
+from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score
 from rmetric.metric import RMetric
 from rmetric.reporting import style
@@ -30,45 +29,20 @@ ALONE = {"λ alone": Weights(1.0, 0.0, 0.0), "σ² alone": Weights(0.0, 1.0, 0.0
 KINDS = (("published", style.VERMILION, "o", -0.16), ("refitted", style.BLUE, "s", 0.16))
 
 
-@dataclass(frozen=True)
-class Bar:
-    """F1 of one variant under one protocol."""
-
-    variant: str
-    protocol: Protocol
-    published: Score
-    """At the paper's threshold, all runs."""
-    refitted: Score
-    """At the threshold that is best on the fit half, on the other half."""
-
-
 def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
     """Draw the figure, one row of panels a study."""
     found = {study: bars(ev) for study, ev in studies.items()}
     return Drawing(NAME, TITLE, _caption(studies, found), rendered(figure(studies, found, footnote)))
 
 
-def bars(ev: Evaluator) -> list[Bar]:
+def bars(ev: Evaluator) -> list[Variant]:
     """The variants of Table 5b, and each signal alone (published: its row of Table 3)."""
-    found = [
-        Bar(row["variant"], row["protocol"], row["published"], row["refitted"])
-        for row in ev.ablation.to_dict("records")
-    ]
-    limit = RMetric.paper().threshold
-    for protocol in PROTOCOLS:
-        for variant, weights in ALONE.items():
-            threshold = ev.refitted_threshold(weights, protocol)
-            if math.isnan(threshold):
-                refitted = Score.undefined("no run of the fit half failed")
-            else:
-                refitted = ev.summary_of(ev.counts_with(weights, threshold, protocol), ev.halves.score)["f1"]
-            published = ev.summary_of(ev.counts_with(weights, limit, protocol))["f1"]
-            found.append(Bar(variant, protocol, published, refitted))
-    return found
+    alone = [Variant.of(ev, name, weights, protocol) for protocol in PROTOCOLS for name, weights in ALONE.items()]
+    return [*ablation(ev), *alone]
 
 
 @style.styled
-def figure(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]], footnote: str = "") -> Figure:
+def figure(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Variant]], footnote: str = "") -> Figure:
     """Ablation under either protocol, transfer under the strict one; one row a study."""
     made = style.new_figure(0.4 + ROW_HEIGHT_IN * len(studies))
     axes = made.subplots(len(studies), 3, width_ratios=WIDTHS, squeeze=False)
@@ -80,7 +54,7 @@ def figure(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]],
     return made
 
 
-def _panels(axes: Sequence[Axes], ev: Evaluator, found: Sequence[Bar], study: str, first: int) -> None:
+def _panels(axes: Sequence[Axes], ev: Evaluator, found: Sequence[Variant], study: str, first: int) -> None:
     """Ablation under either protocol and transfer; ``first`` is the number of the first panel's letter."""
     variants = _ordered(found)
     for index, (ax, protocol) in enumerate(zip(axes, ("strict", "paper"), strict=False)):
@@ -101,7 +75,7 @@ def _handles() -> list[Line2D]:
     ]
 
 
-def undefined(found: Sequence[Bar]) -> list[str]:
+def undefined(found: Sequence[Variant]) -> list[str]:
     """Why some scores are not there, each reason once."""
     reasons = [bar.published.reason for bar in found if not bar.published.defined]
     reasons += [_held_out(bar.refitted.reason) for bar in found if not bar.refitted.defined]
@@ -112,14 +86,14 @@ def _held_out(reason: str) -> str:
     return reason if "half" in reason else f"{reason} in the held-out half"
 
 
-def _ordered(found: Sequence[Bar]) -> list[str]:
-    names = list(dict.fromkeys(bar.variant for bar in found))
+def _ordered(found: Sequence[Variant]) -> list[str]:
+    names = list(dict.fromkeys(bar.name for bar in found))
     last = [name for name in names if name.startswith(("equal", "fitted"))]
     return [name for name in names if name not in last] + last
 
 
-def _ablation(ax: Axes, found: Sequence[Bar], variants: Sequence[str], *, names: bool) -> None:
-    by_name = {bar.variant: bar for bar in found}
+def _ablation(ax: Axes, found: Sequence[Variant], variants: Sequence[str], *, names: bool) -> None:
+    by_name = {bar.name: bar for bar in found}
     for row, variant in enumerate(variants):
         for kind, color, marker, offset in KINDS:
             score: Score = getattr(by_name[variant], kind) if variant in by_name else Score.undefined("not fitted")
@@ -140,11 +114,10 @@ def _ablation(ax: Axes, found: Sequence[Bar], variants: Sequence[str], *, names:
 
 
 def _transfer(ax: Axes, ev: Evaluator) -> None:
-    frame = ev.transfer[ev.transfer["protocol"] == "strict"]
-    names = list(dict.fromkeys(frame["source"]))
+    score = {(item.source, item.target): item.transferred for item in transfers(ev) if item.protocol == "strict"}
+    names = list(dict.fromkeys(source for source, _ in score))
     ax.set_xlabel("scored on (other half)")
     ax.set_ylabel("weights fitted on")
-    score = {(row["source"], row["target"]): row["transferred"] for row in frame.to_dict("records")}
     values = pd.DataFrame([[score[source, target].value for target in names] for source in names], names, names)
     if values.isna().to_numpy().all():
         reasons = {_held_out(item.reason) for item in score.values()}
@@ -171,7 +144,7 @@ def _cell(score: Score) -> str:
     return f"{score.value:.2f}{interval}"
 
 
-def _caption(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Bar]]) -> str:
+def _caption(studies: Mapping[str, Evaluator], found: Mapping[str, Sequence[Variant]]) -> str:
     several = len(studies) > 1
     draws = next(iter(studies.values())).draws
     reasons = {study: undefined(each) for study, each in found.items()}

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.evaluation.ablation import ablation, transfers
 from rmetric.evaluation.evaluator import PAPER_THRESHOLDS, REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
 from rmetric.evaluation.scores import Score, percentile_interval
@@ -53,13 +54,12 @@ def thresholds(ev: Evaluator) -> Part | None:
     """One row a threshold; none without the R-Metric."""
     if REFERENCE not in ev.detectors:
         return None
-    found = {(item["threshold"], item["protocol"]): item for item in ev.sensitivity(THRESHOLDS).to_dict("records")}
     rows: list[dict[str, Cell]] = []
     for threshold in THRESHOLDS:
-        row: dict[str, Cell] = {"threshold": threshold}
-        for protocol in PROTOCOLS:
-            row |= {f"{key}_{protocol}": found[threshold, protocol][key] for key, _, _ in SCORES}
-        rows.append(row | {"false_alarms_strict": found[threshold, "strict"]["false_alarms_per_1000"]})
+        found = {protocol: ev.summary(REFERENCE, protocol, threshold) for protocol in PROTOCOLS}
+        scores = {f"{key}_{protocol}": found[protocol][key] for protocol in PROTOCOLS for key, _, _ in SCORES}
+        false_alarms = found["strict"]["false_alarms_per_1000"]
+        rows.append({"threshold": threshold, **scores, "false_alarms_strict": false_alarms})
     return Part(rows, captions.facts(ev))
 
 
@@ -85,17 +85,17 @@ def thresholds(ev: Evaluator) -> Part | None:
     ],
     about=("variant",),
 )
-def ablation(ev: Evaluator) -> Part:
+def without_signals(ev: Evaluator) -> Part:
     """One row a variant of the weights."""
     rows: dict[str, dict[str, Cell]] = {}
-    for item in ev.ablation.to_dict("records"):
-        protocol, threshold = item["protocol"], float(item["threshold"])
-        rows.setdefault(item["variant"], {"variant": item["variant"]}).update(
+    for item in ablation(ev):
+        protocol = item.protocol
+        rows.setdefault(item.name, {"variant": item.name}).update(
             {
-                f"weights_{protocol}": _listed(item["weights"]),
-                f"published_{protocol}": item["published"],
-                f"threshold_{protocol}": _threshold(threshold, "no run of the fit half failed"),
-                f"refitted_{protocol}": item["refitted"],
+                f"weights_{protocol}": _listed(item.weights),
+                f"published_{protocol}": item.published,
+                f"threshold_{protocol}": _threshold(item.threshold, "no run of the fit half failed"),
+                f"refitted_{protocol}": item.refitted,
             }
         )
     return Part([*rows.values()], {"all": f"All: {captions.runs(ev)}", **captions.facts(ev)})
@@ -134,17 +134,16 @@ def _threshold(value: float, reason: str) -> Score:
         ),
     ],
 )
-def transfer(ev: Evaluator) -> Part:
+def across_architectures(ev: Evaluator) -> Part:
     """One row a pair of architectures; the diagonal shows what fitting gains at home."""
     rows: dict[tuple[str, str], dict[str, Cell]] = {}
-    for item in ev.transfer.to_dict("records"):
-        pair, protocol, threshold = (item["source"], item["target"]), item["protocol"], float(item["threshold"])
-        fitted, missing = not math.isnan(threshold), item["transferred"]
-        rows.setdefault(pair, {"source": pair[0], "target": pair[1]}).update(
+    for item in transfers(ev):
+        pair, protocol, fitted = (item.source, item.target), item.protocol, item.fitted
+        rows.setdefault(pair, {"source": item.source, "target": item.target}).update(
             {
-                f"weights_{protocol}": _listed(item["weights"]) if fitted else missing,
-                f"threshold_{protocol}": Score(threshold) if fitted else missing,
-                **{f"{key}_{protocol}": item[key] for key, _, _ in TRANSFER},
+                f"weights_{protocol}": _listed(fitted.weights) if fitted is not None else item.transferred,
+                f"threshold_{protocol}": Score(fitted.threshold) if fitted is not None else item.transferred,
+                **{f"{key}_{protocol}": getattr(item, key) for key, _, _ in TRANSFER},
             }
         )
     return Part([*rows.values()], captions.facts(ev))
