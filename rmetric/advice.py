@@ -189,6 +189,11 @@ ON_SETTINGS: Mapping[str, Advice] = {
          "for a sharpness-aware step"),
         "Look at the line that clears gradients: of micro-batches only the last one of a step counts then",
     ),
+    "the loss": Advice(
+        ("another function or another mean of the errors, such as one over what is masked", "targets that have come to "
+         "be among the inputs"),
+        "Compare the loss of one batch by the code of this step and by that of the step before",
+    ),
     "the norm of the gradient": Advice(
         ("a part of the model that was detached", "a loss that is divided, weighted or masked after it was logged",
          "gradients that are no longer unscaled or summed as before"),

@@ -10,6 +10,8 @@ Shape = tuple[tuple[int, ...], ...]
 """Of each tensor of a batch."""
 STEADY, KNOWN = 32, 16
 """Records with batches of one shape after which another is a change, and shapes that are remembered."""
+NEAR = 1.25
+"""Factor between the numbers of entries within which two shapes explain no other loss: one token is cut off."""
 
 
 class BatchShapes:
@@ -17,10 +19,11 @@ class BatchShapes:
 
     What a run has had for as long, or was told of before, is none of its news; and shapes that differ from batch to
     batch are never steady. A smaller shape must come twice in a row: the last batch of an epoch is smaller, once. So
-    must a larger one where one that was told of has not lasted.
+    must a larger one where one that was told of has not lasted. A few tokens more or fewer change no loss, so that one
+    which does change then is not explained.
 
     >>> shapes = BatchShapes()
-    >>> told = [shapes.update(((8, length),)) for length in [16] * 40 + [12] + [16] * 40 + [32] * 40 + [16] * 40]
+    >>> told = [shapes.update(((8, length),)) for length in [16] * 40 + [12] + [16] * 40 + [32] * 40 + [30] * 40]
     >>> [(place, change) for place, change in enumerate(told) if change]
     [(81, 'batches of (8, 32), not of (8, 16)')]
     """
@@ -45,7 +48,7 @@ class BatchShapes:
         before, steady, is_known = self._shape, self._records >= STEADY, shape in self._known
         self._have_passed |= self._told and not steady and is_known
         self._shape, self._records = shape, 1
-        self._told = steady and not is_known
+        self._told = steady and not is_known and not _are_near(before, shape)
         if not self._told:
             return ""
         self._remember(shape)
@@ -64,6 +67,11 @@ class BatchShapes:
         """Go on from a state."""
         self._shape, self._records, self._known = state["shape"], state["records"], list(state["known"])
         self._told, self._have_passed = state["told"], state["have_passed"]
+
+
+def _are_near(before: Shape, now: Shape) -> bool:
+    fewer, more = sorted((_entries(before), _entries(now)))
+    return [*map(len, before)] == [*map(len, now)] and more <= NEAR * fewer
 
 
 def _entries(shape: Shape) -> int:

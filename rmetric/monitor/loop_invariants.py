@@ -39,6 +39,9 @@ UNTOUCHED = 1e-3
 STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
 INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
+LOSS_FALLS = 10.0
+"""Factor of the loss at once that is no learning."""
+LOSS = "the loss"
 NORM, CUT_OFF = "the norm of the gradient", "the number of tensors that get no gradient any more"
 FIRST_PASSES = "the number of passes of a step that begin with no gradient"
 RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
@@ -369,14 +372,47 @@ class GradientFalls(OfGradients):
         self._usual.clear()
 
 
+class LossFalls(Invariant):
+    """The loss is not ten times as small as any of the last 32, three times in a row.
+
+    A loss falls as a model learns, but not tenfold at once. One that has become another function does, one that is
+    averaged over what is masked, or one whose answer has come to be among the inputs. Of a loss that is 0 or negative
+    no ratio tells.
+    """
+
+    by_chance = True
+    breaks = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usual: deque[float] = deque(maxlen=HELD)
+        self._now = math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        self._now = measured.get("training_loss", math.nan)
+        if not 0.0 < self._now < math.inf:
+            return None
+        broken = self._now * LOSS_FALLS < min(self._usual, default=self._now)
+        if not broken:
+            self._usual.append(self._now)
+        return broken
+
+    def change(self) -> Change:
+        return Change(LOSS, f"at least {min(self._usual, default=math.nan):.3g}", _in_short(self._now))
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._usual.clear()
+
+
 class LoopInvariants:
     """Tells which invariants hold no more.
 
-    That one is broken twice in a row (few batches: eight times, nothing to learn: four) is news if it held in the 32
-    measurements before. Once is no news: a checkpoint that is loaded, weights that are averaged, pruned or drawn anew
-    are acts of the loop. Nor is what a loop does from its beginning on, or has done before: weights that are clipped
-    after each update, gradients that add up, one batch of all data. What comes by chance (few and small examples come
-    again, inputs with heavy tails leap) need have been seen once to be no news.
+    That one is broken twice in a row (a fallen loss: three times, nothing to learn: four, few batches: eight) is news
+    if it held in the 32 measurements before. Once is no news: a checkpoint that is loaded, weights that are averaged,
+    pruned or drawn anew are acts of the loop. Nor is what a loop does from its beginning on, or has done before:
+    weights that are clipped after each update, gradients that add up, one batch of all data. What comes by chance (few
+    and small examples come again, inputs with heavy tails leap) need have been seen once to be no news.
 
     **Source:** invariants of training loops as what tells a silent error: TrainCheck, Jiang et al., OSDI 2025, arXiv
     2506.14813. Theirs are inferred from the traces of other runs; these are written down, and a run's own past says
@@ -396,6 +432,7 @@ class LoopInvariants:
             GradientFalls(),
             NoMore("first_passes", FIRST_PASSES),
             Fact(TURNED),
+            LossFalls(),
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from rmetric.monitor.loop_invariants import (
     FIRST_PASSES,
     HELD,
     INPUTS,
+    LOSS,
     NORM,
     NOTHING_TO_LEARN,
     RATE,
@@ -1047,6 +1048,23 @@ def test_nothing_to_learn_any_more_is_told_of(losses: list[float], norms: list[f
     invariants = LoopInvariants()
     pairs = [*[(1.0, 1.0)] * HELD, *zip(losses, norms, strict=True)]
     found = [invariants.update({"training_loss": loss, "grad_norm": norm}) for loss, norm in pairs]
+    assert [change for changes in found for change in changes] == news
+
+
+@pytest.mark.parametrize(
+    ("losses", "news"),
+    [
+        ([1e-3] * 8, [Change(LOSS, "at least 0.02", 1e-3)]),  # (mean of the errors)² in place of the mean of errors²
+        ([1e-3] * 2 + [0.02] * 40 + [1e-3] * 8, []),  # low before, by chance
+        ([1e-2] * 8, []),
+        ([0.02 * 0.9**step for step in range(99)], []),
+        ([0.0] * 8, []),  # a hinge loss
+        ([-0.5] * 8, []),  # a log-likelihood
+    ],
+)
+def test_a_loss_that_falls_tenfold_at_once_is_told_of(losses: list[float], news: list[Change]) -> None:
+    invariants = LoopInvariants()
+    found = [invariants.update({"training_loss": loss}) for loss in [0.03, *[0.02] * HELD, *losses]]
     assert [change for changes in found for change in changes] == news
 
 
