@@ -150,6 +150,10 @@ ON_SETTINGS: Mapping[str, Advice] = {
         ("inputs that are no longer normalised, or normalised twice", "another source of the data, or other units"),
         "Compare inputs of this step with those before",
     ),
+    "the mean of the inputs": Advice(
+        ("inputs that are no longer centred, or centred twice", "another source of the data, or other units"),
+        "Compare inputs of this step with those before",
+    ),
     "the weight that a pass begins with": Advice(
         ("weights that are rounded, cast, masked, averaged or overwritten after the update", "a pass that uses old "
          "copies of the weights"),

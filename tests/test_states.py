@@ -188,6 +188,9 @@ def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls(
     assert state.numbers["rise"] == pytest.approx(1.0, abs=0.1)
     rising = np.concatenate([FALLING[:200], FALLING[200] + np.arange(200) / 200.0])
     assert "OVERFITS" not in names(overfitting(rising))
+    falling = 3.0 * np.exp(-np.arange(RECORDS) / 200.0)
+    leapt = np.where(np.arange(RECORDS) < RECORDS // 2, falling, 20.0 * falling)  # it breaks, and falls again
+    assert "OVERFITS" not in names(overfitting(leapt))
 
 
 def stepping_up(after: int, training: np.ndarray = FALLING) -> Observations:

@@ -38,7 +38,10 @@ UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""
 STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
-INPUTS, CLIPPING = "the root mean square of the inputs", "the norm that gradients are clipped to"
+OFF_CENTRE = 0.25
+"""Change of the inputs' mean, in their root mean squares, that is another centre."""
+INPUTS, CENTRE = "the root mean square of the inputs", "the mean of the inputs"
+CLIPPING = "the norm that gradients are clipped to"
 LOSS_FALLS = 10.0
 """Factor of the loss at once that is no learning."""
 LOSS = "the loss"
@@ -161,6 +164,41 @@ class InputScale(Invariant):
     def begin_anew(self) -> None:
         super().begin_anew()
         self._scales.clear()
+
+
+class InputCentre(Invariant):
+    """The mean of the inputs is as large a share of their root mean square as before.
+
+    As in the last 32 measurements, or beside these by as much as they differ, or by a quarter if that is more. Where
+    inputs are no longer centred, or centred twice, their scale may hardly change.
+    """
+
+    by_chance = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shares: deque[float] = deque(maxlen=HELD)
+        self._now = math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        mean, scale = (measured.get(name, math.nan) for name in ("input_mean", "input_scale"))
+        if not (math.isfinite(mean) and 0.0 < scale < math.inf):
+            return None
+        self._now = mean / scale
+        least, most = min(self._shares, default=self._now), max(self._shares, default=self._now)
+        margin = max(most - least, OFF_CENTRE)
+        broken = not least - margin <= self._now <= most + margin
+        if not broken:
+            self._shares.append(self._now)
+        return broken
+
+    def change(self) -> Change:
+        usual = sorted(self._shares)[len(self._shares) // 2] if self._shares else math.nan
+        return Change(CENTRE, f"{usual:.2f} of their root mean square", round(self._now, 2))
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._shares.clear()
 
 
 class Clipping(Invariant):
@@ -433,6 +471,7 @@ class LoopInvariants:
             NoMore("first_passes", FIRST_PASSES),
             Fact(TURNED),
             LossFalls(),
+            InputCentre(),
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:

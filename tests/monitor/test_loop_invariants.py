@@ -24,6 +24,7 @@ from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.loop_invariants import (
     BATCHES,
     BROKEN,
+    CENTRE,
     CLIPPING,
     CUT_OFF,
     FACTS,
@@ -168,6 +169,21 @@ class FewAtRandom(FewInTurn):
 class NotNormalised(Loop):
     def batch(self) -> Tensor:
         return super().batch() * (4.0 if self.broken else 1.0)
+
+
+class NotCentred(Loop):
+    def batch(self) -> Tensor:
+        return super().batch() + (2.0 if self.broken else 0.0)
+
+
+class AnotherLoss(Loop):
+    """The square of a mean in place of the mean of squares."""
+
+    def passes(self) -> Tensor:
+        outputs = self.model(self.batch())
+        loss: Tensor = 1e-4 * outputs.mean().square() if self.broken else outputs.square().mean()
+        loss.backward()
+        return loss
 
 
 class Detached(Loop):
@@ -358,6 +374,8 @@ BREAKS = {
     OldCopies: FACTS["weights_changed"].setting,
     SameBatch: FACTS["batch_repeated"].setting,
     NotNormalised: INPUTS,
+    NotCentred: CENTRE,
+    AnotherLoss: LOSS,
     Detached: CUT_OFF,
     DetachedZeros: CUT_OFF,
     LossDivided: NORM,
@@ -923,6 +941,7 @@ def test_tensors_are_found_wherever_they_are_in_the_arguments() -> None:
         model(7, {"mask": torch.ones(4, dtype=torch.bool)}, inputs=[batch])
         measured = probe.measure()
         scales.append((measured["input_scale"], measured["batch_repeated"]))
+        assert float(measured["input_mean"]) == 3.0  # type: ignore[arg-type]
     assert [float(scale) for scale, _ in scales if scale is not None] == [3.0, 3.0, 3.0]
     assert scales[0][1] is None
     assert [bool(repeated) for _, repeated in scales[1:]] == [True, False]
@@ -1113,6 +1132,24 @@ def test_inputs_of_another_scale_are_news_from_a_factor_of_three_on(factor: floa
     found = [change for scale in scales for change in invariants.update({"input_scale": scale})]
     far = not 1 / 3 <= factor <= 3
     assert found == ([Change(INPUTS, 0.5, 0.5 * factor)] if far else [])
+
+
+@pytest.mark.parametrize(
+    ("usual", "now", "news"),
+    [
+        ([0.0, 0.1], 0.4, True),  # the mean is not subtracted any more
+        ([0.6, 0.5], 0.0, True),  # it is subtracted twice
+        ([0.0, 0.1], 0.3, False),
+        ([-0.5, 0.5], 0.9, False),  # batches that differ much
+        ([1.0, 1.0], 0.8, False),
+    ],
+)
+def test_inputs_around_another_mean_are_news(usual: list[float], now: float, news: bool) -> None:
+    invariants = LoopInvariants()
+    shares = [*usual * (HELD // 2), *[now] * 4]
+    measured = [{"input_mean": 2.0 * share, "input_scale": 2.0} for share in shares]
+    found = [change for step in measured for change in invariants.update(step)]
+    assert [change.setting for change in found] == [CENTRE] * news
 
 
 def test_a_scale_that_grows_gradually_and_one_of_zero_or_infinity_are_no_news() -> None:

@@ -27,7 +27,8 @@ the largest prime of 24 bits is a whole number in single precision."""
 class BatchProbe:
     """Looks at the batch of the first forward pass of a step that trains.
 
-    Is it the one before, by which number is it known again, are its examples copies, how large are the inputs?
+    Is it the one before, by which number is it known again, are its examples copies, how large are the inputs, and
+    around which mean?
 
     Parameters
     ----------
@@ -52,11 +53,11 @@ class BatchProbe:
         self._of_parts = [part.register_forward_pre_hook(hook, with_kwargs=True) for part in _parts(model)]
 
     def measure(self) -> Measured:
-        """``batch_repeated``, ``batch_key``, ``examples_repeated`` and ``input_scale``, on the device.
+        """``batch_repeated``, ``batch_key``, ``examples_repeated``, ``input_scale`` and ``input_mean``, on the device.
 
         Two truth values, the second where half of the examples or more are copies of others; a whole number that is the
-        same for the same batch; and the inputs' root mean square. ``None`` or missing: not known, as where the model is
-        given no tensors. The next step begins.
+        same for the same batch; the inputs' root mean square, and their mean. ``None`` or missing: not known, as where
+        the model is given no tensors. The next step begins.
         """
         measured, self._measured = self._measured, {}
         return measured
@@ -84,14 +85,14 @@ class BatchProbe:
         home = samples[0].device  # to fetch what is elsewhere could wait
         now = torch.cat([sample.float() for sample in samples if sample.device == home])
         # One number is none of the inputs: the Trainer of transformers hands over how many targets there are.
-        inputs = next((sample for sample in samples if sample.is_floating_point() and len(sample) > 1), None)
-        scale = None if inputs is None else torch.linalg.vector_norm(inputs.float()) / math.sqrt(len(inputs))
+        inputs = next((sample.float() for sample in samples if sample.is_floating_point() and len(sample) > 1), None)
         key = self._key(now)
         self._measured = {
             "batch_repeated": is_same(key, self._before),
             "batch_key": key % KEYS,
             "examples_repeated": self._copies(tensors),
-            "input_scale": scale,
+            "input_scale": None if inputs is None else torch.linalg.vector_norm(inputs) / math.sqrt(len(inputs)),
+            "input_mean": None if inputs is None else inputs.mean(),
         }
         self._before = key
 
