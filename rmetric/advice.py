@@ -33,8 +33,9 @@ ADVICE: Mapping[str, Advice] = {
         "comes back on one machine only, test that device's memory.",
     ),
     "ZERO_GRADIENT": Advice(
-        ("a corrupted weight in the output layers", "a graph that is detached from the loss", "clipping of a norm that "
-         "is not finite", "a batch whose examples are all solved"),
+        ("a corrupted weight in the output layers", "a graph that is detached from the loss", "a loss scale so small "
+         "that half precision rounds gradients to 0", "clipping of a norm that is not finite", "a batch whose examples "
+         "are all solved"),
         "Check that parameters still change from step to step. If the zeros last, go back to the last checkpoint.",
     ),
     "ZERO_UPDATE": Advice(

@@ -106,14 +106,13 @@ def finding_of(
         return Finding(
             "no_gradient",
             [f"the gradient norm is exactly 0{alike}"],
-            "Nothing is being learned: check the output projections for a corrupted weight and go back to the last "
-            "checkpoint.",
+            _in_full(ADVICE["UNIFORM_ANSWER" if uniform else "ZERO_GRADIENT"]),
         )
     if uniform:
         return Finding(
             "uniform_answer",
             [f"the loss is ln({vocabulary}): the model answers every token alike"],
-            "Check the output projections for a corrupted weight and go back to the last checkpoint.",
+            _in_full(ADVICE["UNIFORM_ANSWER"]),
         )
     if detector.cause == "settings_changed":
         advice = advice_on_settings([change.setting for change in changes])
@@ -124,8 +123,9 @@ def finding_of(
             [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    moved = moved_elsewhere and detector.cause == "update_rms"
-    return _off_course(observation, outliers, _in_full(ADVICE["WEIGHTS_MOVED"]) if moved else _COMPARE)
+    updated = detector.cause == "update_rms"
+    advice_on_updates = _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE
+    return _off_course(observation, outliers, advice_on_updates, with_rate=updated)
 
 
 def _in_full(advice: Advice) -> str:
@@ -213,13 +213,13 @@ def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:
     return f"{many} are not finite, in the model's order from {names[0]} to {names[-1]}"
 
 
-def _off_course(observation: Observation, outliers: GradientOutliers, advice: str) -> Finding:
+def _off_course(observation: Observation, outliers: GradientOutliers, advice: str, *, with_rate: bool) -> Finding:
     still = observation["update_rms"] == 0.0
     values = {
         "loss {}": observation["training_loss"],
         "gradient norm {}": observation["grad_norm"],
         "update RMS {}": observation["update_rms"],
-        "learning rate {}": observation["learning_rate"] if still else math.nan,
+        "learning rate {}": observation["learning_rate"] if still or with_rate else math.nan,
     }
     seen = _told(values)
     if outliers.largest and outliers.growth > 2.0:

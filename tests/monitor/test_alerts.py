@@ -51,8 +51,9 @@ HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uni
         (
             {"grad_norm": 0.0, "uniform_gap": 0.0},
             GradientOutliers(),
-            ("gradient norm is exactly 0", "ln(256)", "output projections"),
+            ("gradient norm is exactly 0", "ln(256)", "a corrupted weight in the output layers", "last checkpoint"),
         ),
+        ({"grad_norm": 0.0}, GradientOutliers(), ("gradient norm is exactly 0", "a loss scale so small", "checkpoint")),
         ({"uniform_gap": 1e-6}, GradientOutliers(), ("the loss is ln(256)",)),
         (
             {"grad_norm": 40.0},
