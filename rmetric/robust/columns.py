@@ -28,7 +28,7 @@ from rmetric.robust.context import (
     LearningCurve,
     Restarts,
 )
-from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, GradientEvidence, Zeros
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, GradientEvidence, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
@@ -130,7 +130,8 @@ def training(
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
     loss_z, loss_excess = windows.curve(curve, windows.logarithms(np.maximum(part.step, 1.0)), losses)
     slowdown = windows.slowdown(hardware._slowdown, times)
-    return slowdown, *_gradients(gradients, part, loss_excess), *_loss(loss, part, losses, loss_z)
+    of_loss = _loss(loss, part, losses, loss_z)
+    return slowdown, *_gradients(gradients, part, loss_excess, of_loss[0]), *of_loss
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
@@ -139,7 +140,7 @@ def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) 
     return level, lost, _uniform(of._uniform, part["uniform_gap"])
 
 
-def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) -> tuple[Column, ...]:
+def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, loss_level: Column) -> tuple[Column, ...]:
     counts = part["non_finite_count"], np.where(part.announced, math.nan, part["settings_changed"])
     norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step - of._after, windows.logarithms(norm))
@@ -159,9 +160,11 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column) ->
         _zeros(zeros, np.where(passed_by, math.nan, sizes))
         for zeros, sizes, passed_by in ((of._zero_norms, norm, all_learned), (of._zero_updates, size, solved))
     )
+    level = _level(of._level, z)
+    level = np.where((level > 0.0) & (loss_level <= LEARNING), 0.0, level)
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
-        np.where(zero_norms, math.inf, _level(of._level, z)),
+        np.where(zero_norms, math.inf, level),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
         _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
         np.where(zero_updates, math.inf, jump),

@@ -39,6 +39,8 @@ their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they ra
 EXPLAINED_NATS = 3.0
 """Nats of loss that explain something, at most: those bad batches had 2.4 to 3.4. However wrong its answers are, the
 gradient of a cross-entropy is bounded."""
+LEARNING = -0.5
+"""Mean deviation of the last eight losses from their course, in scales, below which large gradients are progress."""
 
 
 class Zeros:
@@ -130,7 +132,8 @@ class GradientEvidence:
     learn. An update may be that of the record before, as a monitor measures it, or of its own.
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
-    are high on average are, or one together with its loss: ``unexplained`` tells a broken model from a bad batch in one
+    are high on average are, unless the loss falls faster than before, as where a model leaves a plateau; or one
+    together with its loss: ``unexplained`` tells a broken model from a bad batch in one
     record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy gradient that stands
     out leaves the loss where it was; a model that breaks raises the loss, and the gradient by more. It is the smaller
     one of both excesses: of the loss in nats, and of the log gradient norm without what the loss explains. For a loss
@@ -182,12 +185,17 @@ class GradientEvidence:
         self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
         self._agreeing = Held(AGREEMENT_RECORDS)
 
-    def update(self, observation: Observation, loss_excess: float) -> tuple[float, ...]:
-        """The statistics of the next record, whose loss lies so far above its course, in nats."""
+    def update(self, observation: Observation, loss_excess: float, loss_level: float) -> tuple[float, ...]:
+        """The statistics of the next record, whose loss lies so far above its course, in nats.
+
+        ``loss_level``: how far the last eight lie above it on average, in scales.
+        """
         broken, changed, norm, loss, agreement, update, rate = self._read(observation)
         if observation.announced:
             changed = math.nan
         level = self._level.update(self._norm.update(observation.step - self._after, logarithm(norm)))
+        if level > 0.0 and loss_level <= LEARNING:
+            level = 0.0
         learned_before, self._all_learned = self._all_learned, loss == 0.0
         if self._zero_norms.update(math.nan if self._all_learned else norm):
             level = math.inf

@@ -133,11 +133,9 @@ class Statistics:
         if self._context.changes(observation):
             self._start(observation.step - 1)
         loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
-        return (
-            self._hardware.update(observation),
-            self._gradients.update(observation, self._curve.excess),
-            self._loss.update(observation, loss_z),
-        )
+        loss = self._loss.update(observation, loss_z)
+        gradients = self._gradients.update(observation, self._curve.excess, loss[0])
+        return self._hardware.update(observation), gradients, loss
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         """Statistics of the next records, shape (n, statistics); the same bits as ``n`` times :meth:`update`."""

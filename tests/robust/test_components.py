@@ -142,6 +142,14 @@ def test_two_high_gradient_norms_are_no_evidence_and_eight_that_are_a_little_hig
     assert eight > 2.0 > 1.0 > highest("grad_norm.level", raised("grad_norm", 2, 1e6), LATER)
 
 
+def test_high_gradient_norms_are_no_evidence_while_the_loss_falls_faster_than_before() -> None:
+    made, here = columns(), slice(ONSET, ONSET + 8)
+    norms = made["grad_norm"][here] * 2.0
+    for lower, is_evidence in ((0.0, True), (0.2, False)):
+        run = disturbed({"grad_norm": (here, norms), "training_loss": (here, made["training_loss"][here] - lower)})
+        assert (highest("grad_norm.level", run, here) > 1.0) == is_evidence
+
+
 def both(loss_nats: float, gradient_log: float) -> Observations:
     """One record in which the loss is so much higher, and the log gradient norm."""
     made, here = columns(), slice(ONSET, ONSET + 1)
