@@ -46,11 +46,16 @@ class HeldOut:
         return max(noise(values), FLOOR * abs(float(values[0] - values[self.lowest])))
 
     def training_falls(self, since: int) -> float:
-        """p-value of a fall of the training loss from a step on; 1 if it has leapt, and ends higher than before."""
-        at = int(np.searchsorted(self.loss.steps, since))
-        training = self.loss.part(slice(at, None))
-        last = -(-len(training) // 4)
-        before, now = self.loss.values[max(at - last, 0) : at], training.values[-last:]
-        if not len(training) or (len(before) and np.median(now) > np.median(before)):
-            return 1.0
-        return falls(training.blocks(MOST_BLOCKS).values)
+        """p-value of a fall of the training loss from a step on."""
+        training = self.loss.part(slice(self._at(since), None))
+        return falls(training.blocks(MOST_BLOCKS).values) if len(training) else 1.0
+
+    def training_ends_higher(self, since: int) -> bool:
+        """Whether the last quarter of the training losses from a step on lies above as many losses before it."""
+        at = self._at(since)
+        last = -(-(len(self.loss) - at) // 4)
+        before, now = self.loss.values[max(at - last, 0) : at], self.loss.values[len(self.loss) - last :]
+        return bool(len(before) and len(now) and np.median(now) > np.median(before))
+
+    def _at(self, step: int) -> int:
+        return int(np.searchsorted(self.loss.steps, step))

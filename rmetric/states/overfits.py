@@ -19,8 +19,8 @@ def overfits(observations: Observations) -> Evidence | None:
     """Score: −log10 of the p-value (Mann, Kendall) of a rise of the validation loss since its lowest value.
 
     0 where the rise is not significant, or below the noise of an evaluation or 1 % of the fall before it, or the
-    training loss does not fall over the same steps. What was before a change that somebody has announced is no lowest
-    value.
+    training loss does not fall over the same steps, or has leapt before it fell. What was before a change that somebody
+    has announced is no lowest value.
     """
     held_out = HeldOut.of(observations)
     if held_out is None:
@@ -29,7 +29,8 @@ def overfits(observations: Observations) -> Evidence | None:
     rise = float(np.median(after[-3:]) - after[0])
     p_training = held_out.training_falls(since)
     p = rises(after) if len(after) >= LEAST_AFTER else 1.0
-    is_one = p_training <= FALLING and p <= SIGNIFICANT and rise > held_out.least_rise
+    falling = p_training <= FALLING and not held_out.training_ends_higher(since)
+    is_one = falling and p <= SIGNIFICANT and rise > held_out.least_rise
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if is_one else 0.0,
         since=since,
