@@ -25,6 +25,8 @@ from rmetric.log_reader import OnDamage
 SURVEYED_ROWS = 20_000
 MAX_NAMES = 4096
 """Names that are remembered."""
+NO_COLUMN = "there is no column"
+"""Begin of the message on a column that is mapped and not there."""
 LONGEST_SHOWN = 40
 """Letters of a name of theirs in a message."""
 
@@ -108,6 +110,15 @@ def in_words(names: Iterable[str]) -> str:
     return ", ".join(repr(_shortened(name)) for name in itertools.islice(names, 12))
 
 
+def no_column(theirs: str, names: Iterable[str]) -> str:
+    """Message on a column that a mapping names, and that is not among the names of a log.
+
+    >>> no_column("objective", ["step", "loss"])
+    "there is no column 'objective' (columns with values: 'step', 'loss')"
+    """
+    return f"{NO_COLUMN} {theirs!r} (columns with values: {in_words(names)})"
+
+
 def _shortened(name: str) -> str:
     """A name; of a long one its end, which tells ``….total_loss`` from ``….policy_loss``."""
     return name if len(name) <= LONGEST_SHOWN else "…" + name[1 - LONGEST_SHOWN :]
@@ -168,7 +179,8 @@ class Columns:
                 columns._choose(ours, ranks, survey)
         columns._choose_gaps(survey)
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
-        if columns.fields and unknown and "training_loss" not in columns._found:
+        is_asked = "training_loss" not in columns._found and "training_loss" not in fields.explicit
+        if columns.fields and unknown and is_asked:
             columns.notes.append(
                 f"no column is known as a training loss; name one with --map training_loss=COLUMN ({in_words(unknown)})"
             )

@@ -16,7 +16,7 @@ from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, in
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
-from rmetric.importers.columns import as_number
+from rmetric.importers.columns import NO_COLUMN, as_number
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.json_document import document_in, holds_table
@@ -199,12 +199,12 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
     text = head.decode(errors="replace")
     if any(map(str.isdecimal, text)) and not any(map(str.isalpha, text)):
         raise UserError(f"{path} has numbers without names; put a line with their names before them, such as step,loss")
-    columns = ", or lacks the columns of --map" if mapping else ""
+    columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
     known = ", ".join(IMPORTERS)
     seen = what_repeats(path) if _is_text(head) else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
     raise UserError(
-        f"{path} is no log of a known format{columns}{seen}; name the column of its loss with "
+        f"{path} is not a log in a known format{columns}{seen}; name the column of its loss with "
         f"--map training_loss=COLUMN, or its format with --format ({known})"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.importers.base import UNMAPPED, flattened, register_importer
-from rmetric.importers.columns import Row
+from rmetric.importers.columns import Row, no_column
 from rmetric.importers.names import measures_loss, names_counter
 from rmetric.importers.steps import TOTAL, with_total
 from rmetric.importers.tables import imported
@@ -21,21 +21,31 @@ def read_event_log(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) 
 
     Only an explicit ``mapping`` renames a field, and only in METRICS records; there are no aliases.
     """
-    return _renamed(read_events(path, on_damage), mapping) if mapping else read_batches(path, on_damage)
+    return _renamed(read_events(path, on_damage), mapping, on_damage) if mapping else read_batches(path, on_damage)
 
 
-def _renamed(events: Iterator[NumberedEvent], mapping: Mapping[str, str]) -> Iterator[NumberedEvent]:
+def _renamed(
+    events: Iterator[NumberedEvent], mapping: Mapping[str, str], on_damage: OnDamage
+) -> Iterator[NumberedEvent]:
+    names: list[str] = []
+    line, absent = 1, set(mapping.values())
     for line, event in events:
         if event.get("event", "METRICS") == "METRICS":
+            names = names or [name for name in event if name != "event"]
+            absent -= event.keys()
             theirs = {our_name: event[their_name] for our_name, their_name in mapping.items() if their_name in event}
             named = event.get("non_finite")
             if isinstance(named, list):
+                absent.difference_update(name for name in named if isinstance(name, str))
                 theirs |= {our_name: math.inf for our_name, their_name in mapping.items() if their_name in named}
                 event["non_finite"] = [name for name in named if name not in mapping]
             kept = {key: value for key, value in event.items() if key not in mapping}
             yield line, {**kept, **theirs}
         else:
             yield line, event
+    if names:
+        for name in sorted(absent):
+            on_damage(line, no_column(name, names))
 
 
 @register_importer("jsonl")

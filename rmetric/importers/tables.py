@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
-from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late_names
+from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late_names, no_column
 from rmetric.importers.long_tables import widened
 from rmetric.importers.order import in_order
 from rmetric.importers.resumed import resumptions
@@ -43,6 +43,9 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
     columns = Columns.chosen(survey, fields)
     if survey.rows and not columns.fields:
+        absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
+        if absent:
+            raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
         raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
     last_line = 1
@@ -56,7 +59,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     for last_line, event in itertools.chain(first, events):
         yield last_line, event
     for theirs in sorted(fields.taken - columns.known):
-        on_damage(last_line, f"--map names {theirs!r}, which no record up to here has")
+        on_damage(last_line, no_column(theirs, survey.seen))
 
 
 def run_after_run(runs: Iterable[tuple[str, Iterator[NumberedEvent]]]) -> Iterator[NumberedEvent]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, IMPORTERS, LoneLines, detect_format, runs_of
+from rmetric.importers.columns import NO_COLUMN
 from rmetric.importers.streams import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
@@ -50,9 +51,12 @@ class NewLines:
 
     path: Path
     lines: LoneLines
+    lacks: str = ""
+    """What says that a mapped column is not there so far; empty if all are."""
     _offset: int = 0
     _header: bytes = b""
     _last_step: int = -1
+    _had_all: bool = False
 
     @property
     def format(self) -> str:
@@ -80,16 +84,22 @@ class NewLines:
 
     def _portion(self, lines: bytes) -> Portion:
         """Through the importer of the format, which reads files."""
+        lacking: list[str] = []
         with tempfile.TemporaryDirectory(prefix="rmetric-") as folder:
             part = Path(folder) / self.path.name
             part.write_bytes(self._header + lines)
             if not self.lines.go_on_in(part):
                 raise NotByLinesError
             try:
-                events = IMPORTERS[self.format](part, self.lines.mapping, passed_over)
+                events = IMPORTERS[self.format](
+                    part, self.lines.mapping, lambda line, message: lacking.extend([message] * (NO_COLUMN in message))
+                )
                 run = assemble(self.path.stem, chunks(_by_lines(events), passed_over))
             except UserError:
                 raise NotByLinesError from None
+        if len(run.observations):
+            self._had_all = self._had_all or not lacking
+            self.lacks = "" if self._had_all else lacking[0]
         self._go_on_to(run.observations)
         return _portion(run, self.format)
 
@@ -109,6 +119,8 @@ class WholeLog:
     format: str
     mapping: Mapping[str, str]
     clock: Callable[[], float] = time.monotonic
+    lacks: str = ""
+    """What says that a mapped column is not there so far; empty if all are."""
     _not_before: float = field(default=0.0)
     _is_due: bool = False
 
@@ -123,10 +135,9 @@ class WholeLog:
         if not self._is_due or begun < self._not_before:
             return
         self._is_due = False
-        portions = [
-            _portion(found.run, found.format, tuple(found.notes))
-            for found in runs_of(self.path, self.format, self.mapping)
-        ]
+        found = [*runs_of(self.path, self.format, self.mapping)]
+        portions = [_portion(one.run, one.format, tuple(one.notes)) for one in found]
+        self.lacks = next((note for one in found for note in one.notes if NO_COLUMN in note), "")
         self._not_before = self.clock() + (self.clock() - begun) / REREAD_SHARE
         yield from portions
 

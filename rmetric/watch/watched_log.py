@@ -93,7 +93,7 @@ class WatchedLog:
                 self._source = WholeLog(self.path, self._source.format, self._mapping)
                 yield from self._source.read()
         if change is not Change.NONE:
-            self.problem = ""
+            self.problem = f"{self.path}: {self._source.lacks}" if self._source and self._source.lacks else ""
 
     def _first_portions(self, source: NewLines | WholeLog) -> Iterator[Portion]:
         try:

@@ -204,6 +204,13 @@ def test_a_column_mapping(tmp_path: Path) -> None:
     assert not damage
 
 
+def test_a_mapped_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no column 'foo' \(columns with values: 'step', 'loss'\); name one"):
+        read(tmp_path, b"step,loss\n1,2.0\n", training_loss="foo")
+    _, damage = read(tmp_path, b"step,loss,gnorm\n1,2.0,1.0\n", training_loss="foo")
+    assert damage == [(2, "there is no column 'foo' (columns with values: 'step', 'loss', 'gnorm')")]
+
+
 def test_a_column_says_of_which_split_a_loss_is(tmp_path: Path) -> None:
     rows = [
         f"{epoch},{split},{loss}"

@@ -41,6 +41,15 @@ def test_an_event_log_takes_an_explicit_mapping_in_its_records_only(tmp_path: Pa
     assert events[1]["grad_norm"] == math.inf
 
 
+def test_an_event_log_without_a_mapped_column_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text('{"event": "METRICS", "step": 4, "l": 2.5, "non_finite": ["m"]}\n')
+    damage: Damage = []
+    mapping = {"training_loss": "foo", "grad_norm": "m"}
+    assert len(list(read_event_log(log, mapping, lambda line, message: damage.append((line, message))))) == 1
+    assert damage == [(1, "there is no column 'foo' (columns with values: 'step', 'l', 'non_finite')")]
+
+
 def test_any_logger_s_records_are_translated_and_numbered_by_line(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(
@@ -68,7 +77,7 @@ def test_a_mapped_column_that_never_occurs_is_reported(tmp_path: Path) -> None:
     damage: Damage = []
     events = list(read_jsonl(log, {"grad_norm": "gn"}, lambda line, message: damage.append((line, message))))
     assert len(events) == 1
-    assert damage == [(1, "--map names 'gn', which no record up to here has")]
+    assert damage == [(1, "there is no column 'gn' (columns with values: 'step', 'loss')")]
 
 
 def test_columns_in_place_of_records_are_a_table(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_blocks_that_were_never_written_hide_no_console_log(tmp_path: Path, at: 
 def test_what_is_no_log_is_refused_with_the_formats_that_there_are(tmp_path: Path, content: str) -> None:
     file = tmp_path / "x.bin"
     file.write_text(content)
-    with pytest.raises(UserError, match=r"no log of a known format.*rmetric.*trainer_state"):
+    with pytest.raises(UserError, match=r"not a log in a known format.*rmetric.*trainer_state"):
         detect_format(file)
 
 

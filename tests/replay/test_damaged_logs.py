@@ -133,7 +133,7 @@ def test_an_empty_file_is_listed_and_the_rest_goes_on(tmp_path: Path, capsys: py
     captured = capsys.readouterr()
     assert "empty.jsonl, line 1: an empty file" in captured.err
     assert "no record in the whole file could be used" in captured.err
-    assert "poem.csv is no log of a known format" in captured.err
+    assert "poem.csv is not a log in a known format" in captured.err
     assert [line.split("|")[1].strip() for line in captured.out.splitlines()[2:6]] == ["blank", "empty", "good", "poem"]
     assert orjson.loads((out / "empty.summary.json").read_bytes())["unusable"] == "no records"
     assert not (out / "empty.csv").exists()

@@ -169,7 +169,17 @@ def test_a_finished_run_is_not_silent(watch: Begin, tmp_path: Path) -> None:
 def test_nothing_that_is_a_log(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     watched = watch(str(tmp_path / "a.txt"))
-    watched.wait_for("is no log of a known format")
+    watched.wait_for("is not a log in a known format")
     assert watched.end(signal.SIGTERM) == 0
     assert "no records were seen; " in watched.output
-    assert "is no log of a known format" in watched.output
+    assert "is not a log in a known format" in watched.output
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_a_mapped_column_that_is_not_there(watch: Begin, tmp_path: Path, name: str) -> None:
+    rows = [{"step": step, "grad_norm": 1.0} for step in range(9)]
+    table = "step,grad_norm\n" + "".join(f"{row['step']},1.0\n" for row in rows)
+    (tmp_path / name).write_text(table if name == "run.csv" else "".join(json.dumps(row) + "\n" for row in rows))
+    watched = watch(str(tmp_path / name), "--map", "training_loss=foo")
+    watched.wait_for("there is no column 'foo' (columns with values: 'step', 'grad_norm'); it is looked at again")
+    watched.end()
