@@ -109,9 +109,7 @@ def _refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path]) -> Non
     if not file.exists():
         return
     if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
-        raise UserError(
-            f"{file} is one of the logs that are read and may hold more than its copy; choose another --out"
-        )
+        raise UserError(f"{file} is an input log and would be overwritten; choose another --out")
     if not overwrite:
         raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
 

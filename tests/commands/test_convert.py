@@ -78,7 +78,10 @@ def test_a_log_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "run.csv").write_text(CSV)
     before = (tmp_path / "run.jsonl").read_bytes()
     unasked = "is there already; choose another --out, or replace it with --overwrite"
-    for log, out, told in (("run.jsonl", "run.jsonl", "is one of the logs that are read"), ("run.csv", ".", unasked)):
+    for log, out, told in (
+        ("run.jsonl", "run.jsonl", "is an input log and would be overwritten"),
+        ("run.csv", ".", unasked),
+    ):
         assert main(["convert", str(tmp_path / log), "--out", str(tmp_path / out)]) == 2
         assert told in capsys.readouterr().err
     assert (tmp_path / "run.jsonl").read_bytes() == before
@@ -140,5 +143,5 @@ def test_a_log_is_not_replaced_by_its_own_copy(
     if given == "link":
         (tmp_path / given).symlink_to(log)
     assert main(["convert", str(tmp_path / given), "--out", str(tmp_path / out), "--overwrite"]) == 2
-    assert "is one of the logs that are read" in capsys.readouterr().err
+    assert "is an input log and would be overwritten" in capsys.readouterr().err
     assert log.read_bytes() == SAMPLE[0].read_bytes()
