@@ -36,7 +36,7 @@ def note_of(name: Any, step: Any, fields: Mapping[str, Any]) -> Event:
 def planned_change(what: Any, step: int) -> Event:
     """Line of a change that was announced; raises :class:`UserError` where no words say what it is."""
     if not isinstance(what, str) or not what.strip():
-        raise UserError(f"planned({what!r}) does not say what is changed; write planned('unfreeze the encoder')")
+        raise UserError(f"planned({what!r}) needs a description of the change, such as planned('unfreeze the encoder')")
     return {"event": PLANNED_CHANGE, "step": step, "what": readable(what)}
 
 

@@ -118,7 +118,7 @@ def test_words_that_say_nothing_are_passed_by_in_one_line(what: Any, caplog: pyt
     with caplog.at_level(logging.WARNING, "rmetric"):
         monitor = trained(wrong)
     (message,) = [record.message for record in caplog.records]
-    assert "does not say what is changed" in message and "\n" not in message
+    assert "needs a description" in message and "\n" not in message
     assert monitor.alerts  # nothing was announced
 
 
