@@ -74,7 +74,9 @@ def parser() -> Parser:
     p = Parser("Measure the share of a step's time that the monitor takes.")
     p.add_argument("--sizes", nargs="+", choices=SIZES, default=["0.13M", "0.8M", "7M"], help="sizes of the model")
     p.add_argument("--workers", nargs="+", type=whole_number(1), default=[1, 4], help="micro-batches a step")
-    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the forward pass (default: fp32)")
+    p.add_argument(
+        "--precision", choices=PRECISIONS, default="fp32", help="number format of the forward pass (default: fp32)"
+    )
     p.add_argument("--sigma-sq-every", nargs="+", type=whole_number(1), default=[1, 10], metavar="STEPS",
                    help="steps between measurements of σ² from micro-batches")  # fmt: skip
     p.add_argument("--record-every", nargs="+", type=_record_every, default=[1], metavar="STEPS",

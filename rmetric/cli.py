@@ -6,8 +6,8 @@ import argparse
 import errno
 import functools
 import io
-import itertools
 import os
+import re
 import shlex
 import signal
 import sys
@@ -80,8 +80,17 @@ class Parser(argparse.ArgumentParser):
         from rmetric.engines import ENGINES
 
         self.add_jobs()
-        self.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="what distributes it: docs/scale.md")
-        self.add_argument("--address", metavar="HOST:PORT", help="running scheduler (default: one is started here)")
+        self.add_argument(
+            "--engine",
+            choices=ENGINES,
+            default=ENGINES[0],
+            help="what runs the processes: this machine, or a Dask or Ray cluster",
+        )
+        self.add_argument(
+            "--address",
+            metavar="HOST:PORT",
+            help="scheduler of a running Dask or Ray cluster (default: one is started here)",
+        )
 
     def add_plugin(self, registers: str) -> None:
         """``--plugin``, repeatable; the files are run while the arguments are parsed."""
@@ -115,11 +124,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}{self._hint(message)} (try {self.prog} --help)\n")
 
     def _hint(self, message: str) -> str:
-        """The option, of a subcommand too, that is spelt like the first one that is not known."""
+        """The subcommand, or the option, of a subcommand too, that is spelt like the first one that is not known."""
+        found = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        commands = {name: each for choices in found for name, each in choices.items()}
+        asked = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(", message)
+        if asked and commands:
+            return did_you_mean(asked[1], commands)
         _, told, unknown = message.partition("unrecognized arguments: ")
-        commands = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
-        parsers = [self, *itertools.chain.from_iterable(choices.values() for choices in commands)]
-        options = [option for each in parsers for option in each._option_string_actions]
+        options = [option for each in (self, *commands.values()) for option in each._option_string_actions]
         return did_you_mean(unknown.split("=")[0].split(" ")[0], options) if told else ""
 
 

@@ -169,7 +169,7 @@ def has_options(script: Path, words: list[str]) -> bool:
     """Whether the source of a script, of what scripts share, or of the chosen suite names all options of a command."""
     files = [ROOT / script, ROOT / "rmetric" / "cli.py"]
     if script.name == "replay_and_analyze_logs.py":
-        files.append(ROOT / "rmetric" / "commands" / "replay.py")
+        files += (ROOT / "rmetric" / "commands" / name for name in ("replay.py", "logs.py"))
     if script.parent.name == "benchmarks":
         files += (ROOT / "benchmarks").glob("*.py")
     if script.name == "run_case_study.py":

@@ -16,8 +16,8 @@ from rmetric.cli import Parser, script
 
 COMMANDS = {
     "diagnose": "verdict on each run: healthy, or what is wrong, since when, how sure, and what to do",
-    "watch": "logs that grow, and tell somebody when a run begins to go wrong",
-    "report": "one page with curves, alerts and findings of runs, which opens without a network",
+    "watch": "growing logs, and notify you when a run begins to go wrong",
+    "report": "a self-contained HTML page with curves, alerts and findings of one or more runs",
     "compare": "the first step at which two runs differ by more than noise explains, signal by signal",
     "convert": "logs in this project's formats, JSON lines or Parquet, from any format that can be read",
     "replay": "recompute signals, R and every alert of logs; a plot, a CSV and a summary each",

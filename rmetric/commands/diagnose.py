@@ -35,7 +35,7 @@ def add_parser(commands: Any, summary: str) -> None:
     output.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, for tools that show findings")
     p.add_argument(
         "--fail-on", choices=SEVERITIES, default="note", metavar="SEVERITY",
-        help="mildest finding for exit status 1: note (it has passed), warning, error (the run is broken)",
+        help="lowest severity that gives exit status 1: note (it has passed), warning, or error (the run is broken)",
     )  # fmt: skip
     p.set_defaults(run=run)
 

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmetric.cli import Parser
+from rmetric.measurements import MEASUREMENTS, VERDICTS
 
 T = TypeVar("T")
 FOUND, UNUSABLE = 1, 2
 """Exit statuses of commands that read logs, beside 0: something was found; a log cannot be used."""
+FORMATS = (
+    "auto", "rmetric", "jsonl", "csv", "json", "trainer_state", "console", "tensorboard", "wandb", "mlflow",
+    "megatron_reference",
+)  # fmt: skip
+"""Names for ``--format``: those of the importers, of which help texts do not wait for the import."""
+FIELDS = ("step", *MEASUREMENTS, *VERDICTS)
+"""Names for ``--map``, as :data:`rmetric.importers.FIELDS`."""
 
 
 def add_logs(parser: Parser) -> None:
@@ -22,10 +30,12 @@ def add_logs(parser: Parser) -> None:
 
 def add_format(parser: Parser) -> None:
     """``--format`` and ``--map``."""
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the logs, as docs/replay.md has it")
     parser.add_argument(
-        "--map", action="append", default=[], metavar="OURS=THEIRS",
-        help="our field = the log's column, repeatable, commas between, such as training_loss=loss",
+        "--format", default=FORMATS[0], metavar="NAME", help=f"format of the logs: {', '.join(FORMATS)}"
+    )
+    parser.add_argument(
+        "--map", action="append", default=[], metavar="FIELD=COLUMN",
+        help=f"map our field to a log column; repeat or separate by commas; fields: {', '.join(FIELDS)}",
     )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.cli import Parser, output_folder, positive_number
-from rmetric.commands.logs import reading
+from rmetric.commands.logs import add_format, reading
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, FIELDS, IMPORTERS, collect_logs
+from rmetric.importers import collect_logs
 from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
 from rmetric.replay.batch import replay_logs
 from rmetric.replay.report import write_overview
@@ -44,9 +44,7 @@ def add_arguments(p: Parser) -> None:
     p.add_argument("--preset", default="paper", metavar="NAME", help=f"setting of R: {', '.join(PRESET_NAMES)}")
     p.add_argument("--weights", type=weights, metavar="A,B,C", help="weights of λ, σ² and ΔL instead of the preset's")
     p.add_argument("--threshold", type=positive_number, metavar="R", help="alert above this R instead of the preset's")
-    p.add_argument("--format", default=AUTO, metavar="NAME", help=f"format of the logs: {AUTO}, {', '.join(IMPORTERS)}")
-    help_map = f"our field = the log's column, repeatable, commas between; ours: {', '.join(FIELDS)}"
-    p.add_argument("--map", action="append", default=[], metavar="OURS=THEIRS", help=help_map)
+    add_format(p)
     p.add_argument("--strict", action="store_true", help="damage in a log is an error, not a warning")
     p.add_argument("--no-plot", action="store_true", help="write no PNG")
     p.add_jobs()

@@ -25,7 +25,7 @@ def add_parser(commands: Any, summary: str) -> None:
     """Add the subcommand."""
     p = commands.add_parser("report", help=summary, description=f"Write {summary}.", epilog=EPILOG, examples=True)
     add_logs(p)
-    p.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page")
+    p.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="HTML file to write")
     p.set_defaults(run=run)
 
 

@@ -1,4 +1,4 @@
-"""``rmetric watch PATH``: follow logs that grow, say what goes wrong, and tell somebody."""
+"""``rmetric watch PATH``: follow logs that grow, say what goes wrong, and notify somebody."""
 
 from __future__ import annotations
 
@@ -34,22 +34,36 @@ def add_parser(commands: Any, summary: str) -> None:
     p = commands.add_parser("watch", help=summary, description=f"Watch {summary}.", epilog=EPILOG, examples=True)
     p.add_argument("path", type=Path, metavar="PATH", help="a log, or a folder into which runs write")
     add_format(p)
-    p.add_argument("--interval", type=positive_number, default=1.0, metavar="S", help="seconds between two looks")
+    p.add_argument(
+        "--interval", type=positive_number, default=1.0, metavar="S", help="seconds between two checks for new records"
+    )
     p.add_argument(
         "--silent-after", type=positive_number, metavar="S",
         help="seconds without a record after which a run is silent (default: 10 usual intervals, at least 60 s)",
     )  # fmt: skip
-    told = p.add_argument_group("telling somebody")
-    told.add_argument("--exec", action="append", default=[], metavar="COMMAND", help="run a command, without a shell")
-    told.add_argument("--webhook", action="append", default=[], metavar="URL", help="POST JSON; URL or env:NAME")
-    told.add_argument("--slack", action="append", default=[], metavar="URL", help='POST {"text": …}; URL or env:NAME')
+    told = p.add_argument_group("notifications")
+    told.add_argument(
+        "--exec",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="run COMMAND for each notification, without a shell",
+    )
+    told.add_argument(
+        "--webhook",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="POST each notification as JSON to URL, or to the URL in the environment variable NAME: env:NAME",
+    )
+    told.add_argument("--slack", action="append", default=[], metavar="URL", help='POST {"text": …} to URL or env:NAME')
     told.add_argument(
         "--tell", choices=SEVERITIES, default="warning", metavar="SEVERITY",
-        help="mildest severity that is sent: note, warning, error",
+        help="lowest severity that is sent: note, warning or error",
     )  # fmt: skip
     told.add_argument(
         "--cooldown", type=positive_number, default=600.0, metavar="S",
-        help="seconds for which more of the same of a run is not sent",
+        help="seconds for which repeats of a finding of the same run are not sent",
     )  # fmt: skip
     p.set_defaults(run=run)
 

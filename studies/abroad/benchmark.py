@@ -69,7 +69,7 @@ def parser() -> Parser:
         help="data sets, folders",
     )
     p.add_argument("--own", type=Path, nargs="*", default=sorted(DATA.glob("real_runs*.parquet")), help="data sets")
-    p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="by name")
+    p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="detectors by name")
     p.add_argument(
         "--alerts", type=named_file, nargs="*", action="extend", default=[], metavar="NAME=FILE",
         help="CSV: set, run, step; NAME is none of a detector",

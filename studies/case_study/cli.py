@@ -99,7 +99,9 @@ def parser() -> Parser:
     p.add_argument("--faults", nargs="+", metavar="FAULT", help=FAULT)
     p.add_argument("--fault-step", dest="onset", type=onset, metavar="STEP", help=ONSET)
     p.add_argument("--steps", type=whole_number(4), metavar="N", help="training steps a run (default: 600)")
-    p.add_argument("--seed", type=whole_number(0), metavar="N", help="of weights, batches, faults, onset (default: 0)")
+    p.add_argument(
+        "--seed", type=whole_number(0), metavar="N", help="seed of weights, batches, faults and onset (default: 0)"
+    )
     rows = "sequences a step (default: 16; not tiny: 4)"
     p.add_argument("--batch", dest="rows", type=count, metavar="ROWS", help=rows)
     p.add_argument("--length", type=tokens, metavar="TOKENS", help="tokens a sequence (default: 64; not tiny: 256)")
@@ -110,7 +112,11 @@ def parser() -> Parser:
     judged = "steps between the held-out losses that decide whether, and from when, a run has failed (default: 5)"
     p.add_argument("--judge-every", type=count, metavar="STEPS", help=judged)
     p.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default: auto, a GPU if there is one)")
-    p.add_argument("--lora", choices=("auto", "on", "off"), help="adapters only (default: auto, if all do not fit)")
+    p.add_argument(
+        "--lora",
+        choices=("auto", "on", "off"),
+        help="train low-rank adapters only; auto: if the whole model does not fit in memory (default: auto)",
+    )
     p.add_argument("--out", type=Path, default=Path("results/case_study"), help="folder for logs and results")
     p.add_argument("--jobs", type=count, metavar="N", help="processes (default: one a core; on a GPU one)")
     p.add_plugin("faults or detectors")

@@ -58,7 +58,7 @@ def parser() -> Parser:
     p.add_argument("--sources", nargs="*", choices=SOURCES, default=[*SOURCES], help="sources of strangers' runs")
     p.add_argument(
         "--findings", type=named_file, nargs="*", action="extend", default=[], metavar="NAME=FILE",
-        help="of other tools: CSV",
+        help="CSV of the findings of another tool, and its name",
     )  # fmt: skip
     p.add_argument("--out", type=Path, default=Path("results/findings"), help="folder for the tables")
     p.add_jobs()

@@ -30,7 +30,9 @@ def parser() -> Parser:
     steps = f"training steps a run (default: {CPU_STEPS}; on a GPU {GPU_STEPS:,}; --smoke: 100)"
     p.add_argument("--steps", type=whole_number(48), metavar="N", help=steps)
     p.add_argument("--seeds", type=whole_number(2), metavar="N", help="seeds of each group (default: 3; --smoke: 2)")
-    p.add_argument("--seed", type=whole_number(0), metavar="N", help="of all seeds and onsets (default: 1)")
+    p.add_argument(
+        "--seed", type=whole_number(0), metavar="N", help="seed from which all seeds and onsets are drawn (default: 1)"
+    )
     stride = "steps between measurements of the mechanism (default: 10; --smoke: 2)"
     p.add_argument("--stride", type=whole_number(1), metavar="STEPS", help=stride)
     p.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default: auto, a GPU if there is one)")

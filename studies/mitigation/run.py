@@ -116,7 +116,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     p.add_argument(
         "--out", type=Path, default=Path("results/mitigation"), metavar="FOLDER", help="folder for tables and runs"
     )
-    p.add_argument("--steps", type=whole_number(60), default=200, metavar="N", help="of a run; half of them healthy")
+    p.add_argument(
+        "--steps",
+        type=whole_number(60),
+        default=200,
+        metavar="N",
+        help="training steps of each run; half of them healthy",
+    )
     p.add_argument("--seeds", type=whole_number(1), default=3, metavar="N", help="runs of each model and fault")
     p.add_jobs()
     args = p.parse_args(argv)

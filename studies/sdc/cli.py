@@ -36,11 +36,15 @@ def parser() -> Parser:
     count = whole_number(1)
     p.add_argument("--campaign", type=Path, metavar="FILE", help="do the injections of this file again")
     p.add_argument("--injections", type=count, metavar="N", help="flips to draw (default: 240)")
-    p.add_argument("--seed", type=whole_number(0), metavar="N", help="of weights, batches and the draw (default: 0)")
+    p.add_argument(
+        "--seed", type=whole_number(0), metavar="N", help="seed of weights, batches and the draw (default: 0)"
+    )
     p.add_argument(
         "--model", metavar="NAME", help="tiny-llama, tiny-mistral, tiny-moe, tiny-qwen (default: tiny-llama)"
     )
-    p.add_argument("--dtype", choices=DTYPES, help="of the passes (default: float32)")
+    p.add_argument(
+        "--dtype", choices=DTYPES, help="number format of the forward and backward passes (default: float32)"
+    )
     p.add_argument("--window", type=whole_number(5), metavar="STEPS", help="steps watched after a flip (default: 60)")
     onsets = "faulty steps (default: 81 101 121 141)"
     p.add_argument("--onsets", type=whole_number(2), nargs="+", metavar="STEP", help=onsets)

@@ -33,7 +33,9 @@ def parser() -> Parser:
     p.add_argument(
         "--disturbed", type=whole_number(0, 3), metavar="N", help="disturbed forks of each twin (default: 2)"
     )
-    p.add_argument("--steps", type=whole_number(28), metavar="N", help="of a run (default: 1400; bugs: 1000)")
+    p.add_argument(
+        "--steps", type=whole_number(28), metavar="N", help="training steps of each run (default: 1400; bugs: 1000)"
+    )
     p.add_jobs()
     existing = p.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on in --out, also with more kinds or seeds")
