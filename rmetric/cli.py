@@ -225,7 +225,7 @@ def whole_number(minimum: int = 0, maximum: int = 2**53) -> Callable[[str], int]
         try:
             value = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
         if not minimum <= value <= maximum:
             raise argparse.ArgumentTypeError(f"{value} is not in the range {minimum} to {maximum}")
         return value
@@ -255,7 +255,7 @@ def fraction(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not in the range 0 to 1")
     return value
@@ -266,7 +266,7 @@ def positive_number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
     return value

@@ -54,7 +54,7 @@ class Observations:
         if name in self.columns:
             return self.columns[name]
         if name not in OBSERVABLE:
-            raise KeyError(f"{name!r} is no measurement; known: {', '.join(OBSERVABLE)}")
+            raise KeyError(f"{name!r} is not a measurement; known: {', '.join(OBSERVABLE)}")
         return np.full(len(self.step), np.nan)
 
     def has(self, name: str) -> bool:

@@ -37,7 +37,7 @@ def test_a_column_that_was_never_measured_is_all_nan() -> None:
 
 
 def test_a_misspelt_measurement_is_a_key_error() -> None:
-    with pytest.raises(KeyError, match="'loss' is no measurement; known: training_loss"):
+    with pytest.raises(KeyError, match="'loss' is not a measurement; known: training_loss"):
         Observations(np.array([1]))["loss"]
 
 

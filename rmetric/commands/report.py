@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out.is_dir():
         raise UserError(f"{args.out} is a folder; give the page a name: --out {args.out / 'report.html'}")
     if args.out.is_file() and not _is_page(args.out):
-        raise UserError(f"{args.out} is there and is no such page; give another --out")
+        raise UserError(f"{args.out} exists and is not a report page; give another --out")
     options = reading(args)
 
     def reported(log: Path) -> Iterator[ReportedRun]:

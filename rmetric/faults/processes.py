@@ -184,7 +184,7 @@ class Processes:
         """
         for name, value in self.shared().items():
             if name not in handed:
-                raise UserError(f"fault {fault} sets state.{name}, which is no process{did_you_mean(name, handed)}")
+                raise UserError(f"fault {fault} sets state.{name}, which is not a process{did_you_mean(name, handed)}")
             if value is not handed[name]:
                 raise UserError(
                     f"fault {fault} puts a new value in the place of state.{name}, which the simulation does not see; "

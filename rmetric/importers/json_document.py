@@ -34,7 +34,7 @@ def read_json(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> It
     """
     document = document_in(path)
     if document is None:
-        raise UserError(f"{path} is no JSON value of at most {MAX_BYTES >> 20} MiB; write one object a line")
+        raise UserError(f"{path} is not a JSON value of at most {MAX_BYTES >> 20} MiB; write one object a line")
     records, left_out = _table(document)
 
     def rows(report: OnDamage) -> Iterator[Row]:

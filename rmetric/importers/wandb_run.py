@@ -83,7 +83,7 @@ def _records(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
     """Contents of the records, put together from the pieces of 32 KiB blocks; those of a log in LevelDB's format."""
     with open(path, "rb") as file:
         if not file.read(_HEADER_BYTES).startswith(MAGIC):
-            raise UserError(f"{path} is no offline run of W&B")
+            raise UserError(f"{path} is not an offline run of W&B")
         parts: list[bytes] = []
         number, used = 0, _HEADER_BYTES
         while True:

@@ -311,7 +311,7 @@ def _read(text: str, name: str) -> RiskParameters:
         content = json.loads(text)
         version, features = content["version"], tuple(content["features"])
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{name} is no risk model; {again}") from None
+        raise UserError(f"{name} is not a risk model; {again}") from None
     if version != VERSION or features != FEATURES:
         raise UserError(f"{name} is a risk model of another version of this package; {again}")
     try:

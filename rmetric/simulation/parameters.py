@@ -100,7 +100,7 @@ def _values(found: Mapping[str, Mapping[str, Any]], kind: type) -> dict[str, Any
 
 def _check(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r}, which is no finite number")
+        raise ValueError(f"{name} is {value!r}, which is not a finite number")
     if value < 0.0 and name not in SIGNED:
         raise ValueError(f"{name} is {value}, below 0")
     if value <= 0.0 and (name in (*FACTORS, *SHAPES) or name.endswith("correlation_steps")):

@@ -385,7 +385,7 @@ def test_a_users_own_fault_runs_like_any_other(clean_registries: None) -> None:
             r"puts a new value in the place of state\.reported\['failed_experts'\]",
         ),
         ("state.events[1] = []", r"puts a new value in the place of state\.events\[1\]"),
-        ("state.stal_s = 0.1 * active", r"sets state\.stal_s, which is no process; did you mean stall_s\?"),
+        ("state.stal_s = 0.1 * active", r"sets state\.stal_s, which is not a process; did you mean stall_s\?"),
         ("state.kick += np.nan * active", r"makes state\.kick nan at step \d+; it must be finite"),
         ("state.stall_s[:, 299:] = np.inf", r"makes state\.stall_s inf at step 300; it must be finite"),
     ],

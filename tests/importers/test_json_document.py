@@ -64,7 +64,7 @@ def test_one_record_and_no_table_is_left_to_the_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ['{"losses": [3.0, 2.0', "{'losses': [3.0, 2.0]}", ""])
 def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
-    with pytest.raises(UserError, match="is no JSON value of at most 64 MiB; write one object a line"):
+    with pytest.raises(UserError, match="is not a JSON value of at most 64 MiB; write one object a line"):
         read_run(tmp_path / "results.json", format="json")
 
 

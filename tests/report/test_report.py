@@ -77,7 +77,7 @@ def test_a_log_is_not_replaced_by_the_page(write_log: Callable[..., Path], capsy
     log = write_log("run.jsonl")
     before = log.read_bytes()
     assert main(["report", str(log), "--out", str(log)]) == 2
-    assert "is there and is no such page; give another --out" in capsys.readouterr().err
+    assert "exists and is not a report page; give another --out" in capsys.readouterr().err
     assert log.read_bytes() == before
 
 

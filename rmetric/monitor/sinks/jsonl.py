@@ -63,7 +63,7 @@ class JsonlSink(Sink):
             raise UserError(f"the log {self} is written as plain text; name it {self.path.stem}, compress it later")
         for parent in self._asked.parents:
             if parent.exists() and not parent.is_dir():
-                raise UserError(f"{parent} is no folder; the log {self} cannot be made in it")
+                raise UserError(f"{parent} is not a folder; the log {self} cannot be made in it")
 
     def __str__(self) -> str:
         return str(self._asked.with_name(self.path.name))
@@ -134,7 +134,7 @@ class JsonlSink(Sink):
     def _take_up(self, resume_step: int) -> bool:
         """Cut the log of the earlier run back to a step and open it; ``False``, and a warning, if there is none."""
         if not _is_log(self.path):
-            LOGGER.warning("%s is no log that could be taken up at step %d; a new one begins", str(self), resume_step)
+            LOGGER.warning("%s is not a log that can be continued at step %d; a new one begins", str(self), resume_step)
             return False
         cut_back(self.path, resume_step)
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)

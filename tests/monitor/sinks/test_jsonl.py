@@ -92,7 +92,7 @@ def test_a_path_that_cannot_be_a_log_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is a folder; name a file for the log"):
         JsonlSink(tmp_path)
-    with pytest.raises(UserError, match=r"is no folder; the log .* cannot be made in it"):
+    with pytest.raises(UserError, match=r"is not a folder; the log .* cannot be made in it"):
         JsonlSink(tmp_path / "file" / "deeper" / "run.jsonl")
     with pytest.raises(UserError, match=r"is written as plain text; name it run\.jsonl, compress it later"):
         JsonlSink(tmp_path / "run.jsonl.gz")
@@ -165,7 +165,7 @@ def test_without_a_log_to_resume_a_new_one_begins(
     assert sink.path.name == ("run-2.jsonl" if content else "run.jsonl")
     assert lines_of(sink.path.read_bytes()) == [START, metrics(6), metrics(7)]
     assert path.read_bytes() == (content or sink.path.read_bytes())
-    assert caplog.messages[0] == f"{path} is no log that could be taken up at step 5; a new one begins"
+    assert caplog.messages[0] == f"{path} is not a log that can be continued at step 5; a new one begins"
     assert len(caplog.messages) == (2 if content else 1)
 
 
