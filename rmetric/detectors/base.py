@@ -97,8 +97,8 @@ class Detector(ABC):
             return ""
         left = [name for name in self.reads if name not in missing]
         judges = left and not set(missing) & set(self.needs)
-        what = f"rests on {', '.join(left)} alone" if judges else "no score"
-        return f"{what}, for the run has no {', '.join(missing)}"
+        what = f"uses only {', '.join(left)}" if judges else "no score"
+        return f"{what}; the log lacks {', '.join(missing)}"
 
 
 @dataclass(kw_only=True)
@@ -177,7 +177,7 @@ def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
         for measurement in detector.reads:
             if measurement not in OBSERVABLE:
                 hint = did_you_mean(measurement, OBSERVABLE)
-                raise ValueError(f"detector {name!r} reads {measurement!r}, which is no measurement{hint}")
+                raise ValueError(f"detector {name!r} reads {measurement!r}, which is not a measurement{hint}")
         detector.name = name
         detector.title = detector.title or name.replace("_", " ")
         if not needs or find_spec(needs):

@@ -262,7 +262,7 @@ class Replay:
         if not self.missing:
             return ""
         left = [letter for name, letter in SIGNALS.items() if name not in self.missing]
-        return f"R rests on {' and '.join(left)} alone" if left else "R is not known: none of its signals was measured"
+        return f"R uses only {' and '.join(left)}" if left else "R is not known: none of its signals was measured"
 
     @property
     def first_alert(self) -> int | None:

@@ -218,7 +218,7 @@ def test_a_run_without_measurements_has_no_score_and_the_detector_says_why(name:
         assert np.isnan(scores).all()
         assert first_alert(observations.step, scores, detector.threshold) is None
         assert set(detector.missing(observations)) == set(detector.reads)
-        assert detector.lack(observations) == f"no score, for the run has no {', '.join(detector.reads)}"
+        assert detector.lack(observations) == f"no score; the log lacks {', '.join(detector.reads)}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -321,7 +321,7 @@ def test_a_measurement_that_there_is_none_of_is_answered_with_the_nearest(clean_
         def update(self, observation: Observation) -> float:
             return 0.0
 
-    told = "'misspelt' reads 'training_losss', which is no measurement; did you mean training_loss"
+    told = "'misspelt' reads 'training_losss', which is not a measurement; did you mean training_loss"
     with pytest.raises(ValueError, match=told):
         register_detector("misspelt")(Misspelt)
     assert "misspelt" not in DETECTORS

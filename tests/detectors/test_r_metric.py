@@ -73,7 +73,7 @@ def test_a_log_without_delta_l_gets_it_from_its_validation_losses() -> None:
     assert bits(scores) == bits(detector.score_run(with_drift(observations)))
     streaming = RMetricDetector()
     assert bits(scores) == bits([streaming.update(observation) for observation in observations])
-    assert detector.lack(observations) == "rests on delta_l alone, for the run has no lambda, sigma_sq"
+    assert detector.lack(observations) == "uses only delta_l; the log lacks lambda, sigma_sq"
     assert detector.missing(observations) == ("lambda", "sigma_sq")
     assert bits(DeltaLOnly().score_run(observations)) == bits(scores / 0.7)
 

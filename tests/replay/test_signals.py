@@ -102,17 +102,17 @@ def test_r_of_a_log_without_its_signals_is_not_known(tmp_path: Path) -> None:
     replay, columns = replayed(path)
     assert replay.missing == ("lambda", "sigma_sq", "delta_l")
     assert all(np.isnan(columns[name]).all() for name in VERDICTS)
-    assert replay.lacks["grad_norm"] == "no score, for the run has no grad_norm"
-    assert replay.lacks["r_metric_robust"].startswith("rests on training_loss alone, for the run has no ")
+    assert replay.lacks["grad_norm"] == "no score; the log lacks grad_norm"
+    assert replay.lacks["r_metric_robust"].startswith("uses only training_loss; the log lacks ")
     text = overview_text([replay])
     assert "not in the log: λ, σ², ΔL; R is not known: none of its signals was measured" in text
-    assert "grad_norm: no score, for the run has no grad_norm" in text
+    assert "grad_norm: no score; the log lacks grad_norm" in text
 
 
 def test_a_signal_that_is_not_in_the_log_is_named_and_not_drawn(tmp_path: Path) -> None:
     losses = ({"eval_loss": loss} if loss else {"loss": 1.0} for loss in (0.0, 3.0, 0.0, 2.5, 0.0, 2.7))
     replay = replay_log(_written(tmp_path / "run.jsonl", *losses), trace=True)
-    assert "not in the log: λ, σ²; ΔL recomputed from validation_loss; R rests on ΔL alone" in overview_text([replay])
+    assert "not in the log: λ, σ²; ΔL recomputed from validation_loss; R uses only ΔL" in overview_text([replay])
     assert {name: replay.trace.series[name].steps.tolist() for name in VERDICTS} == {
         "lambda_norm": [], "sigma_sq_norm": [], "delta_l_norm": [4, 5, 6], "r_metric": [4, 5, 6],
     }  # fmt: skip
