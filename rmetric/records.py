@@ -28,7 +28,7 @@ Event = dict[str, Any]
 
 @dataclass
 class Observations:
-    """A run's observations as columns of equal length ``n``; iterating gives one :class:`Observation` a record."""
+    """A run's observations as columns of equal length ``n``; iterating yields one :class:`Observation` per record."""
 
     step: NDArray[np.int64]
     """Shape (n,), strictly increasing."""
@@ -164,7 +164,7 @@ def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.
 
 @dataclass
 class Run:
-    """One log, read."""
+    """A run as read from its log: configuration, records and events."""
 
     name: str
     """File name without its ending."""

@@ -37,7 +37,7 @@ D = TypeVar("D", bound="type[Detector]")
 
 @dataclass(kw_only=True)
 class Detector(ABC):
-    """Scores a run. An alert is due at a record whose score exceeds ``threshold``.
+    """Scores each record of a run; a score above ``threshold`` is an alert.
 
     A score of NaN means that the detector cannot judge this record (what it reads was not measured, or it is still
     warming up); it never alerts. A measured but non-finite input must score ``+inf`` or the highest score there is.
@@ -103,7 +103,7 @@ class Detector(ABC):
 
 @dataclass(kw_only=True)
 class StreamingDetector(Detector):
-    """A detector that can watch a run while it goes on."""
+    """A detector that scores record by record, so that it can watch a run in progress."""
 
     @property
     def cause(self) -> str:
@@ -167,10 +167,10 @@ class OneMeasurementDetector(StreamingDetector):
 
 
 def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
-    """Class decorator: make a detector known by ``name`` to scripts, tables and figures.
+    """Class decorator: register a detector under ``name``, for scripts, tables and figures.
 
-    One that ``needs`` a package is known only where that is installed. Raises ``ValueError`` for a name that is taken,
-    and for a measurement that there is none of.
+    With ``needs``, the detector is registered only where that package is installed. Raises ``ValueError`` for a name
+    that is already taken and for an unknown measurement.
     """
 
     def register(detector: D) -> D:

@@ -27,7 +27,7 @@ def diagnose(
     Parameters
     ----------
     subject
-        Path of a log of any known format, a run, its observations, or a data frame of pandas or Polars with a row a
+        Path of a log in any known format, a run, its observations, or a pandas or Polars data frame with one row per
         record.
     format
         Name of the log's format; ``auto`` judges by its content.

@@ -18,7 +18,7 @@ UNREAD = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What is known of a run."""
+    """Verdict on a run: its findings and states, and what could not be judged."""
 
     run: str
     """Its name."""
@@ -48,7 +48,7 @@ class Diagnosis:
 
     @property
     def too_short(self) -> bool:
-        """True if too few records are there to tell what is usual in the run, and nothing was found."""
+        """True if nothing was found, but the run has too few records to tell what is normal in it."""
         return not self.findings and OUTLIERS in self.not_judged
 
     @property
@@ -67,7 +67,7 @@ class Diagnosis:
 
     @property
     def severity(self) -> Severity | None:
-        """Of the gravest finding; ``None`` without one."""
+        """Severity of the gravest finding; ``None`` if there is none."""
         return max((finding.severity for finding in self.findings), key=SEVERITIES.index, default=None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -143,10 +143,10 @@ class CombinedFault(Fault):
 
 
 def register_fault(name: str) -> Callable[[F], F]:
-    """Class decorator: make a fault known by ``name``.
+    """Class decorator: register a fault under ``name``.
 
     Raises ``ValueError`` for a name that is taken or contains ``+``, for a severity that is not low, medium or high,
-    and for a severity that sets a parameter the fault does not have; ``TypeError`` for a class that is no dataclass.
+    and for a severity that sets a parameter the fault does not have; ``TypeError`` for a class that is not a dataclass.
     """
 
     def register(fault: F) -> F:

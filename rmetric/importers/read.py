@@ -48,7 +48,7 @@ def read_run(
     format: str = AUTO,
     mapping: Mapping[str, str] | None = None,
 ) -> Run:
-    """Read a run of a log of any known format into memory.
+    """Read one run from a log in any known format into memory.
 
     Parameters
     ----------

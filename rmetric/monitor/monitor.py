@@ -85,12 +85,12 @@ class TrainingMonitor:
         The module that is trained, as it is or under ``DistributedDataParallel`` or ``fully_shard``. Then make the
         monitor and call :meth:`step` in every process; wrap the model, and register hooks of your own, before.
     optimizer
-        Its optimizer: the learning rate is the largest of its parameter groups.
+        The optimizer of the model; the largest learning rate of its parameter groups is logged.
     log
         Path of the JSONL log, written by the first process only; ``None``: none. An existing log is never overwritten.
     on_alert
-        Also called with one :class:`Alert` where an alert episode begins, in the first process only: one for
-        detectors that see the same.
+        Called with an :class:`Alert` where an alert episode begins, in the first process only; once if several
+        detectors see the same thing.
     announce
         Tell of alerts, repairs and the end of the run through ``logging`` (logger ``rmetric``).
     detectors
@@ -107,9 +107,9 @@ class TrainingMonitor:
         Further destinations of the events.
     hardware
         A :class:`HardwareWatch`, which stays yours to close; ``None``: one over what the first process's machine has;
-        ``True``: the same, with a warning about what it has not; ``False``: slow steps only.
+        ``True``: the same, with a warning about what is missing; ``False``: slow steps only.
     vocabulary
-        Number of tokens the model tells apart; ``None``: from ``model.config.vocab_size`` if there is such a thing.
+        Size of the vocabulary; ``None``: from ``model.config.vocab_size`` if the model has one.
     scaler
         A ``torch.amp.GradScaler``; call its ``unscale_(optimizer)`` before :meth:`step`. Up to 8 non-finite steps in a
         row are then its normal work.
@@ -118,7 +118,8 @@ class TrainingMonitor:
         they are asked; ``None``: no repair. With a policy the numbers of a step are waited for, and no update is made
         from gradients that are not finite, whatever the policies say.
     attention_logits
-        Also measure the largest attention logit (transformers models; costs extra, see docs/monitor.md).
+        Also measure the largest attention logit (transformers models). Costs a second product of all queries and keys
+        in each training pass, without a gradient.
     mechanism
         Also look inside the model every so many steps (docs/mechanism.md): ``"auto"``, names of monitors, or a
         :class:`~rmetric.monitor.mechanism.MechanismWatch`, which is closed with this monitor; ``None``: no. The first
@@ -144,8 +145,8 @@ class TrainingMonitor:
     ------
     UserError
         For an argument of the wrong kind, a model with nothing to train, an unknown detector, a log that cannot be
-        where it should, a distributed set-up that cannot be watched.
-        After construction nothing raises but :meth:`load_state_dict`.
+        written at its path, or a distributed set-up that cannot be watched.
+        After construction only :meth:`load_state_dict` raises.
     """
 
     _at_exit: AtExit | None = None
@@ -354,7 +355,7 @@ class TrainingMonitor:
 
     @never_raises(None, ends=False)
     def note(self, event: str, *, step: int | None = None, **fields: Any) -> None:
-        """Put a line of your own into the log, at the current step unless told otherwise.
+        """Add a line of your own to the log, at the current step unless ``step`` is given.
 
         What JSON has no form for (a tensor of several numbers, a path) is written as text.
         """
@@ -373,7 +374,7 @@ class TrainingMonitor:
         self._announce(what, self.step_number + 1)
 
     def paused(self) -> AbstractContextManager[None]:
-        """Leave what is done in this context (an evaluation of your own, a snapshot) out of a step's time."""
+        """Exclude what is done in this context (an evaluation of your own, a snapshot) from the step time."""
         return self._clock.paused()
 
     @property
@@ -388,7 +389,7 @@ class TrainingMonitor:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, failure: Failure | None = None) -> None:
-        """End the log properly and give back every hook. May be called twice.
+        """End the log properly and remove every hook. May be called twice.
 
         The last line says how the run ended: as ``failure`` has it; else NAN_LOSS if the loss was not finite to the
         end; else success. A run that is left through an exception has no such line: it is incomplete.
@@ -419,7 +420,7 @@ class TrainingMonitor:
             self.detach()
 
     def detach(self) -> None:
-        """Stop watching and give back every hook; the log is left without an end, for somebody else to write it."""
+        """Stop watching and remove every hook; the log is left without an end, which the caller writes."""
         self._process_pending()
         self._leave(None)
 
@@ -467,7 +468,7 @@ class TrainingMonitor:
         self._release()
 
     def pass_by(self, error: Exception) -> None:
-        """Tell, once, that a call is passed by because of what it was given."""
+        """Report, once, that a call is ignored because of its arguments."""
         self._order.tell(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
     # -- a step -------------------------------------------------------------------------------------------------------

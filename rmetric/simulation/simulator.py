@@ -57,14 +57,14 @@ class Traces:
 
 
 class TrainingSimulator:
-    """Simulates training runs of one architecture, with faults.
+    """Simulates training runs of one architecture, with or without faults.
 
-    A run's result depends on its :class:`RunSpec` alone: not on the other runs of the batch, nor on their number.
+    A run's result depends only on its :class:`RunSpec`, not on the other runs of the batch or their number.
 
     Parameters
     ----------
     parameters
-        What is fitted or assumed; the shipped ones if left out.
+        Fitted and assumed values; by default those shipped with the package.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class TrainingSimulator:
         self.parameters, self.responses = known.healthy, known.responses
 
     def simulate(self, specs: Sequence[RunSpec]) -> Traces:
-        """Simulate runs that share architecture, steps, cadence and conditions; ``ValueError`` if they do not."""
+        """Simulate runs of the same architecture, steps, cadence and conditions; ``ValueError`` if these differ."""
         if not specs:
             raise ValueError("at least one run is needed")
         for spec in specs:

@@ -49,7 +49,7 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
     Parameters
     ----------
     run
-        A finished run, or the records of one that goes on so far. Cost: about 5 ms for 1,000 records.
+        A finished run, or the records so far of a run in progress. Cost: about 5 ms for 1,000 records.
     budget
         Report states that at most this share of healthy runs shows.
     """

@@ -37,7 +37,7 @@ Recogniser = Callable[[Observations], Evidence | None]
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A state in which a run is at its latest record."""
+    """A state of a run at its latest record, such as dead or overfitting."""
 
     name: str
     """One of :data:`rmetric.states.RECOGNISERS`."""

@@ -33,8 +33,8 @@ class RestoreState(Policy):
     is put back, and the gradients, which were made with it, are computed again (if the training loop says how; else the
     update is skipped). List it before :class:`RecomputeStep`, whose second computation would agree with the first.
 
-    More than ``most_elements`` changed numbers are no corrupted ones: somebody has loaded a checkpoint, averaged or
-    pruned the weights. Nor are those that have been put back twice, for more than a bit that is stuck: a loop that
+    More than ``most_elements`` changed numbers are not taken for corruption: somebody has loaded a checkpoint, averaged
+    or pruned the weights. Nor are those that have been put back twice, for more than a bit that is stuck: a loop that
     clamps a temperature now and then does that. Then they are the new state, and nothing is restored.
 
     It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
