@@ -19,6 +19,7 @@ import pytest
 
 import rmetric
 from rmetric import read_run
+from rmetric.detectors import RobustRMetricDetector
 
 torch = pytest.importorskip("torch", reason="needs the extra 'live'")
 ROOT = Path(__file__).resolve().parent.parent
@@ -280,6 +281,38 @@ def test_a_change_that_is_meant_is_announced(given: Callable[..., dict[str, Any]
     (event,) = [event for event in run.events if event["event"] == "PLANNED_CHANGE"]
     assert (event["step"], event["what"]) == (1, "unfreeze the encoder")
     assert run.observations["planned_changes"][0] == 1.0
+
+
+def test_a_threshold_is_raised(given: Callable[..., dict[str, Any]]) -> None:
+    names = given(broken=50)
+    exec(block("RobustRMetricDetector(threshold=3.55)"), names)
+    assert RobustRMetricDetector().threshold == 2.55
+    trained(names)
+    names["monitor"].close()
+    events = {
+        event["detector"]: event["threshold"] for event in read_run("run.jsonl").events if event["event"] == "ALERT"
+    }
+    assert events == {"numerics": 0.0, "r_metric_robust": 3.55}
+
+
+def test_other_detectors_are_chosen(given: Callable[..., dict[str, Any]]) -> None:
+    names = given(broken=50)
+    exec(block("RobustZ(threshold=20.0, window=128)"), names)
+    trained(names)
+    names["monitor"].close()
+    assert set(names["monitor"].alerts) == {"numerics", "robust_z"}
+
+
+def test_a_silenced_console_leaves_the_alerts_in_the_log(
+    given: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    names = given(broken=50)
+    exec(block("announce=False"), names)
+    trained(names)
+    names["monitor"].close()
+    assert not heard(caplog)
+    assert names["monitor"].alerts["numerics"] == 50
+    assert any(event["event"] == "ALERT" for event in read_run("run.jsonl").events)
 
 
 @pytest.mark.slow
