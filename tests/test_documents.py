@@ -22,6 +22,7 @@ import pytest
 
 import rmetric
 from rmetric import read_run
+from rmetric.commands import main as rmetric_main
 from rmetric.detectors import DETECTORS
 from rmetric.monitor import repair
 from tests.author_interface import replay as author_replay
@@ -306,6 +307,15 @@ def test_training_loops_are_monitored(name: str, marker: str, tmp_path: Path, mo
     exec(example(document_text(name), marker), given)
     given["monitor"].close()
     assert len(read_run(tmp_path / "run.jsonl").observations) == 5
+
+
+def test_the_readme_shows_how_a_diagnosis_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((typed, shown),) = re.findall(r"```text\n\$ rmetric (.*?)\n(.*?)```", README, re.S)
+    monkeypatch.chdir(ROOT)
+    assert rmetric_main(shlex.split(typed)) == 1
+    assert capsys.readouterr().out.startswith(shown)
 
 
 @pytest.mark.slow
