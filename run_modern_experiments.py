@@ -36,21 +36,15 @@ def parser() -> Parser:
     p.add_argument("--backend", choices=("simulation", "torch"), default="simulation", help="torch: train tiny models")
     p.add_argument("--out", type=Path, help=f"folder for the logs (default: {DEFAULT_LOGS}; torch: {REAL_LOGS})")
     p.add_engine()
-    p.add_argument(
-        "--logs-format",
-        choices=("jsonl", "parquet"),
-        default="jsonl",
-        help="jsonl: one file a run; parquet: one file for 60 runs",
-    )
+    files = "jsonl: a file for each run; parquet: for 60 runs"
+    p.add_argument("--logs-format", choices=("jsonl", "parquet"), default="jsonl", help=files)
     p.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the study")
     count = {"type": whole_number(1), "metavar": "N"}
     p.add_argument("--repetitions", **count, help="runs of each fault and severity (default: 8)")
     p.add_argument("--steps", **count, help="training steps of each run (default: 5000; torch: 720)")
     p.add_argument("--log-every", **count, help="steps between records (default: 10; as published: 100; torch: 1)")
     p.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), metavar="NAME", help="architectures")
-    p.add_argument(
-        "--faults", nargs="+", default=[], metavar="NAME", help="faults of the study instead of all; combine with +"
-    )
+    p.add_argument("--faults", nargs="+", default=[], metavar="NAME", help="faults instead of all; combine with +")
     p.add_argument("--smoke", action="store_true", help="36 runs instead of 720 (torch: 24 runs of 240 steps)")
     conditions = "the author's conditions: faults at step 2500, crashes within 20 steps (docs/FINDINGS.md)"
     p.add_argument("--as-published", action="store_true", help=conditions)
