@@ -36,8 +36,7 @@ def parser() -> Parser:
     p.add_argument("--backend", choices=("simulation", "torch"), default="simulation", help="torch: train tiny models")
     p.add_argument("--out", type=Path, help=f"folder for the logs (default: {DEFAULT_LOGS}; torch: {REAL_LOGS})")
     p.add_engine()
-    files = "jsonl: a file for each run; parquet: for 60 runs"
-    p.add_argument("--logs-format", choices=("jsonl", "parquet"), default="jsonl", help=files)
+    p.add_argument("--logs-format", choices=("jsonl", "parquet"), default="jsonl", help="parquet: 60 runs per file")
     p.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the study")
     count = {"type": whole_number(1), "metavar": "N"}
     p.add_argument("--repetitions", **count, help="runs of each fault and severity (default: 8)")

@@ -26,6 +26,8 @@ def setting_in_words(setting: object, before: object, now: object) -> str:
     return "{} was {} and is {}".format(setting, *values)
 
 
+RATE_OF_0 = "a learning rate of 0 at the end of a schedule"
+"""A cause that a known rate rules out."""
 ADVICE: Mapping[str, Advice] = {
     "NOT_FINITE": Advice(
         ("a learning rate that is too high", "an overflow in half precision", "a bad batch", "a faulty device"),
@@ -39,8 +41,8 @@ ADVICE: Mapping[str, Advice] = {
         "Check that parameters still change from step to step. If the zeros last, go back to the last checkpoint.",
     ),
     "ZERO_UPDATE": Advice(
-        ("a learning rate of 0 at the end of a schedule", "an optimizer without the model's parameters",
-         "steps that the loss scaler skips"),
+        (RATE_OF_0, "an optimizer without the model's parameters", "steps that the loss scaler skips", "a line search "
+         "that finds no better point: the optimizer has converged"),
         "Compare the schedule with the planned number of steps, and the optimizer's parameters with the model's.",
     ),
     "WEIGHTS_MOVED": Advice(

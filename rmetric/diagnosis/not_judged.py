@@ -25,11 +25,11 @@ ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 """Of these a log needs one: hardware alone says nothing of how the training goes."""
 OUTLIERS = "outliers"
 NEEDS = {
-    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss above 0",
+    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
-    "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss above 0",
+    "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss that is above 0 throughout",
     "WORSE_VALIDATION": f"{STEP_EVALUATIONS} validation losses beside the training loss",
 }
 """State → what it takes to tell."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from rmetric.advice import ADVICE, Advice, advice_on_settings, setting_in_words
+from rmetric.advice import ADVICE, RATE_OF_0, Advice, advice_on_settings, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
@@ -229,9 +229,12 @@ def _off_course(observation: Observation, outliers: GradientOutliers, advice: st
 
 def _on_no_update(observation: Observation) -> str:
     """What to do about weights that are not moved."""
+    advice = ADVICE["ZERO_UPDATE"]
     if observation["learning_rate"] == 0.0:
-        return f"The learning rate is 0: nothing is learned from here on. {ADVICE['ZERO_UPDATE'].action}"
-    return _in_full(ADVICE["ZERO_UPDATE"])
+        return f"The learning rate is 0: nothing is learned until it rises again. {advice.action}"
+    if observation["learning_rate"] > 0.0:
+        advice = replace(advice, causes=tuple(cause for cause in advice.causes if cause != RATE_OF_0))
+    return _in_full(advice)
 
 
 def in_words(value: float) -> str:

@@ -39,7 +39,7 @@ their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they ra
 EXPLAINED_NATS = 3.0
 """Nats of loss that explain something, at most: those bad batches had 2.4 to 3.4. However wrong its answers are, the
 gradient of a cross-entropy is bounded."""
-LEARNING = -0.5
+LEARNING = -1.0
 """Mean deviation of the last eight losses from their course, in scales, below which large gradients are progress."""
 
 

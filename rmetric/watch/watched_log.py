@@ -37,7 +37,7 @@ class WatchedLog:
         self.runs: list[WatchedRun] = []
         """In the order in which they began."""
         self.problem = ""
-        """Why the file cannot be read as a log at present, or which mapped column it lacks; else, or without it, empty."""
+        """Why the file cannot be read as a log at present, or which mapped column it lacks; else empty."""
         self._format, self._mapping, self._silent_after_s = format, mapping or {}, silent_after_s
         self._growth = Growth(path)
         self._source: NewLines | WholeLog | None = None

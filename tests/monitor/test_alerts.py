@@ -110,6 +110,7 @@ def test_weights_that_stand_still_are_not_a_matter_of_the_batch(rate: dict[str, 
     still = Observation(7, **{**HEALTHY, "update_rms": 0.0, **rate})
     message = message_of(numerics(), still, 1.0, GradientOutliers(), 256)
     assert told in message and "batch of this step" not in message
+    assert ("at the end of a schedule" in message) == (rate == {})
 
 
 @pytest.mark.parametrize(
