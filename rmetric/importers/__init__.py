@@ -33,9 +33,6 @@ from rmetric.importers.read import (
 from rmetric.importers.streams import one_run, without_notes
 from rmetric.importers.trainer_state import read_trainer_state
 
-_ORDER = ("rmetric", "jsonl", "csv", "json", "trainer_state", "console", "tensorboard", "wandb", "mlflow")
-IMPORTERS.sort(lambda name, importer: f"{_ORDER.index(name) if name in _ORDER else len(_ORDER):02}")
-
 __all__ = [
     "ALIASES",
     "AUTO",

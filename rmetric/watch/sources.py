@@ -85,15 +85,18 @@ class NewLines:
     def _portion(self, lines: bytes) -> Portion:
         """Through the importer of the format, which reads files."""
         lacking: list[str] = []
+
+        def on_damage(line: int, message: str) -> None:
+            if message.startswith(NO_COLUMN):
+                lacking.append(message)
+
         with tempfile.TemporaryDirectory(prefix="rmetric-") as folder:
             part = Path(folder) / self.path.name
             part.write_bytes(self._header + lines)
             if not self.lines.go_on_in(part):
                 raise NotByLinesError
             try:
-                events = IMPORTERS[self.format](
-                    part, self.lines.mapping, lambda line, message: lacking.extend([message] * (NO_COLUMN in message))
-                )
+                events = IMPORTERS[self.format](part, self.lines.mapping, on_damage)
                 run = assemble(self.path.stem, chunks(_by_lines(events), passed_over))
             except UserError:
                 raise NotByLinesError from None

@@ -11,7 +11,7 @@ from rmetric.importers import FIELDS as MAPPED
 
 
 def test_help_names_every_format_and_field() -> None:
-    assert [*FORMATS] == [AUTO, *IMPORTERS]
+    assert sorted(FORMATS) == sorted([AUTO, *IMPORTERS])
     assert FIELDS == MAPPED
 
 
