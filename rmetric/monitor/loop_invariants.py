@@ -38,7 +38,7 @@ UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""
 STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
-OFF_CENTRE = 0.25
+OFF_CENTRE = 0.5
 """Change of the inputs' mean, in their root mean squares, that is another centre."""
 INPUTS, CENTRE = "the root mean square of the inputs", "the mean of the inputs"
 CLIPPING = "the norm that gradients are clipped to"
@@ -169,7 +169,7 @@ class InputScale(Invariant):
 class InputCentre(Invariant):
     """The mean of the inputs is as large a share of their root mean square as before.
 
-    As in the last 32 measurements, or beside these by as much as they differ, or by a quarter if that is more. Where
+    As in the last 32 measurements, or beside these by as much as they differ, or by a half if that is more. Where
     inputs are no longer centred, or centred twice, their scale may hardly change.
     """
 

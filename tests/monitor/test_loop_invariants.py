@@ -1137,11 +1137,11 @@ def test_inputs_of_another_scale_are_news_from_a_factor_of_three_on(factor: floa
 @pytest.mark.parametrize(
     ("usual", "now", "news"),
     [
-        ([0.0, 0.1], 0.4, True),  # the mean is not subtracted any more
-        ([0.6, 0.5], 0.0, True),  # it is subtracted twice
-        ([0.0, 0.1], 0.3, False),
+        ([0.0, 0.1], 0.7, True),  # the mean is not subtracted any more
+        ([0.6, 0.5], -0.1, True),  # it is subtracted twice
+        ([0.0, 0.1], 0.5, False),  # what an agent sees, as it learns
         ([-0.5, 0.5], 0.9, False),  # batches that differ much
-        ([1.0, 1.0], 0.8, False),
+        ([1.0, 1.0], 0.6, False),
     ],
 )
 def test_inputs_around_another_mean_are_news(usual: list[float], now: float, news: bool) -> None:
