@@ -206,3 +206,5 @@ VERDICTS = _table(
     }
 )
 """Values of the run's own R-Metric. Kept for comparison; no detector reads them."""
+MAPPED = ("step", *MEASUREMENTS, *VERDICTS)
+"""Fields of a record that a column of somebody else's log can be."""

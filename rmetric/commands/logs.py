@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmetric.cli import Parser
-from rmetric.measurements import MEASUREMENTS, VERDICTS
+from rmetric.measurements import MAPPED as FIELDS
 
 T = TypeVar("T")
 FOUND, UNUSABLE = 1, 2
@@ -18,8 +18,6 @@ FORMATS = (
     "megatron_reference",
 )  # fmt: skip
 """Names for ``--format``: those of the importers, of which help texts do not wait for the import."""
-FIELDS = ("step", *MEASUREMENTS, *VERDICTS)
-"""Names for ``--map``, as :data:`rmetric.importers.FIELDS`."""
 
 
 def add_logs(parser: Parser) -> None:

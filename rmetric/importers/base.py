@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rmetric.errors import UserError
 from rmetric.importers.languages import in_english
 from rmetric.log_reader import NumberedEvent, OnDamage
-from rmetric.measurements import MEASUREMENTS, VERDICTS
+from rmetric.measurements import MAPPED
 from rmetric.registry import Registry
 
 Importer = Callable[[Path, Mapping[str, str], OnDamage], Iterator[NumberedEvent]]
@@ -25,7 +25,7 @@ order, at most.
 IMPORTERS: Registry[Importer] = Registry("log format")
 I = TypeVar("I", bound=Importer)  # noqa: E741 - the importer that is decorated
 
-FIELDS = ("step", *MEASUREMENTS, *VERDICTS)
+FIELDS = MAPPED
 """Our names: what a column can be mapped to."""
 LOSSES = ("training_loss", "validation_loss")
 

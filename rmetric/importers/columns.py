@@ -179,8 +179,8 @@ class Columns:
                 columns._choose(ours, ranks, survey)
         columns._choose_gaps(survey)
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
-        is_asked = "training_loss" not in columns._found and "training_loss" not in fields.explicit
-        if columns.fields and unknown and is_asked:
+        is_lacking = "training_loss" not in columns._found and "training_loss" not in fields.explicit
+        if columns.fields and unknown and is_lacking:
             columns.notes.append(
                 f"no column is known as a training loss; name one with --map training_loss=COLUMN ({in_words(unknown)})"
             )

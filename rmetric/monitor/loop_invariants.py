@@ -138,67 +138,73 @@ class FewBatches(Invariant):
         return FEW_BATCHES
 
 
-class InputScale(Invariant):
-    """Inputs are not three times as large, or as small, as any in the last 32 measurements."""
+class OfLate(Invariant):
+    """A number that lies beside those of the last 32 measurements."""
 
     by_chance = True
 
     def __init__(self) -> None:
         super().__init__()
-        self._scales: deque[float] = deque(maxlen=HELD)
+        self._usual: deque[float] = deque(maxlen=HELD)
         self._now = math.nan
 
-    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        self._now = measured.get("input_scale", 0.0)
-        if not 0.0 < self._now < math.inf:
-            return None
-        scales = self._scales or (self._now,)
-        broken = not min(scales) / FACTOR <= self._now <= max(scales) * FACTOR
-        if not broken:
-            self._scales.append(self._now)
-        return broken
+    @abstractmethod
+    def _value(self, measured: Mapping[str, float]) -> float:
+        """The number of a step with these measurements; NaN: they do not tell."""
 
-    def change(self) -> Change:
-        return Change(INPUTS, sorted(self._scales)[len(self._scales) // 2], self._now)
+    @abstractmethod
+    def _is_far(self, least: float, most: float) -> bool:
+        """Whether it lies beside none from the smallest to the largest of late."""
+
+    @property
+    def _middle(self) -> float:
+        return sorted(self._usual)[len(self._usual) // 2] if self._usual else math.nan
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        self._now = self._value(measured)
+        if math.isnan(self._now):
+            return None
+        broken = self._is_far(min(self._usual, default=self._now), max(self._usual, default=self._now))
+        if not broken:
+            self._usual.append(self._now)
+        return broken
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self._scales.clear()
+        self._usual.clear()
 
 
-class InputCentre(Invariant):
+class InputScale(OfLate):
+    """Inputs are not three times as large, or as small, as any in the last 32 measurements."""
+
+    def _value(self, measured: Mapping[str, float]) -> float:
+        scale = measured.get("input_scale", math.nan)
+        return scale if 0.0 < scale < math.inf else math.nan
+
+    def _is_far(self, least: float, most: float) -> bool:
+        return not least / FACTOR <= self._now <= most * FACTOR
+
+    def change(self) -> Change:
+        return Change(INPUTS, self._middle, self._now)
+
+
+class InputCentre(OfLate):
     """The mean of the inputs is as large a share of their root mean square as before.
 
     As in the last 32 measurements, or beside these by as much as they differ, or by a half if that is more. Where
     inputs are no longer centred, or centred twice, their scale may hardly change.
     """
 
-    by_chance = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._shares: deque[float] = deque(maxlen=HELD)
-        self._now = math.nan
-
-    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+    def _value(self, measured: Mapping[str, float]) -> float:
         mean, scale = (measured.get(name, math.nan) for name in ("input_mean", "input_scale"))
-        if not (math.isfinite(mean) and 0.0 < scale < math.inf):
-            return None
-        self._now = mean / scale
-        least, most = min(self._shares, default=self._now), max(self._shares, default=self._now)
+        return mean / scale if math.isfinite(mean) and 0.0 < scale < math.inf else math.nan
+
+    def _is_far(self, least: float, most: float) -> bool:
         margin = max(most - least, OFF_CENTRE)
-        broken = not least - margin <= self._now <= most + margin
-        if not broken:
-            self._shares.append(self._now)
-        return broken
+        return not least - margin <= self._now <= most + margin
 
     def change(self) -> Change:
-        usual = sorted(self._shares)[len(self._shares) // 2] if self._shares else math.nan
-        return Change(CENTRE, f"{usual:.2f} of their root mean square", round(self._now, 2))
-
-    def begin_anew(self) -> None:
-        super().begin_anew()
-        self._shares.clear()
+        return Change(CENTRE, f"{self._middle:.2f} of their root mean square", round(self._now, 2))
 
 
 class Clipping(Invariant):
@@ -410,7 +416,7 @@ class GradientFalls(OfGradients):
         self._usual.clear()
 
 
-class LossFalls(Invariant):
+class LossFalls(OfLate):
     """The loss is not ten times as small as any of the last 32, three times in a row.
 
     A loss falls as a model learns, but not tenfold at once. One that has become another function does, one that is
@@ -418,29 +424,17 @@ class LossFalls(Invariant):
     no ratio tells.
     """
 
-    by_chance = True
     breaks = 3
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._usual: deque[float] = deque(maxlen=HELD)
-        self._now = math.nan
+    def _value(self, measured: Mapping[str, float]) -> float:
+        loss = measured.get("training_loss", math.nan)
+        return loss if 0.0 < loss < math.inf else math.nan
 
-    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        self._now = measured.get("training_loss", math.nan)
-        if not 0.0 < self._now < math.inf:
-            return None
-        broken = self._now * LOSS_FALLS < min(self._usual, default=self._now)
-        if not broken:
-            self._usual.append(self._now)
-        return broken
+    def _is_far(self, least: float, most: float) -> bool:
+        return self._now * LOSS_FALLS < least
 
     def change(self) -> Change:
         return Change(LOSS, f"at least {min(self._usual, default=math.nan):.3g}", _in_short(self._now))
-
-    def begin_anew(self) -> None:
-        super().begin_anew()
-        self._usual.clear()
 
 
 class LoopInvariants:
@@ -475,9 +469,12 @@ class LoopInvariants:
         ]
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :func:`~rmetric.state.state_of` made of another; an older version had fewer invariants."""
+        """Go on from what :func:`~rmetric.state.state_of` made of another.
+
+        An older version had fewer invariants, and ``_scales`` for the usual scales of the inputs.
+        """
         for invariant, saved in zip(self._invariants, state["_invariants"], strict=False):
-            restore(invariant, saved)
+            restore(invariant, {"_usual" if name == "_scales" else name: value for name, value in saved.items()})
 
     def stand_for_more_steps(self) -> None:
         """Take in that records come more seldom: of an epoch in order each of them sees other batches, maybe few."""

@@ -39,6 +39,7 @@ from rmetric.monitor.loop_invariants import (
     SCHEDULE,
     TURNED,
     FewBatches,
+    InputScale,
     LoopInvariants,
 )
 from rmetric.monitor.loop_probes import BatchProbe, TargetProbe
@@ -1156,6 +1157,18 @@ def test_a_scale_that_grows_gradually_and_one_of_zero_or_infinity_are_no_news() 
     invariants = LoopInvariants()
     scales = [1.05**step for step in range(200)] + [0.0, float("inf"), float("nan")] * 20
     assert not any(invariants.update({"input_scale": scale}) for scale in scales)
+
+
+def test_a_state_in_which_the_scales_of_the_inputs_have_their_former_name_is_taken_up() -> None:
+    before, after = LoopInvariants(), LoopInvariants()
+    for _ in range(HELD):
+        before.update({"input_scale": 0.5})
+    invariants = state_of(before)["_invariants"]
+    place = next(place for place, item in enumerate(before._invariants) if isinstance(item, InputScale))
+    invariants[place]["_scales"] = invariants[place].pop("_usual")
+    after.load_state({"_invariants": invariants[: place + 1]})  # there were fewer, too
+    found = [change for _ in range(BROKEN) for change in after.update({"input_scale": 5.0})]
+    assert found == [Change(INPUTS, 0.5, 5.0)]
 
 
 def told_of(measured: Iterable[dict[str, float]]) -> list[Change]:
