@@ -206,7 +206,7 @@ class TrainingMonitor:
         with closed_on_error() as made:
             # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
             timed = several or bool(hang)
-            phases = made(PhaseClock.of(model, optimizer, now if several else time.perf_counter) if timed else None)
+            phases = made(PhaseClock(model, optimizer, now if several else time.perf_counter) if timed else None)
             make = PartsFor(model, optimizer, scaler, vocabulary, self._processes, phases, self._interval, log)
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
             self._recorder = make.recorder(detector_set, announce, sinks, config)

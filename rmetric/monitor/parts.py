@@ -18,9 +18,9 @@ from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.notes import readable
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
-from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch, hang_watch_of
+from rmetric.monitor.ranks.hang import beside_the_log
+from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
-from rmetric.monitor.ranks.telling import beside_the_log
 from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config
@@ -92,9 +92,12 @@ class PartsFor:
         )
 
     def hang_watch(self, asked: HangWatch | bool | None, recorder: Recorder) -> HangThread | None:
-        """Says which process holds up the others."""
+        """Says which process holds up the others; ``None``: unwanted, or one process whose phases nobody asked for."""
+        if asked is False or self.phases is None:
+            return None
+        settings = asked if isinstance(asked, HangWatch) else HangWatch()
         tell = recorder.now if self.processes.first else beside_the_log(self.log)
-        return hang_watch_of(asked, self.processes, self.phases, tell)
+        return HangThread(settings, self.processes, self.phases, tell)
 
     def call_order(self, measurer: StepMeasurer) -> CallOrder:
         """Says what the loop does at the wrong place; one process tells."""

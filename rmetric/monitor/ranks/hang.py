@@ -1,13 +1,18 @@
-"""Find out from what the ranks say of themselves which of them holds up the others."""
+"""Find out from what the ranks say of themselves which of them holds up the others, and tell of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from rmetric.log_writer import encode_event
 from rmetric.monitor.ranks.phases import BACKWARD, ENDED, EVALUATION, EXCHANGE, FORWARD, INPUT, PAUSED, UPDATE
+from rmetric.records import Event
 
+LOGGER = logging.getLogger("rmetric")
 ORDER = {UPDATE: 0, INPUT: 1, EVALUATION: 1, PAUSED: 1, FORWARD: 2, BACKWARD: 3, EXCHANGE: 4, ENDED: 5}
 """Phase → its place in a step. Ranks in a later one wait for those in an earlier one."""
 WHERE = {
@@ -59,7 +64,7 @@ class Hang:
     """Seconds without progress on the rank that says so."""
     silent: bool
     """True if they do not even answer: stopped, killed, or their machine is gone."""
-    stack: tuple[str, ...] = field(default=())
+    stack: tuple[str, ...] = ()
     """Frames of the first of them, outermost first; empty: it could not tell."""
     seen_by: int = 0
     """Rank that says so."""
@@ -78,11 +83,20 @@ class Hang:
             how = f"stays {where}" + (f", at {self.stack[-1]}" if self.stack else "")
         return f"Step {self.step}: no progress for {self.stuck_s:.0f} s; {who} {how}."
 
-    def event(self) -> dict[str, Any]:
+    def event(self) -> Event:
         """The line of the log."""
-        fields = {"worker": self.workers[0], "workers": list(self.workers), "stack": list(self.stack)}
-        others = {name: getattr(self, name) for name in ("step", "phase", "stuck_s", "silent", "seen_by")}
-        return {"event": "HANG", **others, **fields, "stuck_s": round(self.stuck_s, 1), "message": self.message}
+        return {
+            "event": "HANG",
+            "step": self.step,
+            "phase": self.phase,
+            "stuck_s": round(self.stuck_s, 1),
+            "silent": self.silent,
+            "seen_by": self.seen_by,
+            "worker": self.workers[0],
+            "workers": list(self.workers),
+            "stack": list(self.stack),
+            "message": self.message,
+        }
 
 
 def culprits(
@@ -119,3 +133,32 @@ def culprits(
         return ended, False
     first = min(beat.position for beat in alive.values())
     return tuple(rank for rank, beat in alive.items() if beat.position == first), False
+
+
+def hang_file(log: str | os.PathLike[str]) -> Path:
+    """File in which the ranks that do not write the log tell of hangs: the first one may be the one that hangs.
+
+    >>> hang_file("run.jsonl").name
+    'run.hangs.jsonl'
+    """
+    path = Path(log)
+    return path.with_name(f"{path.stem}.hangs{path.suffix}")
+
+
+def beside_the_log(log: str | os.PathLike[str] | None) -> Callable[[Event], None]:
+    """Tell of an event through ``logging`` and in the :func:`hang_file` of a log, each line written whole at once."""
+
+    path = None if log is None else hang_file(log).absolute()  # the program may go to another folder
+
+    def tell(event: Event) -> None:
+        if "message" in event:
+            LOGGER.warning("R-Metric: %s", event["message"])
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.write(descriptor, encode_event(event))
+            finally:
+                os.close(descriptor)
+
+    return tell

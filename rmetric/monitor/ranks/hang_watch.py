@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 
 from rmetric.errors import UserError
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang import Beat, Hang, culprits
 from rmetric.monitor.ranks.heartbeats import Heartbeats
-from rmetric.monitor.ranks.patience import Patience
 from rmetric.monitor.ranks.phases import ENDED, EVALUATION, PAUSED, PhaseClock
-from rmetric.monitor.ranks.stacks import slow_work, stack_of
 from rmetric.records import Event
 
 LOGGER = logging.getLogger("rmetric")
@@ -22,6 +23,22 @@ SILENT_BEATS = 5
 """Beats that a rank must miss to be silent."""
 SILENT_S = 3.0
 """Seconds that it must be silent at least."""
+FACTOR = 10.0
+WINDOW = 300
+"""Patience as a multiple of the longest of so many recent pauses."""
+SETTLED_STEPS = 10
+"""Steps after which the run's own pauses are known; the first ones allocate, compile, find each other."""
+MOST_FRAMES = 25
+SLOW_WORK = {
+    "torch.serialization": "a checkpoint",
+    "torch.distributed.checkpoint": "a checkpoint",
+    "safetensors": "a checkpoint",
+    "torch._dynamo": "compilation",
+    "torch._inductor": "compilation",
+    "torch.export": "compilation",
+    "triton.compiler": "compilation",
+}
+"""Package → what takes long in it, in the order of its healthy use: none of it is a hang."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +63,41 @@ class HangWatch:
                 raise UserError(f"{name} must be above 0 s, not {getattr(self, name)}")
 
 
-def hang_watch_of(
-    asked: HangWatch | bool | None,
-    processes: Processes,
-    phases: PhaseClock | None,
-    tell: Callable[[Event], object],
-) -> HangThread | None:
-    """The watch that a monitor is asked for; ``None``, by default: where several processes train, by their phases."""
-    if asked is False or phases is None:
-        return None
-    settings = asked if isinstance(asked, HangWatch) else HangWatch()
-    return HangThread(settings, processes, phases, tell)
+class Patience:
+    r"""An adaptive time-out.
+
+    .. math:: \max(floor,\; 10 \max(\text{pauses between two changes of phase, among the recent}))
+
+    A pause that turned out to be harmless thus makes it longer.
+
+    Parameters
+    ----------
+    floor_s
+        Shortest patience, seconds.
+    startup_s
+        Patience in the first steps, seconds.
+
+    >>> patience = Patience(floor_s=60.0, startup_s=600.0)
+    >>> patience.seconds(steps=3), patience.seconds(steps=50)
+    (600.0, 60.0)
+    >>> patience.note(12.0)
+    >>> patience.seconds(steps=50)
+    120.0
+    """
+
+    def __init__(self, floor_s: float, startup_s: float) -> None:
+        self._floor_s, self._startup_s = floor_s, startup_s
+        self._pauses_s: deque[float] = deque(maxlen=WINDOW)
+
+    def note(self, pause_s: float) -> None:
+        """Take in the longest pause since the last call."""
+        self._pauses_s.append(pause_s)
+
+    def seconds(self, steps: int) -> float:
+        """The patience of a process that has made so many steps."""
+        if steps < SETTLED_STEPS:
+            return self._startup_s
+        return max(self._floor_s, FACTOR * max(self._pauses_s, default=0.0))
 
 
 class HangThread:
@@ -123,17 +164,17 @@ class HangThread:
         own = self._beat(0)
         if not own.overdue or own.excuse:
             return
-        beats, silence_s = self._heartbeats.heard()
+        others, silence_s = self._heartbeats.heard()
+        beats, silence_s[self._rank] = {self._rank: own, **others}, 0.0
         silent_after_s = max(SILENT_S, SILENT_BEATS * self._settings.interval_s)
         if self._heartbeats.unreachable_s > silent_after_s:
             keeper = self._heartbeats.keeper
-            found: tuple[int, ...] = (keeper,) if keeper is not None and keeper in beats else ()
+            found: tuple[int, ...] = (keeper,) if keeper is not None and keeper in others else ()
             silent = True
         else:
-            every, silence_s[self._rank] = {self._rank: own, **beats}, 0.0
-            found, silent = culprits(self._rank, dict(sorted(every.items())), silence_s, silent_after_s)
+            found, silent = culprits(self._rank, dict(sorted(beats.items())), silence_s, silent_after_s)
         if found:
-            self._found(found, silent, {self._rank: own, **beats}, own)
+            self._found(found, silent, beats, own)
 
     def _found(self, workers: tuple[int, ...], silent: bool, beats: dict[int, Beat], own: Beat) -> None:
         first = beats[workers[0]]
@@ -167,3 +208,26 @@ class HangThread:
         if stuck_s > self._settings.slow_s:
             excuse = ""
         return Beat(count, place.step, place.phase, stuck_s, stuck_s > patience_s, excuse, stack)
+
+
+def stack_of(thread: int) -> list[str]:
+    """The frames of a thread of this process, outermost first, as ``module:function:line``; empty if it has ended."""
+    frame: FrameType | None = sys._current_frames().get(thread)
+    found: list[str] = []
+    while frame is not None and len(found) < MOST_FRAMES:
+        found.append(f"{frame.f_globals.get('__name__', '?')}:{frame.f_code.co_qualname}:{frame.f_lineno}")
+        frame = frame.f_back
+    return found[::-1]
+
+
+def slow_work(stack: Sequence[str]) -> str:
+    """What a stack is busy with, of :data:`SLOW_WORK`; empty: nothing of the kind.
+
+    >>> slow_work(["__main__:train:12", "torch.serialization:save:944"])
+    'a checkpoint'
+    """
+    for frame in reversed(stack):
+        for package, work in SLOW_WORK.items():
+            if frame.startswith((f"{package}:", f"{package}.")):
+                return work
+    return ""

@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from rmetric.monitor.loop_probes import PassHook, UpdateHook
-from rmetric.monitor.ranks.stopwatch import DeviceStopwatch, HostStopwatch, Stopwatch
 
 LOGGER = logging.getLogger("rmetric")
 INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
@@ -44,6 +43,51 @@ class Place:
     """When this phase began, on the process's monotonic clock, seconds."""
 
 
+class Stopwatch(Protocol):
+    """Marks moments, and measures later what lies between them."""
+
+    lag: int
+    """Steps after which a step's marks are measured: 0, at once."""
+
+    def mark(self) -> Any:
+        """Mark this moment. Never waits."""
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Seconds between two moments; NaN if they are not over yet. Never waits."""
+
+
+class HostStopwatch:
+    """The time of this process, by a clock in seconds."""
+
+    lag = 0
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+
+    def mark(self) -> float:
+        return self._now()
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+class DeviceStopwatch:
+    """Events on the stream that computes: the device's own time, whatever the host has queued ahead of it.
+
+    A host may be a step ahead of its device; two steps later, as a rule, the events are over.
+    """
+
+    lag = 2
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return begin.elapsed_time(end) / 1000.0 if end.query() else math.nan
+
+
 class PhaseClock:
     """Times the phases of a step by hooks on the model and the optimizer.
 
@@ -60,20 +104,21 @@ class PhaseClock:
         As it is trained: bare, compiled, under DDP.
     optimizer
         Its optimizer.
-    stopwatch
-        Measures the phases.
+    now
+        The time on the host, seconds; where the model is on an accelerator, that has a time of its own.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, stopwatch: Stopwatch) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> None:
         self.place = Place(since_s=time.monotonic())
         """Where this process is."""
         self._model = weakref.ref(model)
         self.steps = 0
         """Steps that were made since the start of this process."""
         self._longest_pause_s = 0.0
-        self._watch = stopwatch
+        on_device = any(parameter.is_cuda for parameter in model.parameters())
+        self._watch: Stopwatch = DeviceStopwatch() if on_device else HostStopwatch(now)
         self._spans: list[Span] = []
-        self._of_steps: deque[list[Span]] = deque(maxlen=max(1, stopwatch.lag))
+        self._of_steps: deque[list[Span]] = deque(maxlen=max(1, self._watch.lag))
         self._running: tuple[str, Any] | None = None
         inner: nn.Module = model
         self._own: tuple[str, ...] = (INPUT,)
@@ -86,12 +131,6 @@ class PhaseClock:
         ]
         if hasattr(optimizer, "_optimizer_step_post_hooks"):  # a wrapper around an optimizer may lack it
             self._handles.append(optimizer.register_step_post_hook(UpdateHook(self._guarded(self._updated))))
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> Self:
-        """The clock of a training; ``now`` is the time on the host, seconds."""
-        on_device = any(parameter.is_cuda for parameter in model.parameters())
-        return cls(model, optimizer, DeviceStopwatch() if on_device else HostStopwatch(now))
 
     @property
     def evaluating(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,16 +130,3 @@ def _of_the_others(times: Times) -> Times:
         return np.take_along_axis(ordered, np.where(rank <= index, index + 1, index), axis=0)
 
     return (without(low) + without(high)) / 2.0
-
-
-def summary(times_TWP: Sequence[Times]) -> dict[str, list[float | None]]:
-    """Fields of a WORKER_TIMES event: for each phase, the workers' medians over some steps, seconds.
-
-    ``None``: not measured.
-    """
-    stacked = np.array(times_TWP)
-    found: dict[str, list[float | None]] = {}
-    for phase, name in enumerate(TIMED):
-        columns = [column[np.isfinite(column)] for column in stacked[:, :, phase].T]
-        found[f"{name}_s"] = [float(np.median(column)) if len(column) else None for column in columns]
-    return found

@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.ranks.slow_workers import SlowWorkers, Times, summary
+from rmetric.monitor.ranks.phases import TIMED
+from rmetric.monitor.ranks.slow_workers import SlowWorkers, Times
 from rmetric.monitor.tensors import copied_to_host
 from rmetric.records import Event
 from rmetric.state import restore, state_of
@@ -83,8 +84,9 @@ class WorkerTimes:
 
 
 def _event(step: int, times_TWP: list[Any]) -> Event:
-    found = {
-        name: [None if value is None else float(f"{value:.4g}") for value in values]
-        for name, values in summary(times_TWP).items()
-    }
+    """Medians over some steps, shape (steps, workers, phases); ``None``: not measured."""
+    found = {}
+    for phase, times_TW in zip(TIMED, np.moveaxis(np.array(times_TWP), 2, 0), strict=True):
+        known = [column[np.isfinite(column)] for column in times_TW.T]
+        found[f"{phase}_s"] = [float(f"{np.median(column):.4g}") if len(column) else None for column in known]
     return {"event": WORKER_TIMES, "step": max(step, 0), "steps": len(times_TWP), **found}
