@@ -20,9 +20,8 @@ from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
-from rmetric.monitor.ranks.worker_times import PendingTimes
 from rmetric.monitor.settings import Change, KeptSettings
-from rmetric.monitor.transfer import DeviceTransfer, StepComputation
+from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
@@ -46,8 +45,8 @@ class PendingStep:
     """Validation losses reported since the step before."""
     mechanism: PendingMeasurement | None = None
     """Results of the mechanism monitors, if it is their step."""
-    worker_times: PendingTimes | None = None
-    """Each worker's own times; ``None``: not exchanged."""
+    worker_times: PendingTensor | None = None
+    """Each worker's own times, shape (workers, phases), seconds; ``None``: not exchanged."""
     mean_loss: PendingMean | None = None
     """Mean of the workers' losses; ``None``: not exchanged."""
     changed_settings: list[Change] | None = None
@@ -229,9 +228,9 @@ class StepMeasurer:
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
             self._mean_loss(None)
 
-    def _worker_times(self) -> PendingTimes | None:
+    def _worker_times(self) -> PendingTensor | None:
         times = next((source.worker_times for source in self.dispersion if source.worker_times is not None), None)
-        return None if times is None or not times.numel() else PendingTimes(times)
+        return None if times is None or not times.numel() else PendingTensor(times)
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
         """Wrap the recomputation of a step so that the mechanism monitors first forget what they collected in it."""

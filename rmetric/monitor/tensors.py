@@ -37,17 +37,6 @@ def to_device(values: Sequence[float], device: torch.device) -> Tensor:
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 
-def copied_to_host(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """Start the copy of a tensor to the host; returns where it goes, and the event after which it is there."""
-    if values.device.type != "cuda":
-        return values.cpu(), None
-    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    host.copy_(values, non_blocking=True)
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
-    return host, arrived
-
-
 def stored(tensor: Tensor) -> Tensor:
     """Stored values of a tensor: of a sparse one the entries, of a sharded one this process's part."""
     if tensor.is_sparse:

@@ -12,8 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmetric.monitor.tensors import copied_to_host
-
 
 @dataclass(frozen=True)
 class StepNumbers:
@@ -45,11 +43,32 @@ class StepNumbers:
         return bool(np.isfinite(self.norms).all())
 
 
-class DeviceTransfer:
-    """Transfer of the numbers of a step. Building it starts the copy, :meth:`read` waits for its end.
+class PendingTensor:
+    """A tensor on its way to the host. Making it starts the copy, :meth:`read` waits for its end.
 
     On an accelerator the copy goes to pinned memory behind the work that is queued already, and an event tells when it
     is done: a step later, as a rule, nobody has to wait.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        if values.device.type != "cuda":
+            self._values = values.cpu()
+            return
+        self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        self._values.copy_(values, non_blocking=True)
+        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrived.record()
+
+    def read(self) -> NDArray[np.float64]:
+        """Return the numbers; waits until they have arrived."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._values.numpy().astype(np.float64)
+
+
+class DeviceTransfer:
+    """Transfer of the numbers of a step, as one small tensor.
 
     Parameters
     ----------
@@ -76,14 +95,11 @@ class DeviceTransfer:
         self._parts = 0 if parts is None else len(parts)
         vectors = [value.detach().reshape(1) for value in scalars.values() if value is not None]
         vectors += [vector for vector in (norms, parts) if vector is not None]
-        packed = torch.cat(_alike(vectors)) if vectors else torch.empty(0)
-        self._values, self._arrived = copied_to_host(packed)
+        self._copy = PendingTensor(torch.cat(_alike(vectors)) if vectors else torch.empty(0))
 
     def read(self) -> StepNumbers:
         """Return the numbers; waits until they have arrived."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        values = self._values.numpy().astype(np.float64)
+        values = self._copy.read()
         scalars, rest = values[: len(self._names)], values[len(self._names) :]
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
         named = dict(zip(self._names, scalars.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The workers' own times of a run: on their way to the host, judged, and in the log."""
+"""The workers' own times of a run: judged, and in the log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.ranks.phases import TIMED
 from rmetric.monitor.ranks.slow_workers import SlowWorkers, Times
-from rmetric.monitor.tensors import copied_to_host
 from rmetric.records import Event
 from rmetric.state import restore, state_of
 
@@ -20,19 +18,6 @@ WORKER_TIMES = "WORKER_TIMES"
 ``backward_s``, one number a worker, seconds."""
 LOGGED_EVERY = 20
 """Steps between two such events; where a worker is named there is one of that step alone."""
-
-
-class PendingTimes:
-    """The workers' times in an exchange, on their way to the host. Making it starts the copy."""
-
-    def __init__(self, times: Tensor) -> None:
-        self._values, self._arrived = copied_to_host(times)
-
-    def read(self) -> Times:
-        """Shape (workers, phases), seconds; waits until they have arrived."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return self._values.numpy().astype(np.float64)
 
 
 @dataclass(frozen=True)
