@@ -46,7 +46,7 @@ from rmetric.monitor.repair.runner import checked_policies
 from rmetric.monitor.sinks import Sink
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.step_measurer import PendingStep, mechanism_watch, unmeasured_step
+from rmetric.monitor.step_measurer import PendingStep, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.veto import vetoed
 from rmetric.monitor.waits import Waits
@@ -210,7 +210,7 @@ class TrainingMonitor:
             make = PartsFor(model, optimizer, scaler, vocabulary, self._processes, phases, self._interval, log)
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
             self._recorder = make.recorder(detector_set, announce, sinks, config)
-            inside = made(mechanism_watch(model, optimizer, mechanism) if first and mechanism is not None else None)
+            inside = made(make.mechanism(mechanism))
             self._measurer = made(make.measurer(update_entries, attention_logits, inside))
             self._own_watch = made(make.own_watch(hardware))
             watch = hardware if isinstance(hardware, HardwareWatch) else self._own_watch

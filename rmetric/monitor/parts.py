@@ -31,6 +31,7 @@ from rmetric.monitor.step_measurer import StepMeasurer
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
+    from rmetric.monitor.mechanism.watch import MonitorSelection
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,16 @@ class PartsFor:
         )  # fmt: skip
         every_sink = sinks_of(self.log, announce, sinks)
         return Recorder(Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)), start)
+
+    def mechanism(self, asked: MechanismWatch | MonitorSelection | None) -> MechanismWatch | None:
+        """Looks inside the model, in the first process."""
+        if asked is None or not self.processes.first:
+            return None
+        from rmetric.monitor.mechanism import MechanismWatch  # needs transformers, and most runs do not ask
+
+        return (
+            asked if isinstance(asked, MechanismWatch) else MechanismWatch(self.model, self.optimizer, monitors=asked)
+        )
 
     def measurer(
         self, update_entries: int | None, attention_logits: bool, mechanism: MechanismWatch | None

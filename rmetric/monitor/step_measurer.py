@@ -26,7 +26,6 @@ from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputat
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
     from rmetric.monitor.mechanism.execution import PendingMeasurement
-    from rmetric.monitor.mechanism.watch import MonitorSelection
 
 Loss = Tensor | float
 
@@ -277,12 +276,3 @@ class StepMeasurer:
         # The parts were measured before the gradients were unscaled; get_scale() would wait for the device.
         scale = self._scaler._get_scale_async() if self._scaler is not None else None
         return parts / scale.to(parts.device) if parts is not None and scale is not None else parts, name
-
-
-def mechanism_watch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | MonitorSelection
-) -> MechanismWatch:
-    """The watch inside the model that is asked for."""
-    from rmetric.monitor.mechanism import MechanismWatch  # needs transformers, and most runs do not ask
-
-    return MechanismWatch.of(model, optimizer, asked)

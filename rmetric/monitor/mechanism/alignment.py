@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -54,10 +54,6 @@ class UpdateAlignment(MechanismMonitor):
         self._parameters, self._stride = _sampled(model, entries, "the monitor of updates' alignment")
         self._before: Tensor | None = None
         self._change: Tensor | None = None
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls(model)
 
     @torch.no_grad()
     def take(self) -> Task | None:
@@ -111,10 +107,6 @@ class GradientAlignment(MechanismMonitor):
         self._handles: list[RemovableHandle] = []
         self._seen: list[list[Tensor]] = []
         self._found: dict[int, Tensor] = {}
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls(model)
 
     def arm(self) -> None:
         self.disarm()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -74,10 +74,6 @@ class AttentionRows(MechanismMonitor):
         self._failed = False
         with wrapped_attention(self._layers, self._look):
             pass  # attention that cannot be reached is told at once
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls(model)
 
     def arm(self) -> None:
         self.disarm()

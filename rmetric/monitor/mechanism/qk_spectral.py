@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import Attention, Projection, attentions
+from rmetric.live.models.structure import Projection, attentions
 from rmetric.monitor.mechanism.base import (
     LARGEST,
     DeviceArrays,
@@ -29,40 +28,9 @@ from rmetric.monitor.mechanism.base import (
 )
 
 
-@dataclass(frozen=True)
-class AttentionWeights:
-    """Readers of the weights of one layer."""
-
-    layer: int | str
-    """:attr:`rmetric.live.models.structure.Attention.label`."""
-    query: Callable[[], Tensor]
-    """Reads the query weights as they are now, (query heads, features a head, inputs)."""
-    key: Callable[[], Tensor]
-    """Reads the key weights as they are now, (key heads, features a head, inputs)."""
-
-
-def attention_weights(model: nn.Module, needed_by: str) -> list[AttentionWeights]:
-    """Find the weights of every attention of a model.
-
-    Raises
-    ------
-    UserError
-        If no attention is found, or weights are sharded over processes or quantised.
-    """
-    found = [_of(attention) for attention in attentions(model, needed_by)]
-    for item in found:
-        item.query(), item.key()  # a form that is not known is told at once
-    return found
-
-
-def _of(attention: Attention) -> AttentionWeights:
-    query = partial(_by_head, attention.query, attention.heads, attention.head_size)
-    key = partial(_by_head, attention.key, attention.key_value_heads, attention.head_size)
-    return AttentionWeights(attention.label, query, key)
-
-
 @torch.no_grad()
 def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
+    """Weights of a projection as they are now, (heads, features a head, inputs)."""
     weight = whole_weight(projection.name, projection.module)
     rows = weight[projection.features]
     if rows.ndim != 2 or rows.shape[0] != heads * size or not rows.is_floating_point():
@@ -142,10 +110,6 @@ class QkSpectral(MechanismMonitor):
         self._model = model
         self._weights = weights or _weights_of(model)
         self._before: list[QkWeights] = []
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls(model)
 
     def take(self) -> Task | None:
         now = [
@@ -237,12 +201,19 @@ def _comparable(*tensors: Tensor) -> list[Tensor]:
 
 def _weights_of(model: nn.Module) -> Callable[[nn.Module], list[QkWeights]]:
     """Return a reader of the weights of a transformers model, whose attention is looked for once."""
-    found = attention_weights(model, "the spectrum of queries and keys")
+    found = attentions(model, "the spectrum of queries and keys")
 
-    def read(model: nn.Module) -> list[QkWeights]:
-        return [QkWeights(item.layer, item.query(), item.key()) for item in found]
+    def read(_: nn.Module) -> list[QkWeights]:
+        return [
+            QkWeights(
+                attention.label,
+                _by_head(attention.query, attention.heads, attention.head_size),
+                _by_head(attention.key, attention.key_value_heads, attention.head_size),
+            )
+            for attention in found
+        ]
 
-    for item in read(model):
+    for item in read(model):  # a form that is not known is told at once
         if item.query.shape[0] % item.key.shape[0]:
             raise UserError(
                 f"layer {item.layer} has {item.query.shape[0]} query heads and {item.key.shape[0]} key heads, which do "

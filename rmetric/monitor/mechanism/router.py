@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -64,10 +64,6 @@ class Router(MechanismMonitor):
                 raise UserError(f"the router of {block.name} has no whole weight with a row an expert; leave it out")
         self._choices = [_Choices(block) for block in self._blocks]
         self._handles: list[RemovableHandle] = []
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls(model)
 
     def arm(self) -> None:
         self.disarm()

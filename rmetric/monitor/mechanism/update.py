@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from rmetric.monitor.mechanism.base import (
     on_cpu,
     worst_of,
 )
-from rmetric.monitor.tensors import gathered, norms_of
+from rmetric.monitor.tensors import gathered, norms_of, stored
 
 
 class UpdateSource(Protocol):
@@ -48,13 +48,13 @@ class ByDifference:
         self._copy: list[Tensor] | None = None
 
     def before(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._copy = [detached_copy(_own(parameter)) for parameter in parameters]
+        self._copy = [detached_copy(stored(parameter)) for parameter in parameters]
 
     def changes(self, parameters: Sequence[nn.Parameter]) -> list[Tensor] | None:
         copy, self._copy = self._copy, None
         if copy is None:
             return None
-        now = [_own(parameter).detach() for parameter in parameters]
+        now = [stored(parameter).detach() for parameter in parameters]
         return list(torch._foreach_sub(now, [old.to(new) for old, new in zip(copy, now, strict=True)]))
 
     def state_dict(self) -> dict[str, Any]:
@@ -94,10 +94,6 @@ class UpdateExtremes(MechanismMonitor):
         self._parameters = [parameter for _, parameter in named]
         self._source = ByDifference() if source is None else source
 
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls(model)
-
     def arm(self) -> None:
         self._source.before(self._parameters)
 
@@ -121,11 +117,6 @@ class UpdateExtremes(MechanismMonitor):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._source.load_state_dict(state)
-
-
-def _own(parameter: Tensor) -> Tensor:
-    """A parameter, or this process's part of a sharded one."""
-    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
 PROBED = 16

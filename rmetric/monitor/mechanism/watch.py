@@ -90,13 +90,6 @@ class MechanismWatch:
         self._armed: list[str] = []
         self._arm_for(1)
 
-    @classmethod
-    def of(
-        cls, model: nn.Module, optimizer: torch.optim.Optimizer, asked: MechanismWatch | MonitorSelection
-    ) -> MechanismWatch:
-        """Return a given watch, or make one with these monitors and the default stride."""
-        return asked if isinstance(asked, MechanismWatch) else cls(model, optimizer, monitors=asked)
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the monitors that measure."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -68,10 +68,6 @@ class Failing(MechanismMonitor):
 
     def __init__(self, moment: str) -> None:
         self._moment = moment
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Self:
-        return cls("arm")
 
     def _fail_at(self, moment: str) -> None:
         if moment == self._moment:
