@@ -16,9 +16,9 @@ from rmetric.evaluation.ground_truth import NAN_LOSS
 from rmetric.live.run import LanguageModelRun
 from rmetric.log_reader import read_run
 from rmetric.log_writer import terminal_event
-from rmetric.monitor.repair.context import RepairRecord
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.recompute_step import RecomputeStep
+from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.restore_state import RestoreState
 from rmetric.records import Event, Observations, Run
 from rmetric.twins.recording import append_events, resumed

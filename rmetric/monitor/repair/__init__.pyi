@@ -1,5 +1,4 @@
 from .checkpoints import HostCopies as HostCopies
-from .context import RepairRecord as RepairRecord
 from .fatal import FatalRule as FatalRule
 from .go_back import GoBack as GoBack
 from .model_policies import QkNormalisation as QkNormalisation
@@ -9,11 +8,12 @@ from .policy import Decision as Decision
 from .policy import InterventionRule as InterventionRule
 from .policy import Policies as Policies
 from .policy import Policy as Policy
+from .policy import TrainingStopped as TrainingStopped
 from .recompute_step import RecomputeStep as RecomputeStep
+from .record import RepairRecord as RepairRecord
 from .restore_state import RestoreState as RestoreState
 from .step_policies import ClipGradients as ClipGradients
 from .step_policies import LowerLearningRate as LowerLearningRate
 from .step_policies import SkipUpdate as SkipUpdate
 from .stop_doomed import StopDoomed as StopDoomed
-from .stopped import TrainingStopped as TrainingStopped
 from .trigger import Suspicion as Suspicion

@@ -1,158 +1,25 @@
-"""The step that a policy repairs: its numbers, its recomputation, its record."""
+"""The step that a policy repairs: its numbers, its recomputation, what all processes say of it."""
 
 from __future__ import annotations
 
 import math
-import pickle
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation, in_convention
-from rmetric.monitor.loop_probes import ModelHook
+from rmetric.monitor.repair.record import RepairRecord
+from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
 
 if TYPE_CHECKING:
     from rmetric.monitor.transfer import StepComputation
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairRecord:
-    """One intervention of a policy; the REPAIR event of the log has the same fields."""
-
-    step: int
-    policy: str
-    """Name of the policy's class."""
-    verdict: str
-    """Finding or action: ``transient``, ``agrees``, ``unsettled``, ``restored``, ``skipped``, …"""
-    loss_before: float
-    """Loss of the computation that raised the suspicion, nats."""
-    loss_after: float
-    """Loss of the computation that the update is made from, nats."""
-    differing: tuple[str, ...] = ()
-    """Tensors that were not the same, bit for bit."""
-    workers: tuple[int, ...] = ()
-    """Workers (or micro-batches) whose gradient norms were not the same; empty: none, or not measured."""
-    seconds: float = 0.0
-    """Duration of the repair."""
-    reasons: tuple[str, ...] = ()
-    """Reasons for the suspicion."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """Further results of the policy, in plain values."""
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What a computation consumes or changes beside the gradients, as it is at a moment."""
-
-    random: tuple[Any, ...]
-    """States of torch's generators (of the CPU, of each CUDA device of the model), of NumPy's and of Python's."""
-    buffers: list[Tensor]
-
-
-class StepStart:
-    """Remembers where a step began, so that it can be computed a second time.
-
-    That is a matter of the random states of torch (CPU, and each CUDA device of the model), NumPy and Python; and of
-    all buffers, such as the running statistics of batch normalisation. A transformer has hardly any; which of them
-    change cannot be asked, for batch normalisation does not count its changes as torch's other operations do.
-
-    Random numbers are drawn from where the first forward pass in training mode began, or, by a step that draws noise
-    before it, from where the step before ended. Which of the two it is shows at the end: who began elsewhere does not
-    leave the generators where the first computation has. A compiled forward pass is not seen: such a step draws none,
-    and ends where it begins, or does so from where the step before ended.
-
-    Parameters
-    ----------
-    model
-        Gets one forward pre-hook. A forward pass in training mode *between* steps, with gradients enabled, passes for
-        the beginning of the next one and must be avoided.
-
-    **Deviation:** buffers that are replaced rather than changed in place are not put back.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        tensors = [*model.parameters(), *model.buffers()]
-        self._devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
-        self._buffers = list(model.buffers())
-        self._ended = self._now()
-        """Where the step before ended."""
-        self._found: Moment | None = None
-        """Where the first forward pass began; ``None``: none was seen."""
-        self._left: Moment | None = None
-        """Where the first computation ended; ``None``: there is no other one."""
-        self._draws_before = False
-        """Whether a step draws before its first forward pass."""
-        self._handle = model.register_forward_pre_hook(ModelHook(self._begin))
-
-    def _begin(self, _: Any) -> None:
-        if self._found is None and self._left is None:
-            self._found = self._now()
-
-    def _now(self) -> Moment:
-        return Moment(_random_states(self._devices), [buffer.detach().clone() for buffer in self._buffers])
-
-    def go_back(self) -> None:
-        """Restore what the step began with."""
-        if self._left is None:
-            self._left = self._now()
-        drawn_from = self._ended if self._draws_before else self._found or self._left
-        self._restore(drawn_from.random, (self._found or self._ended).buffers)
-
-    @property
-    def missed(self) -> bool:
-        """True if the computation that is over now began elsewhere than the first one."""
-        assert self._left is not None
-        return pickle.dumps(_random_states(self._devices)) != pickle.dumps(self._left.random)
-
-    def begin_elsewhere(self) -> None:
-        """Go back to the other place from now on."""
-        self._draws_before = not self._draws_before
-
-    def leave(self) -> None:
-        """Restore what the first computation of this step has left."""
-        if self._left is not None:
-            self._restore(self._left.random, self._left.buffers)
-
-    def forget(self) -> None:
-        """Take the latest computation for the first one."""
-        self._left = None
-
-    @torch.no_grad()
-    def _restore(self, random_states: tuple[Any, ...], buffers: list[Tensor]) -> None:
-        of_cpu, of_devices, of_numpy, of_python = random_states
-        torch.set_rng_state(torch.from_numpy(of_cpu))
-        for index, state in zip(self._devices, of_devices, strict=True):
-            torch.cuda.set_rng_state(torch.from_numpy(state), index)
-        np.random.set_state(of_numpy)  # noqa: NPY002 - the user's generator
-        random.setstate(of_python)
-        for buffer, copy in zip(self._buffers, buffers, strict=True):
-            buffer.copy_(copy)
-
-    def end_step(self) -> None:
-        """End the step; the next forward pass begins another one."""
-        self._ended, self._found, self._left = self._now(), None, None
-
-    def close(self) -> None:
-        """Give back the hook. May be called twice."""
-        self._handle.remove()
-        self._buffers, self._found, self._left = [], None, None
-        self._ended = Moment((), [])
-
-
-def _random_states(devices: Sequence[int]) -> tuple[Any, ...]:
-    """As arrays and plain values, whose pickles are equal where they are."""
-    of_devices = [torch.cuda.get_rng_state(index).numpy() for index in devices]
-    of_numpy = np.random.get_state()  # noqa: NPY002 - the user's generator
-    return torch.get_rng_state().numpy(), of_devices, of_numpy, random.getstate()
 
 
 Recompute = Callable[[], Tensor | float]
@@ -255,10 +122,9 @@ class StepContext:
         """The latest computation, and the one that the training loop made."""
         self.alarm: Alarm | None = run.suspicion.judge(computation.numbers)
         """Alarm of the latest computation in this process; ``None``: it is not suspicious."""
-        self.suspicious = self.alarm is not None
-        """True if the latest computation is suspicious in any process."""
-        self.certain = self.alarm is not None and self.alarm.certain
-        """True if it has, in any process, numbers that no healthy step has."""
+        self.suspicious, self.certain = self._state_of_alarm()
+        """True if the latest computation is suspicious in any process; and if it has, in any process, numbers that no
+        healthy step has."""
         self._ever_certain = self.certain
         self.can_recompute = recompute is not None
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
@@ -276,8 +142,7 @@ class StepContext:
     @property
     def norm(self) -> float:
         """Norm of the whole gradient of the latest computation."""
-        norms = self.computation.numbers.norms
-        return math.sqrt(float(norms @ norms))
+        return self.computation.numbers.norm
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
@@ -344,8 +209,8 @@ class StepContext:
         self._ever_certain = self.certain
         return list(wanted)
 
-    def _state_of_alarm(self) -> list[bool]:
-        return [self.alarm is not None, self.alarm is not None and self.alarm.certain]
+    def _state_of_alarm(self) -> tuple[bool, bool]:
+        return self.alarm is not None, self.alarm is not None and self.alarm.certain
 
     def keep(self) -> GradientSnapshot:
         """Copy the gradients as they are now."""

@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopies, Load, Save
-from rmetric.monitor.repair.context import RepairRecord, StepContext
+from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
-from rmetric.monitor.repair.policy import Decision, Policy
+from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
+from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.reduced_rate import ReducedRate
-from rmetric.monitor.repair.stopped import TrainingStopped
 from rmetric.state import restore, state_of
 
 

@@ -1,4 +1,4 @@
-"""The contract of a repair policy, and what policies share: limits, and rules for when to intervene."""
+"""The contract of a repair policy, the end of a run that one stops, and what policies share: limits and rules."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from rmetric.monitor.repair.context import StepContext
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
+
+EXIT_STATUS = 3
+"""Exit status of a process whose training a policy has stopped."""
 
 
 class Decision(Enum):
@@ -61,6 +64,26 @@ class Policy:
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""
+
+
+class TrainingStopped(SystemExit):
+    """A policy has stopped the training; where nobody catches it, the process ends with status 3.
+
+    :meth:`TrainingMonitor.step` raises it, in every process of a distributed training, after the record of the step is
+    written and the log is closed.
+    """
+
+    def __init__(self, step: int, verdict: str) -> None:
+        super().__init__(EXIT_STATUS)
+        self.step = step
+        """Step that the training had reached."""
+        self.verdict = verdict
+        """Why it was stopped, for people."""
+        self.reason = "STOPPED"
+        """Reason in the last line of the log."""
+
+    def __str__(self) -> str:
+        return f"training stopped at step {self.step}: {self.verdict}"
 
 
 class Policies(tuple[Policy, ...]):

@@ -1,10 +1,11 @@
-"""Run the policies of a monitor, in their order, and keep their records."""
+"""Run the policies of a monitor in their order, refuse what none of them may let pass, keep their records."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,18 +15,10 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.ending import closed_on_error
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.repair.context import (
-    PeerGaveUpError,
-    Recompute,
-    RepairRecord,
-    RunContext,
-    StepContext,
-    StepStart,
-)
-from rmetric.monitor.repair.message import repair_message
-from rmetric.monitor.repair.policy import Decision, Policy
-from rmetric.monitor.repair.refuse_update import RefuseUpdate
-from rmetric.monitor.repair.stopped import TrainingStopped
+from rmetric.monitor.repair.context import PeerGaveUpError, Recompute, RunContext, StepContext
+from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
+from rmetric.monitor.repair.record import RepairRecord
+from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Suspicion
 from rmetric.records import Event
 from rmetric.state import restore, state_of
@@ -34,6 +27,24 @@ if TYPE_CHECKING:
     from rmetric.monitor.transfer import StepComputation
 
 LOGGER = logging.getLogger("rmetric")
+
+
+@dataclass(kw_only=True)
+class RefuseUpdate(Policy):
+    """No update from gradients that are not finite: it would destroy the weights and the optimizer's state.
+
+    The monitor asks it after all other policies. With a gradient scaler it never refuses: the scaler makes no such
+    update, and must see the gradients to find its scale. Only the first of several steps in a row is recorded.
+    """
+
+    _refused_before: bool = field(init=False, repr=False, default=False)
+
+    def before_update(self, context: StepContext) -> Decision:
+        refused = context.scaler is None and context.not_finite()
+        if refused and not self._refused_before:
+            context.report(self, "refused")
+        self._refused_before = refused
+        return Decision.SKIP if refused else Decision.PASS
 
 
 class PolicyRunner:
@@ -152,11 +163,7 @@ class PolicyRunner:
 
     def _write(self, repair: RepairRecord) -> None:
         self.log.append(repair)
-        fields = {key: value for key, value in vars(repair).items() if key not in ("step", "details")}
-        lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-        message = repair_message(repair)
-        told = {"message": message} if message else {}
-        self._note({"event": "REPAIR", "step": repair.step, **lists, **repair.details, **told})
+        self._note(repair.event())
 
     def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
         """Close the monitor and raise the verdict of a policy that has stopped the training, if there is one."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmetric.monitor.repair.context import RepairRecord, StepContext
+from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
-from rmetric.monitor.repair.policy import Decision, Policy
-from rmetric.monitor.repair.stopped import TrainingStopped
+from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
+from rmetric.monitor.repair.record import RepairRecord
 from rmetric.state import restore, state_of
 
 

@@ -150,7 +150,7 @@ class Suspicion:
         norms, parts = numbers.norms, numbers.parts
         if len(norms):
             values[numbers.gradients] = norms
-            values[-3] = math.sqrt(float(norms @ norms))
+            values[-3] = numbers.norm
         if len(parts) > 1:
             values[-2] = parts.max()
         with np.errstate(divide="ignore"):

@@ -1,0 +1,121 @@
+"""Where a step began, so that it can be computed a second time."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rmetric.monitor.loop_probes import ModelHook
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a computation consumes or changes beside the gradients, as it is at a moment."""
+
+    random: tuple[Any, ...]
+    """States of torch's generators (of the CPU, of each CUDA device of the model), of NumPy's and of Python's."""
+    buffers: list[Tensor]
+
+
+class StepStart:
+    """Remembers where a step began, so that it can be computed a second time.
+
+    That is a matter of the random states of torch (CPU, and each CUDA device of the model), NumPy and Python; and of
+    all buffers, such as the running statistics of batch normalisation. A transformer has hardly any; which of them
+    change cannot be asked, for batch normalisation does not count its changes as torch's other operations do.
+
+    Random numbers are drawn from where the first forward pass in training mode began, or, by a step that draws noise
+    before it, from where the step before ended. Which of the two it is shows at the end: who began elsewhere does not
+    leave the generators where the first computation has. A compiled forward pass is not seen: such a step draws none,
+    and ends where it begins, or does so from where the step before ended.
+
+    Parameters
+    ----------
+    model
+        Gets one forward pre-hook. A forward pass in training mode *between* steps, with gradients enabled, passes for
+        the beginning of the next one and must be avoided.
+
+    **Deviation:** buffers that are replaced rather than changed in place are not put back.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        tensors = [*model.parameters(), *model.buffers()]
+        self._devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
+        self._buffers = list(model.buffers())
+        self._ended = self._now()
+        """Where the step before ended."""
+        self._found: Moment | None = None
+        """Where the first forward pass began; ``None``: none was seen."""
+        self._left: Moment | None = None
+        """Where the first computation ended; ``None``: there is no other one."""
+        self._draws_before = False
+        """Whether a step draws before its first forward pass."""
+        self._handle = model.register_forward_pre_hook(ModelHook(self._begin))
+
+    def _begin(self, _: Any) -> None:
+        if self._found is None and self._left is None:
+            self._found = self._now()
+
+    def _now(self) -> Moment:
+        return Moment(_random_states(self._devices), [buffer.detach().clone() for buffer in self._buffers])
+
+    def go_back(self) -> None:
+        """Restore what the step began with."""
+        if self._left is None:
+            self._left = self._now()
+        drawn_from = self._ended if self._draws_before else self._found or self._left
+        self._restore(drawn_from.random, (self._found or self._ended).buffers)
+
+    @property
+    def missed(self) -> bool:
+        """True if the computation that is over now began elsewhere than the first one."""
+        assert self._left is not None
+        return pickle.dumps(_random_states(self._devices)) != pickle.dumps(self._left.random)
+
+    def begin_elsewhere(self) -> None:
+        """Go back to the other place from now on."""
+        self._draws_before = not self._draws_before
+
+    def leave(self) -> None:
+        """Restore what the first computation of this step has left."""
+        if self._left is not None:
+            self._restore(self._left.random, self._left.buffers)
+
+    def forget(self) -> None:
+        """Take the latest computation for the first one."""
+        self._left = None
+
+    @torch.no_grad()
+    def _restore(self, random_states: tuple[Any, ...], buffers: list[Tensor]) -> None:
+        of_cpu, of_devices, of_numpy, of_python = random_states
+        torch.set_rng_state(torch.from_numpy(of_cpu))
+        for index, state in zip(self._devices, of_devices, strict=True):
+            torch.cuda.set_rng_state(torch.from_numpy(state), index)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - the user's generator
+        random.setstate(of_python)
+        for buffer, copy in zip(self._buffers, buffers, strict=True):
+            buffer.copy_(copy)
+
+    def end_step(self) -> None:
+        """End the step; the next forward pass begins another one."""
+        self._ended, self._found, self._left = self._now(), None, None
+
+    def close(self) -> None:
+        """Give back the hook. May be called twice."""
+        self._handle.remove()
+        self._buffers, self._found, self._left = [], None, None
+        self._ended = Moment((), [])
+
+
+def _random_states(devices: Sequence[int]) -> tuple[Any, ...]:
+    """As arrays and plain values, whose pickles are equal where they are."""
+    of_devices = [torch.cuda.get_rng_state(index).numpy() for index in devices]
+    of_numpy = np.random.get_state()  # noqa: NPY002 - the user's generator
+    return torch.get_rng_state().numpy(), of_devices, of_numpy, random.getstate()
