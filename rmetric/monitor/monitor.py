@@ -48,7 +48,6 @@ from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
 from rmetric.monitor.step_measurer import PendingStep, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
-from rmetric.monitor.veto import vetoed
 from rmetric.monitor.waits import Waits
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import SUCCESS, Event, Observations
@@ -303,7 +302,7 @@ class TrainingMonitor:
         self._process_pending()
         if self._policies is not None:
             self._policies.end_if_stopped(self.close)
-        return proceed and not (self._sync and self.enabled and vetoed(self._pipeline))
+        return proceed and not (self._sync and self.enabled and self._pipeline.vetoes_update)
 
     def _choose_interval(self) -> None:
         """Choose, as soon as it can be done, how many steps lie between records."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
@@ -139,6 +140,18 @@ class StepPipeline:
     def seen(self) -> Observations | None:
         """The run so far; ``None``: it is not known as a whole."""
         return None if self._seen is None else self._seen.observations
+
+    @property
+    def vetoes_update(self) -> bool:
+        """True if the update of the latest step is certainly wrong: it has numbers that no healthy step produces.
+
+        Not where a validation loss is all that is wrong.
+        """
+        last = self.last
+        if last is None:
+            return False
+        of_evaluation_alone = broken_evaluation(last) and not any(math.isinf(last[name]) for name in OF_THE_STEP)
+        return math.isinf(last["grad_norm"]) or (Numerics.name in self.exceeded and not of_evaluation_alone)
 
     def note_evaluation(self, step: int, loss: float) -> None:
         """Remember an evaluation that was made after a step."""

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
@@ -26,8 +27,7 @@ from rmetric.monitor.adapters.hooks import (
     log_errors,
     replaced,
 )
-from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
-from rmetric.monitor.adapters.trainer_checkpoint import load_checkpoint
+from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.ending import AtExit, close_all
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.sinks import WandbAlerts
@@ -37,6 +37,7 @@ _transformers: Any = optional_module("transformers", "transformers", "'rmetric[l
 _TrainerCallback: Any = _transformers.TrainerCallback
 _Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator
 STATE_FILE = "rmetric_monitor.pt"
+ADAPTER = "adapter_model.safetensors"
 
 
 class _LeftError(Exception):
@@ -121,7 +122,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
                     policies = self._policies.take()
                     self._kept = KeptCheckpoints(
                         policies,
-                        lambda folder: load_checkpoint(folder, model, optimizer),
+                        lambda folder: _load_checkpoint(folder, model, optimizer),
                         writes=state.is_world_process_zero,
                     )
                     self._begin(accelerator, wrapped, optimizer, policies, args.output_dir, state.global_step)
@@ -232,3 +233,32 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
 
 def _checkpoint(output: str, step: int) -> Path:
     return Path(output) / f"checkpoint-{step}"
+
+
+def _load_checkpoint(folder: Path, model: nn.Module, optimizer: Any) -> None:
+    """Load weights and optimizer state; the schedule keeps its place, as the Trainer's count of steps does.
+
+    Supported: ``model.safetensors``, in one file or several, an adapter of PEFT, and ``optimizer.pt``. Not: checkpoints
+    of DeepSpeed and of FSDP. Raises :class:`UserError` where weights or optimizer state are missing
+    (``save_only_model``).
+    """
+    if not (folder / "optimizer.pt").exists():
+        raise UserError(f"{folder} has no optimizer.pt; leave save_only_model off, or give GoBack(every=50)")
+    _load_weights(folder, model)
+    saved = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
+    load_optimizer_state(optimizer, saved)
+
+
+def _load_weights(folder: Path, model: nn.Module) -> None:
+    from safetensors.torch import load_file
+
+    if (folder / ADAPTER).exists():
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(model, load_file(folder / ADAPTER))
+        return
+    files = sorted(folder.glob("model*.safetensors"))
+    tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    if not tensors:
+        raise UserError(f"{folder} has no model.safetensors; give GoBack(every=50), which keeps copies in memory")
+    model.load_state_dict(tensors, strict=False)  # tied weights are saved once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +77,8 @@ def _link_file(source: Any, target: Any) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def load_optimizer_state(optimizer: Any, saved: Mapping[str, Any]) -> None:
+    """Load what an optimizer had saved of each parameter; the settings of its groups stay, the learning rate's too."""
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": optimizer.state_dict()["param_groups"]})

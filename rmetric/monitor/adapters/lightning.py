@@ -12,7 +12,7 @@ from torch import Tensor
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, UnseenPasses, check_option_names, log_errors
-from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints
+from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
@@ -187,5 +187,4 @@ def _load_checkpoint(trainer: Any, file: Path) -> None:
     saved = trainer.strategy.load_checkpoint(file)
     trainer.strategy.load_model_state_dict(saved, strict=True)
     for optimizer, state in zip(trainer.optimizers, saved["optimizer_states"], strict=True):
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+        load_optimizer_state(optimizer, state)
