@@ -16,6 +16,7 @@ from rmetric.errors import UserError
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch
 from rmetric.monitor.hardware.reports import Kind
 from rmetric.monitor.notes import readable
+from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.ranks.hang_watch import HangWatch
 from rmetric.monitor.record_interval import AUTO
 from rmetric.monitor.sinks import Sink
@@ -51,8 +52,7 @@ def check_trained(model: Any, optimizer: Any) -> None:
             f"{type(model).__name__} has no parameter with requires_grad=True; give the monitor the model that is "
             "trained, after its layers are unfrozen"
         )
-    owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if owned.isdisjoint(trained):
+    if owned_by(optimizer).isdisjoint(trained):
         LOGGER.warning(
             "the optimizer updates no parameter of this %s; make it from model.parameters() of the very model that "
             "TrainingMonitor(model, optimizer) is given",

@@ -96,7 +96,7 @@ class CallOrder:
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,
         updates: UpdateProbe,
-        scaler: torch.amp.GradScaler | None = None,
+        scaler: torch.amp.GradScaler | None,
     ) -> None:
         self.closed = False
         """True if nothing is watched any more."""

@@ -16,7 +16,7 @@ from rmetric.live.models.attention import AttentionFunction, masked_logits, unma
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import flat, gathered, norms_of, real, stored, stride_of
+from rmetric.monitor.tensors import flat, gathered, norms_of, on_cpu, real, stored, stride_of
 
 LOGGER = logging.getLogger("rmetric")
 ENTRIES = 16_384
@@ -45,11 +45,6 @@ class GradientNorms:
     def __init__(self, parameters: ModelParameters) -> None:
         self._parameters = parameters
         self._shards = _Shards(parameters.tensors)
-
-    @property
-    def names(self) -> list[str]:
-        """Name of each parameter, by its number."""
-        return self._parameters.names
 
     def measure(self) -> tuple[list[int], Tensor | None]:
         """Return the numbers of the parameters that have a gradient, and the norms, shape (gradients,).
@@ -189,7 +184,7 @@ class UpdateSize:
 
     def state_dict(self) -> dict[str, Tensor | None]:
         """The sample of the call before, so that a resumed run knows its first update."""
-        return {"before": None if self._before is None else self._before.detach().to("cpu", copy=True)}
+        return {"before": on_cpu(self._before)}
 
     def load_state_dict(self, state: dict[str, Tensor | None]) -> None:
         """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""
@@ -277,7 +272,7 @@ class GradientAgreement:
 
     def state_dict(self) -> dict[str, Tensor | None]:
         """The running mean, so that a resumed run goes on with it."""
-        return {"mean": None if self._mean is None else self._mean.to("cpu", copy=True)}
+        return {"mean": on_cpu(self._mean)}
 
     def load_state_dict(self, state: dict[str, Tensor | None]) -> None:
         """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""

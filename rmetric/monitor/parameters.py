@@ -13,6 +13,11 @@ ABSENT = nn.Parameter(torch.empty(0), requires_grad=False)
 """Stands where a parameter was that the model has no more; it never has a gradient."""
 
 
+def owned_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    """Identities of the parameters that an optimizer updates."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
 class ModelParameters:
     """Parameters that are trained: those that require a gradient, and from its first gradient on any other.
 

@@ -58,7 +58,7 @@ class StepPipeline:
         recorder: Recorder,
         hardware: HardwareWatch | None,
         on_alert: Callable[[Alert], object] | None,
-        workers: WorkerTimes | None = None,
+        workers: WorkerTimes | None,
     ) -> None:
         self.estimators, self.detectors = estimators, detectors
         self.step_times, self._invariants = StepTimes(), LoopInvariants()

@@ -37,6 +37,11 @@ def to_device(values: Sequence[float], device: torch.device) -> Tensor:
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 
+def on_cpu(tensor: Tensor | None) -> Tensor | None:
+    """Copy a tensor to the CPU, for a checkpoint."""
+    return None if tensor is None else tensor.detach().to("cpu", copy=True)
+
+
 def stored(tensor: Tensor) -> Tensor:
     """Stored values of a tensor: of a sparse one the entries, of a sharded one this process's part."""
     if tensor.is_sparse:

@@ -18,9 +18,9 @@ def model() -> torch.nn.Sequential:
 def test_against_double_precision() -> None:
     net = model()
     net(torch.randn(3, 8)).square().sum().backward()
-    norms = GradientNorms(ModelParameters(net))
-    present, values = norms.measure()
-    assert [norms.names[index] for index in present] == [name for name, _ in net.named_parameters()]
+    parameters = ModelParameters(net)
+    present, values = GradientNorms(parameters).measure()
+    assert [parameters.names[index] for index in present] == [name for name, _ in net.named_parameters()]
     expected = [float(p.grad.double().norm()) for p in net.parameters()]  # type: ignore[union-attr]
     assert values is not None and values.tolist() == pytest.approx(expected, rel=1e-6)
 
@@ -30,11 +30,11 @@ def test_one_bad_entry_shows_in_its_tensor_alone(value: float) -> None:
     net = model()
     net(torch.randn(3, 8)).sum().backward()
     net[1].weight.grad[0, 0] = value  # type: ignore[index, union-attr]
-    norms = GradientNorms(ModelParameters(net))
-    present, values = norms.measure()
+    parameters = ModelParameters(net)
+    present, values = GradientNorms(parameters).measure()
     assert values is not None
     broken = [
-        norms.names[index] for index, finite in zip(present, values.isfinite().tolist(), strict=True) if not finite
+        parameters.names[index] for index, finite in zip(present, values.isfinite().tolist(), strict=True) if not finite
     ]
     assert broken == ["1.weight"]
 
@@ -64,9 +64,9 @@ def test_frozen_missing_sparse_and_tied_parameters() -> None:
     both = torch.nn.ModuleDict({"e": embedding, "n": net, "tied": net[0]})
     embedding(torch.tensor([1, 1, 2])).sum().backward()
     net[0](torch.ones(1, 8)).sum().backward()
-    norms = GradientNorms(ModelParameters(both))
-    present, values = norms.measure()
-    assert [norms.names[index] for index in present] == ["e.weight", "n.0.weight", "n.0.bias"]
+    parameters = ModelParameters(both)
+    present, values = GradientNorms(parameters).measure()
+    assert [parameters.names[index] for index in present] == ["e.weight", "n.0.weight", "n.0.bias"]
     assert values is not None and float(values[0]) == pytest.approx(math.sqrt(3 * 4 + 3 * 1))
 
 

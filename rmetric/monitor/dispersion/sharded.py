@@ -35,7 +35,7 @@ class ShardedDispersion(WorkerExchange):
         As for :class:`NormGather`.
     """
 
-    def __init__(self, model: nn.Module, own_times: OwnTimes = tuple) -> None:
+    def __init__(self, model: nn.Module, own_times: OwnTimes) -> None:
         groups = _groups(model)
         workers: dist.ProcessGroup = groups[0][1]._reduce_scatter_process_group
         super().__init__(workers, lambda: _wrapped(model, groups, _GroupGather(workers, own_times)))

@@ -39,7 +39,7 @@ class WorkerDispersion(WorkerExchange):
         As for :class:`NormGather`.
     """
 
-    def __init__(self, model: DistributedDataParallel, own_times: OwnTimes = tuple) -> None:
+    def __init__(self, model: DistributedDataParallel, own_times: OwnTimes) -> None:
         if not dist.is_initialized():
             raise UserError(
                 "the model is wrapped by DistributedDataParallel but there is no process group; "

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.loop_probes.hooks import UpdateHook
 from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_same, sample_of
-from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.parameters import ModelParameters, owned_by
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.tensors import INTEGERS, flat, stored
 
@@ -208,7 +208,7 @@ class UpdateProbe:
     def _choose(self) -> None:
         """Choose what is looked at, of what the optimizer has just updated."""
         self._version = self._source.version
-        owned = {id(item) for group in self._optimizer.param_groups for item in group["params"]}
+        owned = owned_by(self._optimizer)
         left_alone = [item for item in self._source.present if id(item) not in self._source.renormalised]
         whole = [item for item in left_alone if type(item) is nn.Parameter and item.is_contiguous()]
         updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]

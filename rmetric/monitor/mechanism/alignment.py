@@ -19,10 +19,9 @@ from rmetric.monitor.mechanism.base import (
     MonitorResult,
     Task,
     guarded_hook,
-    on_cpu,
     worst_of,
 )
-from rmetric.monitor.tensors import flat, stride_of
+from rmetric.monitor.tensors import flat, on_cpu, stride_of
 
 ENTRIES = 2**18
 """Entries of the parameters whose change is sampled, evenly over the model; of a smaller model all are."""

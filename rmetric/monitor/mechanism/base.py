@@ -141,8 +141,3 @@ def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int,
 def detached_copy(tensor: Tensor) -> Tensor:
     """Copy a tensor, so that training does not change it."""
     return tensor.detach().clone()
-
-
-def on_cpu(tensor: Tensor | None) -> Tensor | None:
-    """Copy a tensor to the CPU, for a checkpoint."""
-    return None if tensor is None else tensor.detach().to("cpu", copy=True)

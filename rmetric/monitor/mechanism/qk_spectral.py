@@ -23,9 +23,9 @@ from rmetric.monitor.mechanism.base import (
     by_layer,
     detached_copy,
     layer_and_head,
-    on_cpu,
     worst_of,
 )
+from rmetric.monitor.tensors import on_cpu
 
 
 @torch.no_grad()

@@ -15,10 +15,9 @@ from rmetric.monitor.mechanism.base import (
     MonitorResult,
     Task,
     detached_copy,
-    on_cpu,
     worst_of,
 )
-from rmetric.monitor.tensors import gathered, norms_of, stored
+from rmetric.monitor.tensors import gathered, norms_of, on_cpu, stored
 
 
 class UpdateSource(Protocol):

@@ -112,7 +112,7 @@ class StepContext:
         computation: StepComputation,
         recompute: Recompute | None,
         alerts: Sequence[str],
-        observation: Observation | None = None,
+        observation: Observation | None,
     ) -> None:
         self._run, self._recompute = run, recompute
         self.step, self.alerts, self.observation = step, tuple(alerts), observation

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.tensors import bits, differing, stored
@@ -70,7 +71,7 @@ class RestoreState(Policy):
     def _live(self) -> dict[str, Tensor]:
         """Everything that is watched, by name."""
         assert self._optimizer is not None
-        updated = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        updated = owned_by(self._optimizer)
         # What is frozen nobody updates; what requires a gradient and is none of these belongs to another optimizer.
         parameters = [(name, it) for name, it in self._parameters if id(it) in updated or not it.requires_grad]
         found: dict[str, Tensor] = dict(parameters)

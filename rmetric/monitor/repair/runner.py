@@ -117,7 +117,7 @@ class PolicyRunner:
         computation: StepComputation,
         recompute: Recompute | None,
         alerts: Sequence[str],
-        observation: Observation | None = None,
+        observation: Observation | None,
     ) -> tuple[StepComputation, bool]:
         """Return the computation that the update is to be made from, and whether to make it."""
         if not self.enabled:
