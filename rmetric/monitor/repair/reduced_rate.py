@@ -6,15 +6,22 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from rmetric.errors import UserError
+
 
 class ReducedRate:
     """Multiplies the learning rates of an optimizer while it steps, for some updates.
 
     The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
     rate, and neither of them can multiply twice. After a step that raises it is there until the next one begins.
+
+    A group without a rate is left alone. Raises :class:`UserError` for an optimizer whose groups all have none, as an
+    Adafactor that works it out itself, unless the factor is 1.
     """
 
     def __init__(self, optimizer: Optimizer, factor: float) -> None:
+        if factor < 1.0 and not _with_rate(optimizer):
+            raise UserError(f"{type(optimizer).__name__} has no learning rate that could be lowered: lr is not set")
         self._factor = factor
         self._lowered: list[tuple[dict[str, Any], Any, Any]] = []
         """Groups whose rate is lowered, with the scheduled and the lower rate."""
@@ -31,7 +38,7 @@ class ReducedRate:
         self._give_back()  # a step that raised has not
         if self.left <= 0:
             return
-        self._lowered = [(group, group["lr"], group["lr"] * self._factor) for group in optimizer.param_groups]
+        self._lowered = [(group, group["lr"], group["lr"] * self._factor) for group in _with_rate(optimizer)]
         for group, _scheduled, lower in self._lowered:
             group["lr"] = lower
 
@@ -52,3 +59,8 @@ class ReducedRate:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _with_rate(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Groups of parameters that have a learning rate."""
+    return [group for group in optimizer.param_groups if group.get("lr") is not None]

@@ -113,6 +113,29 @@ def test_two_that_lower_the_learning_rate_give_it_back() -> None:
     assert seen == [0.1, 0.025, 0.05, 0.1, 0.1]
 
 
+class RelativeSteps(torch.optim.SGD):
+    """Works out the step of a group without a learning rate, as the Adafactor of transformers does."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.data.sub_((group["lr"] or 0.01) * parameter.grad)
+
+
+def test_a_group_without_a_learning_rate_is_left_alone() -> None:
+    toy = Toy(lr=0.1, kind=RelativeSteps)
+    toy.optimizer.param_groups[0]["lr"] = None
+    with pytest.raises(UserError, match="RelativeSteps has no learning rate that could be lowered"):
+        toy.watch(policy=LowerLearningRate())
+    toy.watch(policy=repair.GoBack()).close()  # which lowers none by default
+    toy.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))], "lr": 0.1})
+    policy = LowerLearningRate(factor=0.5, when=InterventionRule(on=("scheduled",)))
+    with toy.watch(detectors=(Scheduled({1}),), policy=policy) as monitor:
+        toy.train(3, monitor)
+        assert [repair.verdict for repair in monitor.repairs] == ["lowered"]
+
+
 @pytest.mark.parametrize("ends_with", ["a step", "close"])
 def test_a_step_that_raises_keeps_no_learning_rate(ends_with: str) -> None:
     toy, policy = Toy(lr=0.1), LowerLearningRate(factor=0.5, when=InterventionRule(on=("scheduled",)))
