@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
-from rmetric.monitor.ending import closed_on_error
+from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair.context import PeerGaveUpError, Recompute, RunContext, StepContext
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
@@ -204,9 +204,7 @@ class PolicyRunner:
             return
         self._closed = True
         self._handle.remove()
-        self._run.start.close()
-        for policy in self._policies:
-            policy.close()
+        close_all([self._run.start, *self._policies])
 
     def state_dict(self) -> dict[str, Any]:
         """State that a resumed run needs: plain values and tensors."""

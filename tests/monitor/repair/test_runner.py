@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import LowerLearningRate, RecomputeStep, SkipUpdate
+from rmetric.monitor.repair import LowerLearningRate, Policy, RecomputeStep, SkipUpdate
 from tests.monitor.common import small_loss, small_training
+from tests.monitor.repair.common import hooks_of
 
 POLICIES: dict[str, Any] = {
     "recompute": lambda: {"policy": RecomputeStep(rehearsal=False)},
@@ -94,3 +95,19 @@ def test_an_update_that_a_scaler_will_leave_out_itself_is_the_scalers() -> None:
                 scaler.step(optimizer)
                 scaler.update()
     assert scaler.get_scale() == 2.0**20 / 2**4
+
+
+def test_a_policy_that_cannot_be_closed_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    class Stuck(Policy):
+        def close(self) -> None:
+            raise RuntimeError("mine")
+
+    model, optimizer = small_training()
+    before = hooks_of(model, optimizer)
+    monitor = TrainingMonitor(
+        model, optimizer, hardware=False, announce=False, policy=[Stuck(), LowerLearningRate(), RecomputeStep()]
+    )
+    with caplog.at_level(logging.WARNING, logger="rmetric"):
+        monitor.close()
+    assert hooks_of(model, optimizer) == before
+    assert caplog.messages == ["while the monitor was closed: mine"]
