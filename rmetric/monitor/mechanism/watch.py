@@ -88,6 +88,7 @@ class MechanismWatch:
         self._monitors = {monitor.name: monitor for monitor in _chosen(model, optimizer, monitors)}
         self._stream: torch.cuda.Stream | None = None
         self._armed: list[str] = []
+        self._given_up: list[str] = []
         self._arm_for(1)
 
     @property
@@ -127,9 +128,13 @@ class MechanismWatch:
     def give_up(self, name: str, error: Exception) -> None:
         """Go on without a monitor."""
         LOGGER.warning("the mechanism monitor %s is given up: %s: %s", name, type(error).__name__, error)
+        self._leave_out(name)
+
+    def _leave_out(self, name: str) -> None:
         monitor = self._monitors.pop(name, None)
         self._armed = [other for other in self._armed if other != name]
         if monitor is not None:
+            self._given_up.append(name)
             with suppress(Exception):
                 monitor.disarm()
 
@@ -164,19 +169,26 @@ class MechanismWatch:
 
     def state_dict(self) -> dict[str, Any]:
         """State that later measurements depend on: tensors on the CPU and plain values."""
-        return {"stride": self.stride, "monitors": {name: item.state_dict() for name, item in self._monitors.items()}}
+        told = {name: self._ask(name, methodcaller("state_dict")) for name in self.names}
+        states = {name: told[name] for name in self.names}
+        given_up = {"given_up": list(self._given_up)} if self._given_up else {}
+        return {"stride": self.stride, "monitors": states, **given_up}
 
     def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
         """Go on from a state that was taken after a step; raises ``ValueError`` for another stride or monitors."""
-        if state["stride"] != self.stride or {*state["monitors"]} != {*self._monitors}:
+        given_up = state.get("given_up", ())
+        if state["stride"] != self.stride or {*state["monitors"], *given_up} != {*self._monitors}:
             raise ValueError(
                 f"the checkpoint's mechanism watch has the stride {state['stride']} and {sorted(state['monitors'])}, "
                 f"this one {self.stride} and {sorted(self._monitors)}; resume with the settings of the first run"
             )
         self._disarm()
+        for name in given_up:
+            LOGGER.warning("the mechanism monitor %s was given up in the run that is resumed", name)
+            self._leave_out(name)
         self._arm_for(step + 1)
         for name, item in state["monitors"].items():
-            self._monitors[name].load_state_dict(item)
+            self._ask(name, methodcaller("load_state_dict", item))
 
 
 def _chosen(model: nn.Module, optimizer: torch.optim.Optimizer, monitors: MonitorSelection) -> list[MechanismMonitor]:

@@ -91,6 +91,13 @@ class Failing(MechanismMonitor):
         self._fail_at("summarise")
         return MonitorResult(details=found)
 
+    def state_dict(self) -> dict[str, Any]:
+        self._fail_at("state_dict")
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._fail_at("load_state_dict")
+
 
 # -- what is measured and logged --------------------------------------------------------------------------------------
 
@@ -271,6 +278,28 @@ def test_a_monitor_that_raises_is_given_up_and_the_others_go_on(
     observations = read(tmp_path / "run.jsonl").observations
     assert len(observations) == 7
     assert (observations["update_max"] > 0).nonzero()[0].tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("moment", ["take", "state_dict", "load_state_dict"])
+def test_what_was_given_up_stays_so_in_a_run_that_is_resumed(moment: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="rmetric"):
+        run = run_of("tiny-llama")
+        with watched(run, mechanism=watch_of(run, monitors=(Failing(moment), "update"))) as monitor:
+            train(run, 4)
+            state = monitor.state_dict()
+            assert monitor.enabled and state["step"] == 4
+        run = run_of("tiny-llama")
+        watch = watch_of(run, monitors=(Failing(moment), "update"))
+        with watched(run, mechanism=watch) as monitor:
+            monitor.load_state_dict(state)
+            train(run, 4)
+            assert monitor.enabled
+    given_up = "the mechanism monitor failing is given up: RuntimeError: mine"
+    again = (
+        [] if moment == "load_state_dict" else ["the mechanism monitor failing was given up in the run that is resumed"]
+    )
+    assert caplog.messages == [given_up, *again]
+    assert watch.names == ("update",)
 
 
 def test_a_hook_that_raises_does_not_reach_the_training(
