@@ -110,8 +110,9 @@ class Sinks:
         self._each(lambda sink: sink.close())
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of every sink, by its place in the list."""
-        return self._each(lambda sink: sink.state_dict())
+        """The state of every sink, by its place in the list; none of one that has failed."""
+        told = self._each(lambda sink: sink.state_dict())
+        return {place: state for place, state in told.items() if state is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up :meth:`state_dict`; a sink that had no state then keeps its own."""

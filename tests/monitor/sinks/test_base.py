@@ -94,6 +94,14 @@ def test_a_sink_that_raises_is_dropped_with_one_warning(moment: str, caplog: pyt
     ]
 
 
+def test_a_sink_whose_state_could_not_be_told_begins_anew_in_a_run_that_is_resumed() -> None:
+    state = Sinks([Recorder("a", fails_in="state_dict"), Recorder("b")]).state_dict()
+    assert state == {"1": {"name": "b"}}
+    a, b = Recorder("a"), Recorder("b")
+    Sinks([a, b]).load_state_dict(state)
+    assert [a.told, b.told] == [[("load_state_dict", {})], [("load_state_dict", {"name": "b"})]]
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
