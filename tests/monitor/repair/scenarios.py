@@ -11,10 +11,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import RecomputeStep, RestoreState, SkipUpdate
+from rmetric.monitor.repair import GoBack, RecomputeStep, RestoreState, SkipUpdate, TrainingStopped
 from tests.live.processes import main
 
 STEPS, FLIP_STEP, VICTIM = 24, 20, 1
+LONG, ONSET = 150, 80
 
 
 def network() -> nn.Module:
@@ -102,5 +103,33 @@ def distributed(folder: Path, rank: int) -> dict[str, Any]:
     }
 
 
+def trained_on_wrong_data(rank: int, lasts: int, **options: Any) -> dict[str, Any]:
+    """Train with data of which one process gets wrong ones for some steps."""
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    policy = GoBack(every=10, hindsight=10, rest=5, **options)
+    stopped = None
+    with TrainingMonitor(model, optimizer, hardware=False, policy=policy, announce=False) as monitor:
+        try:
+            for step in range(1, LONG + 1):
+                data = torch.randn(32, 6, generator=torch.Generator().manual_seed(1000 * rank + step))
+                wrong = rank == VICTIM and ONSET <= step < ONSET + lasts
+                optimizer.zero_grad()
+                loss = (model(data) - (30.0 if wrong else 1.0) * data[:, :3]).square().mean()
+                loss.backward()
+                if monitor.step(loss):
+                    optimizer.step()
+        except TrainingStopped as verdict:
+            stopped = verdict.step
+        repairs = [[item.step, item.verdict, item.details.get("to_step")] for item in monitor.repairs]
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return {"repairs": repairs, "stopped": stopped, "weights": weights.tolist()}
+
+
+def go_back(folder: Path, rank: int) -> dict[str, Any]:
+    passes, stays = trained_on_wrong_data(rank, 10), trained_on_wrong_data(rank, LONG, max_tries=1)
+    return {"onset": ONSET, "passes": passes, "stays": stays}
+
+
 if __name__ == "__main__":
-    main({"distributed": distributed})
+    main({"distributed": distributed, "go_back": go_back})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [process.found for process in ended]
 
 
-@pytest.mark.slow
 def test_a_healthy_run_is_left_alone(found: list[dict[str, Any]]) -> None:
     for process in found:
         assert [repair for repair in process["healthy"]["repairs"] if repair[2] != "agrees"] == []
@@ -64,3 +64,16 @@ def test_a_sharded_model(found: list[dict[str, Any]]) -> None:
         [repair] = [item for item in process["sharded"]["repairs"] if item[2] != "agrees"]
         assert repair[:3] == [20, "RecomputeStep", "transient"]
         assert process["sharded"]["same"]
+
+
+def test_all_processes_go_back_to_the_same_checkpoint_and_stop_together(tmp_path: Path) -> None:
+    ended = run_processes("tests.monitor.repair.scenarios", "go_back", tmp_path, processes=2)
+    assert [process.code for process in ended] == [0, 0], "\n".join(process.errors for process in ended)
+    one, other = [process.found for process in ended]
+    assert one == other  # repairs, verdicts and every weight
+    repairs = one["passes"]["repairs"]
+    assert {verdict for _, verdict, _ in repairs} == {"went_back"}
+    assert all(to_step <= one["onset"] - 10 < one["onset"] < step for step, _, to_step in repairs)
+    assert one["passes"]["stopped"] is None
+    assert one["stays"]["repairs"][-1][1] == "gave_up"
+    assert one["stays"]["stopped"] == one["stays"]["repairs"][-1][0]
