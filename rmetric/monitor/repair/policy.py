@@ -1,4 +1,4 @@
-"""The contract of a repair policy, the end of a run that one stops, and what policies share: limits and rules."""
+"""The contract of a repair policy, the end of a run that one stops, and a rule for when to intervene."""
 
 from __future__ import annotations
 
@@ -93,55 +93,6 @@ class Policies(tuple[Policy, ...]):
 
     def __new__(cls, *policies: Policy) -> Policies:
         return super().__new__(cls, policies)
-
-
-@dataclass(kw_only=True)
-class TokenBucket:
-    """Token bucket: limits a rate in the long run and allows a few at once."""
-
-    share: float
-    """Tokens gained a step; 0.005 are five in a thousand steps."""
-    burst: float
-    """Burst capacity: tokens in the full bucket, which it is in the beginning."""
-    _left: float = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._left = self.burst
-
-    def tick(self) -> None:
-        """Count one step."""
-        self._left = min(self.burst, self._left + self.share)
-
-    def take(self) -> bool:
-        """Take a token; return whether there was one."""
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
-    def give_back(self) -> None:
-        """Give a taken token back."""
-        self._left = min(self.burst, self._left + 1.0)
-
-
-@dataclass(kw_only=True)
-class InterventionLimit:
-    """Limits the interventions in a run and in a row of steps."""
-
-    most: int
-    in_a_row: int
-    _done: int = field(init=False, repr=False, default=0)
-    _row: int = field(init=False, repr=False, default=0)
-    _last_step: int = field(init=False, repr=False, default=-1)
-
-    def allow(self, step: int) -> bool:
-        """Return whether one more is allowed in this step, and count it. A row ends with a step that does not ask."""
-        self._row = self._row + 1 if step == self._last_step + 1 else 1
-        self._last_step = step
-        if self._done >= self.most or self._row > self.in_a_row:
-            return False
-        self._done += 1
-        return True
 
 
 @dataclass(kw_only=True)

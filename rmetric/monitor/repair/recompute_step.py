@@ -9,13 +9,42 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.context import GradientSnapshot, StepContext
-from rmetric.monitor.repair.policy import Decision, Policy, TokenBucket
+from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.state import restore, state_of
 
 LOGGER = logging.getLogger("rmetric")
 REHEARSAL_STEP = 3
 """``DistributedDataParallel`` lays out its buckets anew after the first step and sums in another order from then on;
 the monitor's own hooks are in place after the second."""
+
+
+@dataclass(kw_only=True)
+class TokenBucket:
+    """Token bucket: limits a rate in the long run and allows a few at once."""
+
+    share: float
+    """Tokens gained a step; 0.005 are five in a thousand steps."""
+    burst: float
+    """Burst capacity: tokens in the full bucket, which it is in the beginning."""
+    _left: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.burst
+
+    def tick(self) -> None:
+        """Count one step."""
+        self._left = min(self.burst, self._left + self.share)
+
+    def take(self) -> bool:
+        """Take a token; return whether there was one."""
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def give_back(self) -> None:
+        """Give a taken token back."""
+        self._left = min(self.burst, self._left + 1.0)
 
 
 @dataclass(kw_only=True)

@@ -11,9 +11,29 @@ from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
-from rmetric.monitor.repair.policy import Decision, InterventionLimit, InterventionPolicy, Policy
+from rmetric.monitor.repair.policy import Decision, InterventionPolicy, Policy
 from rmetric.monitor.repair.reduced_rate import ReducedRate
 from rmetric.state import restore, state_of
+
+
+@dataclass(kw_only=True)
+class InterventionLimit:
+    """Limits the interventions in a run and in a row of steps."""
+
+    most: int
+    in_a_row: int
+    _done: int = field(init=False, repr=False, default=0)
+    _row: int = field(init=False, repr=False, default=0)
+    _last_step: int = field(init=False, repr=False, default=-1)
+
+    def allow(self, step: int) -> bool:
+        """Return whether one more is allowed in this step, and count it. A row ends with a step that does not ask."""
+        self._row = self._row + 1 if step == self._last_step + 1 else 1
+        self._last_step = step
+        if self._done >= self.most or self._row > self.in_a_row:
+            return False
+        self._done += 1
+        return True
 
 
 @dataclass(kw_only=True)

@@ -26,7 +26,9 @@ from rmetric.monitor.repair import (
     SmoothSingularValues,
 )
 from rmetric.monitor.repair.model_policies import bound, bounded, reset_, smooth_
-from rmetric.monitor.repair.policy import InterventionLimit, InterventionRule, TokenBucket
+from rmetric.monitor.repair.policy import InterventionRule
+from rmetric.monitor.repair.recompute_step import TokenBucket
+from rmetric.monitor.repair.step_policies import InterventionLimit
 from tests.live.architectures import inputs_of, model_of
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled, batch_of
