@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rmetric.monitor.dispersion.mean_loss import LossExchange
+from rmetric.monitor.dispersion.mean_loss import LossExchange, timeouts_of
 from rmetric.monitor.tensors import gathered, norms_of, to_device
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ class CollectiveGuard:
 
 def patience_s(group: dist.ProcessGroup) -> float:
     """Longest wait for the other processes of a group: short of its own timeout, where that is known."""
-    waits = [PATIENCE_S]
-    with suppress(AttributeError, RuntimeError):  # not every backend, and not every version of torch, tells
-        backends = [group._get_backend(device) for device in group._device_types]
-        waits += [SHARE * backend.options._timeout.total_seconds() for backend in backends]
-    return min(waits)
+    return min([PATIENCE_S, *(SHARE * timeout.total_seconds() for timeout in timeouts_of(group))])
 
 
 class NormGather:

@@ -56,15 +56,19 @@ def group_beside(group: dist.ProcessGroup) -> dist.ProcessGroup:
     All of them call this at the same time.
     """
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
-    return dist.new_group(ranks, _timeout(group), backend, use_local_synchronization=True)
+    # torch's own default is 10 to 30 minutes, whatever the training has chosen
+    timeout = next(iter(timeouts_of(group)), None)
+    return dist.new_group(ranks, timeout, backend, use_local_synchronization=True)
 
 
-def _timeout(group: dist.ProcessGroup) -> timedelta | None:
-    """How long the training waits for a lost peer: torch's own default is 10 to 30 minutes, whatever it has chosen."""
-    with suppress(AttributeError, RuntimeError):  # names that torch may change
-        options: Any = group._get_backend(group._device_types[0]).options
-        return options._timeout  # type: ignore[no-any-return]
-    return None
+def timeouts_of(group: dist.ProcessGroup) -> list[timedelta]:
+    """How long the training waits for a lost peer, by kind of device; not every backend and version of torch tells."""
+    found: list[timedelta] = []
+    with suppress(AttributeError, RuntimeError):
+        for device in group._device_types:
+            options: Any = group._get_backend(device).options
+            found.append(options._timeout)
+    return found
 
 
 class LossExchange:
