@@ -66,12 +66,19 @@ class RepairRecord:
         """One or two sentences for people; empty if a repair changed nothing."""
         if self.verdict in _NOT_NEWS:
             return ""
-        where = f" in {_named(self.differing)}" if self.differing else ""
-        done = _DONE.get(self.verdict, self.verdict).format(where=where, **self.details)
         losses = f" (loss {in_words(self.loss_before)} before, {in_words(self.loss_after)} after)"
         changed = losses if self.loss_before != self.loss_after else ""
         hint = f" {_HARDWARE}." if self.verdict in _POINTS_AT_HARDWARE else ""
-        return f"Step {self.step}: {self.policy}: {done}{changed}.{hint}"
+        return f"Step {self.step}: {self.policy}: {self._done}{changed}.{hint}"
+
+    @property
+    def _done(self) -> str:
+        """What was done, in words; a policy of one's own may have other verdicts, and other details."""
+        where = f" in {_named(self.differing)}" if self.differing else ""
+        try:
+            return _DONE[self.verdict].format(**{**self.details, "where": where})
+        except KeyError:
+            return self.verdict
 
     def event(self) -> Event:
         """The line of the log."""
