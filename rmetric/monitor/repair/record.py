@@ -85,7 +85,8 @@ class RepairRecord:
         fields = {name: value for name, value in vars(self).items() if name not in ("step", "details")}
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         told = {"message": self.message} if self.message else {}
-        return {"event": "REPAIR", "step": self.step, **lists, **self.details, **told}
+        own = {"event": "REPAIR", "step": self.step, **lists}
+        return {**own, **self.details, **own, **told}  # no detail takes the place of a field
 
 
 def _named(tensors: tuple[str, ...]) -> str:

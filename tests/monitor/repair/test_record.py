@@ -16,7 +16,7 @@ from tests.monitor.repair.common import Toy
     ("verdict", "details", "done"),
     [
         ("rolled {back}", {}, "rolled {back}"),
-        ("clipped", {"where": "there"}, "the gradient was clipped"),
+        ("clipped", {"where": "there", "step": "third"}, "the gradient was clipped"),
         (
             "transient",
             {"where": "there"},
