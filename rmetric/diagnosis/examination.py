@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rmetric.advice import setting_in_words
-from rmetric.diagnosis.events import Event, EventSeeker
+from rmetric.diagnosis.events import Event, EventSeeker, exploded, lasts
 from rmetric.diagnosis.findings import findings_of
-from rmetric.diagnosis.lasting import exploded, lasts
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.records import START, TERMINAL_EVENTS, Observations

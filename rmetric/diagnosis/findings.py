@@ -1,6 +1,7 @@
 """Findings made of events and states: each cause once, the gravest first.
 
-Events of one kind are one finding. A state takes in the events that are its beginning and its course.
+Events of one kind are one finding, their evidence put into words here. A state takes in the events that are its
+beginning and its course.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Sequence
 from rmetric.advice import ADVICE, Advice, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
-from rmetric.diagnosis.sentences import sentence_of, what
 from rmetric.episodes import REARM_STEPS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
@@ -28,9 +28,17 @@ EXPLAINS: dict[str, frozenset[str]] = {
 BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
-
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
 """Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
+NAMES = {
+    "training_loss": "loss", "validation_loss": "validation loss", "delta_l": "ΔL", "uniform_gap": "loss",
+    "grad_norm": "gradient norm", "sigma_sq": "variance of the gradients", "non_finite_count": "gradient",
+    "grad_agreement": "agreement of the gradient with the steps before",
+    "settings_changed": "settings that changed",
+    "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
+    "lambda": "hardware events an hour", "step_time_s": "step time (s)", "step_time_max_s": "longest step (s)",
+}  # fmt: skip
+"""Measurement → its name in a sentence."""
 
 
 def findings_of(
@@ -66,7 +74,7 @@ def _of_state(state: State, events: Sequence[Event]) -> Finding:
         severity=max(severities, key=SEVERITIES.index),
         step=state.since if origin is None else origin.step,
         until=state.until,
-        sentence=state.sentence + (f"; it began like this: {what(origin)}" if origin is not None else ""),
+        sentence=state.sentence + (f"; it began like this: {_what(origin)}" if origin is not None else ""),
         numbers={**state.numbers, "since": float(state.since), "false_alarm_rate": state.false_alarm_rate},
         sure=state.sure,
         causes=tuple(causes),
@@ -83,7 +91,7 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
         severity=max((_severity(event) for event in events), key=SEVERITIES.index),
         step=first.step,
         until=last.last_step,
-        sentence=sentence_of(events),
+        sentence=_sentence(events),
         numbers={
             "value": first.value, "before": first.before, "events": float(len(events)),
             "alerts": float(sum(event.alerts for event in events)), "surprise": surprise,
@@ -111,3 +119,51 @@ def _severity(event: Event) -> Severity:
 def _sure(surprise: float, records: int) -> float:
     """Chance that a healthy run of so many records shows nothing like it, by the rate in healthy records."""
     return math.exp(-records * EVERYDAY_PER_STEP * 10.0**-surprise)
+
+
+def _sentence(events: Sequence[Event]) -> str:
+    """Evidence of one or more events of one kind."""
+    first, last = events[0], events[-1]
+    if len(events) == 1:
+        return _what(first)
+    return f"{_what(first)}; {len(events)} times in all, last at step {last.step:,}"
+
+
+def _what(event: Event) -> str:
+    """What stood out in an event, in numbers."""
+    meanwhile = f"; meanwhile {event.detail}" if event.detail and event.kind != "SETTING_CHANGED" else ""
+    if event.kept:
+        return f"{_stood_out(event)}{meanwhile}, and the log does not say that it was taken back"
+    return _stood_out(event) + meanwhile + (", and it is so at the end" if event.lasts_to is not None else "")
+
+
+def _stood_out(event: Event) -> str:
+    name = NAMES[event.measurement]
+    lasting = f", in {event.alerts:,} records" if event.alerts > 1 else ""
+    if event.kind == "NOT_FINITE":
+        began = f" after an alert at step {event.step:,}" if event.at > event.step else ""
+        return f"the {name} is not finite at step {event.at:,}{began}{_before(event)}{lasting}"
+    if event.kind == "UNIFORM_ANSWER":
+        return f"the loss is ln(vocabulary) at step {event.at:,}: every token is answered alike{lasting}"
+    if event.kind.startswith("ZERO_"):
+        return f"the {name} is exactly 0 at step {event.at:,}{_before(event)}{lasting}"
+    if event.kind == "SETTING_CHANGED":
+        many = "a setting" if event.value == 1.0 else f"{event.value:.0f} settings"
+        return f"{many} changed abruptly at step {event.at:,}" + (f": {event.detail}" if event.detail else "")
+    by = f", most by worker {event.worker}" if event.kind == "HARDWARE_EVENTS" and event.worker is not None else ""
+    return f"{name} {_number(event.value)} at step {event.at:,}{_before(event)}{by}{lasting}"
+
+
+def _before(event: Event) -> str:
+    if math.isnan(event.before):
+        return ""
+    return f"; {_number(event.before)} before (median of {REARM_STEPS} records)"
+
+
+def _number(value: float) -> str:
+    """Four significant digits; ``not measured`` for NaN.
+
+    >>> _number(0.123456), _number(float("nan"))
+    ('0.1235', 'not measured')
+    """
+    return "not measured" if math.isnan(value) else f"{value:.4g}"

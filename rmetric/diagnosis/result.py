@@ -8,9 +8,8 @@ from html import escape
 from typing import Any
 
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
-from rmetric.diagnosis.html import table_of
 from rmetric.diagnosis.not_judged import ESSENTIAL, OUTLIERS
-from rmetric.diagnosis.text import lines_of, wrapped
+from rmetric.diagnosis.text import lines_of, table_of, wrapped
 
 UNREAD = 0.1
 """Share of a log that could not be used, above which what is left says nothing of the run."""
