@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.importers.columns import Columns, Row, as_number
-from rmetric.importers.empty import LASTING, EmptyLosses
+from rmetric.importers.nan_losses import LASTING, EmptyLosses, ZeroLosses
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.steps import StepClock
 from rmetric.importers.streams import note, run_begins
-from rmetric.importers.zeros import ZeroLosses
 from rmetric.log_reader import NumberedEvent
 from rmetric.measurements import in_convention
 from rmetric.records import Event

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap
+from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late_names, no_column
 from rmetric.importers.long_tables import widened
+from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
 from rmetric.importers.resumed import resumptions
 from rmetric.importers.row_events import RowEvents
 from rmetric.importers.run_column import RunColumn
-from rmetric.importers.splits import with_split
 from rmetric.importers.steps import MOST_JUDGED, check_order
 from rmetric.importers.streams import note, run_begins
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
@@ -23,6 +25,12 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
+_USUAL = ("split", "phase", "mode", "stage", "subset", "partition", "type", "kind", "event", "tag", "msg", "message")
+_SPLIT_NAMES = frozenset(_USUAL) | {name.capitalize() for name in _USUAL}
+"""Columns that may say of which data the numbers of a row are."""
+_LONGEST_SPLIT, _MOST_WORDS = 40, 3
+"""Letters that are looked at, and words, of a text that names a split."""
+_OF_A_SPLIT = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 
 
 def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
@@ -105,6 +113,39 @@ def _observations(rows: Iterable[Row]) -> Iterator[Row]:
     """
     for row in rows:
         if row.values.get(CLOSING) is None:
-            row.values = with_split(row.values)
+            row.values = _with_split(row.values)
             if row.values:
                 yield row
+
+
+def _with_split(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of a row, its losses named after the split where that is validation or test; empty if it has none then.
+
+    >>> _with_split({"epoch": 1, "phase": "val", "loss": 2.0})
+    {'epoch': 1, 'phase': 'val', 'val loss': 2.0}
+    >>> _with_split({"step": 1, "split": "train", "loss": 2.0})
+    {'step': 1, 'split': 'train', 'loss': 2.0}
+    >>> _with_split({"epoch": 1, "iter": 125, "mode": "val", "lr": 0.1, "accuracy": 0.5})
+    {}
+    """
+    if _SPLIT_NAMES.isdisjoint(values):
+        return values
+    said = (values[column] for column in values if column in _SPLIT_NAMES)
+    split = next((text for text in said if isinstance(text, str) and _is_held_out(text)), None)
+    if split is None:
+        return values
+    if not any(map(measures_loss, values)):
+        return {}
+    return {f"{split} {name}" if _is_bare_loss(name) else name: value for name, value in values.items()}
+
+
+@lru_cache(4096)
+def _is_held_out(text: str) -> bool:
+    """Whether a text such as ``val`` or ``eval_end`` names other data than those of the training."""
+    words = {*plain(text[:_LONGEST_SPLIT]).split("_")}
+    return len(words) <= _MOST_WORDS and bool(words & (VALIDATION_WORDS | TEST_WORDS)) and not words & TRAINING_WORDS
+
+
+def _is_bare_loss(name: str) -> bool:
+    words = {*plain(name).split("_")}
+    return "loss" in words and not words & _OF_A_SPLIT

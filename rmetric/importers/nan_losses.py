@@ -1,10 +1,14 @@
-"""Losses that are left empty, as many writers leave NaN."""
+"""Losses that may stand for NaN: left empty, as many writers leave it, or exactly 0, as one wrote it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
+from rmetric.importers.streams import note
+from rmetric.log_reader import NumberedEvent
 
 KNOWN, LASTING = 20, 20
 """Rows with a loss before, and rows in a row without one, from which on an empty loss is taken for NaN."""
@@ -14,6 +18,9 @@ MOST_HELD = 64
 """Rows that are held until that is known, those between that say something else among them."""
 TOLD = 3
 """Rows without a loss at the end, too few to be taken for NaN, that are worth a word."""
+LEAST_BEFORE_ZERO = 1e-2
+"""Smallest loss before the first 0: one that falls to 0 by itself gets smaller first."""
+ZEROS_IN_A_ROW = 3
 
 
 class EmptyLosses:
@@ -110,3 +117,38 @@ class EmptyLosses:
 
 def _is_before(one: int | float | None, other: int | float | None) -> bool:
     return one is not None and other is not None and one < other
+
+
+class ZeroLosses:
+    """Looks for a training loss that drops to exactly 0 and stays there to the end.
+
+    Older versions of Hugging Face's Trainer logged 0 for NaN; a loss of 0 is right for some objectives. The values are
+    left as they are.
+    """
+
+    def __init__(self) -> None:
+        self._before = math.nan
+        self._first: Any = None
+        self._count = 0
+
+    def add(self, step: Any, loss: Any) -> None:
+        """The next record."""
+        if not isinstance(loss, int | float):
+            return
+        if loss != 0:
+            self._before, self._count = loss, 0
+            return
+        self._count += 1
+        self._first = step if self._count == 1 else self._first
+
+    def notes(self, line: int) -> Iterator[NumberedEvent]:
+        """The suspicion, if there is one; for a log of nothing but zeros as well."""
+        if self._count >= ZEROS_IN_A_ROW and not self._before < LEAST_BEFORE_ZERO:
+            after = "" if math.isnan(self._before) else f" (the loss before was {self._before:.4g})"
+            yield (
+                line,
+                note(
+                    f"the training loss is exactly 0 from step {self._first} on, in {self._count} records{after}: "
+                    "older versions of the Hugging Face Trainer wrote 0 for NaN"
+                ),
+            )
