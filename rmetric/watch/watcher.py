@@ -32,7 +32,7 @@ class Watcher:
     format, mapping
         As in :func:`rmetric.diagnosis.diagnose`.
     silent_after_s
-        As in :class:`~rmetric.watch.silence.Silence`.
+        As in :class:`~rmetric.watch.watched_run.Silence`.
     """
 
     def __init__(

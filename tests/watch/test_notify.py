@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.watch import News
 from rmetric.watch.notify import Command, Gate, Outbox, Webhook
 from rmetric.watch.notify.outbox import RefusedError
-from rmetric.watch.silence import Silence
+from rmetric.watch.watched_run import Silence
 from tests.watch.conftest import Server, Watch, append, eventually, losses
 
 Begin = Callable[..., Watch]
