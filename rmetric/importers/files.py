@@ -127,6 +127,11 @@ def _log_like(folder: Path) -> list[Path]:
     return sorted(path for path in found - indices if path.is_file() and not path.name.startswith("."))
 
 
+def format_of(path: Path, given: str, mapping: Mapping[str, str] | None) -> str:
+    """Name of the importer that reads ``path``: the format that is given, or for ``auto`` what the content tells."""
+    return detect_format(path, mapping) if given == AUTO else given
+
+
 def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     """Name of the importer that reads ``path``, judged by its first 64 KiB; an empty file goes by its ending.
 

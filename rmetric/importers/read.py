@@ -13,7 +13,7 @@ from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.columns import Rows
-from rmetric.importers.files import AUTO, detect_format
+from rmetric.importers.files import AUTO, format_of
 from rmetric.importers.streams import run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
 from rmetric.log_reader import CHUNK_RECORDS, Chunk, NumberedEvent, OnDamage, assemble, chunks, strict
@@ -209,7 +209,7 @@ def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, st
     """Names of the runs of a log, for ``run``; a single ``None`` where it need not be named, or cannot be read."""
     file = Path(path)
     try:
-        name = detect_format(file, mapping) if format == AUTO else format
+        name = format_of(file, format, mapping)
         if name in SINGLE:
             return [None]
         found = run_names(IMPORTERS[name](file, mapping or {}, lambda line, message: None), file)
@@ -264,9 +264,9 @@ def _read(
 
         yield from ((stored.name, "data set", (stored.chunk,), []) for stored in read_stored(file))
         return
-    with _readable(file):
-        name = detect_format(file, mapping) if format == AUTO else format
-    runs = runs_in(_guarded(IMPORTERS[name](file, mapping, on_damage), file), file.stem)
+    with readable(file):
+        name = format_of(file, format, mapping)
+    runs = runs_in(guarded(IMPORTERS[name](file, mapping, on_damage), file), file.stem)
     yield from _in_portions(name, runs, on_damage, records)
 
 
@@ -278,13 +278,15 @@ def _in_portions(
         yield title, name, chunks(without_notes(events, notes), on_damage, records), notes
 
 
-def _guarded(events: Iterator[NumberedEvent], file: Path) -> Iterator[NumberedEvent]:
-    with _readable(file):
+def guarded(events: Iterator[NumberedEvent], file: str | Path) -> Iterator[NumberedEvent]:
+    """The same events; an error in reading names the log, whatever else is going on meanwhile."""
+    with readable(file):
         yield from events
 
 
 @contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def readable(file: str | Path) -> Iterator[None]:
+    """Raise what the system says of a log as a :class:`UserError` that names it."""
     try:
         yield
     except IsADirectoryError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 
 from rmetric.compiled import interruptible
 from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
-from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.importers import AUTO, IMPORTERS, detect_format, one_run, without_notes
+from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
+from rmetric.importers.files import format_of
+from rmetric.importers.read import guarded, readable
 from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, strict
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
@@ -308,17 +308,17 @@ def replay_log(
         If the file cannot be read, is of no known format, holds several runs and none is named, or none of that name.
     """
     file = Path(path)
-    report = on_damage or strict(plain_text(file))
-    importer = None if log_format == AUTO else IMPORTERS[log_format]
+    shown = plain_text(file)
+    report = on_damage or strict(shown)
     replayer = Replayer(settings, chunk_records, trace=trace)
-    with _reading(file):
-        name = log_format if importer is not None else detect_format(file, mapping)
+    with readable(shown):
+        name = format_of(file, log_format, mapping)
         events = one_run(IMPORTERS[name](file, mapping or {}, report), file, run)
     notes: list[str] = []
-    for columns in replayer.run(without_notes(_guarded(events, file), notes), report):
+    for columns in replayer.run(without_notes(guarded(events, shown), notes), report):
         if sink is not None:
             sink(columns)
-    replay = replayer.finish(Replay(name=run or file.stem, source=plain_text(file), format=name))
+    replay = replayer.finish(Replay(name=run or file.stem, source=shown, format=name))
     replay.notes += notes
     if not replay.records:
         replay.unusable = "no records"
@@ -329,19 +329,3 @@ def replay_log(
             else "no record in the whole file could be used",
         )
     return replay
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{plain_text(file)} cannot be read ({error.strerror}); check the path and its permissions"
-        ) from error
-
-
-def _guarded(events: Iterator[NumberedEvent], file: Path) -> Iterator[NumberedEvent]:
-    """The same events; an error in reading names the log, and not the output."""
-    with _reading(file):
-        yield from events

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, IMPORTERS, LoneLines, detect_format, runs_of
+from rmetric.importers import IMPORTERS, LoneLines, runs_of
 from rmetric.importers.columns import NO_COLUMN
+from rmetric.importers.files import format_of
 from rmetric.importers.streams import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
@@ -147,7 +148,7 @@ class WholeLog:
 
 def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:
     """The reader that suits a log; raises :class:`UserError` for what is of no known format."""
-    name = detect_format(path, mapping) if format == AUTO else format
+    name = format_of(path, format, mapping)
     lines = LoneLines.of(path, name, mapping)
     return WholeLog(path, name, mapping) if lines is None else NewLines(path, lines)
 

@@ -194,7 +194,7 @@ def test_a_log_that_cannot_be_read_does_not_blame_the_output(
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(UserError, match="folder cannot be read"):
+    with pytest.raises(UserError, match="folder is a folder and no log itself; name a log in it"):
         replay_log(folder)
 
 
