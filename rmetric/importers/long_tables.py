@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
-from rmetric.importers.base import LOSSES, FieldMap, plain
+from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.columns import Row, Rows, as_number
-from rmetric.importers.names import meanings, names_step
+from rmetric.importers.names import meanings, means_loss, names_step
 from rmetric.importers.run_column import OF_HEADER
 from rmetric.log_reader import OnDamage, passed_over
 
@@ -44,7 +44,7 @@ def widened(path: Path, read: Rows, fields: FieldMap) -> Rows:
 def _columns_of_runs(row: Row, fields: FieldMap) -> dict[str, tuple[str, str]]:
     """Column → its run and its metric, where several runs have the same loss."""
     named = {name: parts for name in row.values if (parts := _of_run(name)) and not name.endswith(_SPREAD)}
-    losses = [metric for _, metric in named.values() if any(ours in LOSSES for ours, _ in meanings(metric, fields))]
+    losses = [metric for _, metric in named.values() if means_loss(metric, fields)]
     return named if len(losses) > len({*losses}) else {}
 
 

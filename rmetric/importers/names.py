@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import LOSSES, FieldMap, plain
 
 
 def _words(text: str) -> frozenset[str]:
@@ -118,6 +118,11 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     if guess is None or guess[0] in fields.explicit:
         return ()
     return (guess,)
+
+
+def means_loss(name: str, fields: FieldMap) -> bool:
+    """Whether a name of theirs may stand for the training or the validation loss."""
+    return any(ours in LOSSES for ours, _ in meanings(name, fields))
 
 
 def _guess(words: list[str]) -> tuple[str, int] | None:

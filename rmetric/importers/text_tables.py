@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rmetric.importers.base import LOSSES, FieldMap
+from rmetric.importers.base import FieldMap
 from rmetric.importers.csv_cells import reader_of
-from rmetric.importers.names import LINE_NUMBER, meanings, names_counter
+from rmetric.importers.names import LINE_NUMBER, means_loss, names_counter
 from rmetric.importers.pairs import BARS
 from rmetric.importers.steps import TOTAL, with_total
 
@@ -64,7 +64,7 @@ class TextTable:
     def _is_begun(self, names: list[str], between: re.Pattern[str]) -> bool:
         if len(names) < 2 or any(not name or _VALUE.search(name) for name in names):
             return False
-        losses = [place for place, name in enumerate(names) if self._is_loss(name)]
+        losses = [place for place, name in enumerate(names) if means_loss(name, self._fields)]
         if not losses or not any(name == LINE_NUMBER or names_counter(name, self._fields) for name in names):
             return False
         self._names, self._losses, self._between = names, losses, between
@@ -109,9 +109,6 @@ class TextTable:
                 return []
             placed[above[0]] = found[0]
         return [placed.get(place, "") for place in range(len(self._names))]
-
-    def _is_loss(self, name: str) -> bool:
-        return any(ours in LOSSES for ours, _ in meanings(name, self._fields))
 
 
 def _cells(line: str, between: re.Pattern[str]) -> list[str]:

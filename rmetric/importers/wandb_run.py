@@ -22,6 +22,7 @@ _CHUNK = struct.Struct("<IHB")
 """Checksum, length and kind of a piece of a record."""
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 MAX_RECORD_BYTES = 1 << 24
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 @register_importer("wandb")
@@ -53,30 +54,21 @@ def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
         record = record_type()
         try:
             record.ParseFromString(content)
-            values = {
-                ".".join(item.nested_key) or item.key: orjson.loads(_strict(item.value_json))
-                for item in record.history.item
-            }
-        except (ValueError, RecursionError):
-            on_damage(number, "a record is damaged; skipped")
-            continue
+            values = {".".join(item.nested_key) or item.key: _value(item.value_json) for item in record.history.item}
         except Exception as error:
-            if type(error).__name__ != "DecodeError":
+            if not isinstance(error, ValueError | RecursionError) and type(error).__name__ != "DecodeError":
                 raise
             on_damage(number, "a record is damaged; skipped")
             continue
         if values:
             values.setdefault("_step", record.history.step.num)
-            yield Row(number, flattened({name: _number(value) for name, value in values.items()}))
+            yield Row(number, flattened(values))
 
 
-def _strict(text: str) -> str:
-    """A JSON value; Python's NaN and infinities as text."""
-    return f'"{text}"' if text in ("NaN", "Infinity", "-Infinity") else text
-
-
-def _number(value: Any) -> Any:
-    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
+def _value(text: str) -> Any:
+    """A JSON value; NaN and infinities, as Python writes them or as a text, are numbers."""
+    value = text if text in _NOT_FINITE else orjson.loads(text)
+    return float(value) if value in _NOT_FINITE else value
 
 
 def _records(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
