@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,8 @@ class Patterns:
     def __init__(self, fields: FieldMap) -> None:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
-        self._holds: dict[tuple[str, ...], frozenset[str]] = {}
-        self._steps: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
+        self._steps = lru_cache(MAX_PATTERNS)(partial(_steps, fields))
         self._marks = DecimalMarks()
         self._workers: dict[tuple[str, ...], Counter[str]] = {}
         self._first: dict[tuple[str, ...], str] = {}
@@ -103,8 +103,7 @@ class Patterns:
     def hold_a_loss(self) -> bool:
         """Whether one of those that repeat holds a loss."""
         return any(
-            count >= REPEATED and any(ours in LOSSES for ours in self._meant(names))
-            for names, count in self._counts.items()
+            count >= REPEATED and not self._meant(names).isdisjoint(LOSSES) for names, count in self._counts.items()
         )
 
     @property
@@ -176,13 +175,7 @@ class Patterns:
 
     def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The steps that a line states."""
-        names = tuple(found)
-        steps = self._steps.get(names)
-        if steps is None:
-            steps = tuple(name for name in names if names_step(name, self._fields))
-            if len(self._steps) < MAX_PATTERNS:
-                self._steps[names] = steps
-        return {name: found[name] for name in steps}
+        return {name: found[name] for name in self._steps(tuple(found))}
 
     def _settle_workers(self) -> None:
         """The first process for each pattern that several have written.
@@ -206,11 +199,12 @@ class Patterns:
         """Names of ours under which a number with a comma stands that may be a decimal one, or part two numbers."""
         return [name for name, value in found.items() if type(value) is str and meanings(name, self._fields)]
 
-    def _meant(self, names: tuple[str, ...]) -> frozenset[str]:
-        """Our names that a pattern's may stand for."""
-        meant = self._holds.get(names)
-        if meant is None:
-            meant = frozenset(ours for name in names for ours, _ in meanings(name, self._fields) if ours != "step")
-            if len(self._holds) < MAX_PATTERNS:
-                self._holds[names] = meant
-        return meant
+
+def _meant(fields: FieldMap, names: tuple[str, ...]) -> frozenset[str]:
+    """Our names that a pattern's may stand for."""
+    return frozenset(ours for name in names for ours, _ in meanings(name, fields) if ours != "step")
+
+
+def _steps(fields: FieldMap, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of a pattern that count steps."""
+    return tuple(name for name in names if names_step(name, fields))

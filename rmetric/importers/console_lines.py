@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,12 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
     """
     held: Line | None = None
     is_row = counts = False
-    known: dict[tuple[str, ...], tuple[bool, bool]] = {}
+
+    @lru_cache(MOST_KNOWN)
+    def stated(names: tuple[str, ...]) -> tuple[bool, bool]:
+        """Whether a counter is among them, and whether a loss is."""
+        return any(names_counter(name, fields) for name in names), any(map(measures_loss, names))
+
     for line in lines:
         if line is None:
             if held is not None:
@@ -143,13 +149,7 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
             held = None
             continue
         is_row_too = two_cells(line.text) is not line.text
-        names = tuple(line.found)
-        states = known.get(names)
-        if states is None:
-            states = any(names_counter(name, fields) for name in names), any(map(measures_loss, names))
-            if len(known) < MOST_KNOWN:
-                known[names] = states
-        states_counter, states_loss = states
+        states_counter, states_loss = stated(tuple(line.found))
         if held is not None and len(held.found) < LONGEST_ROW and not held.found.keys() & line.found.keys():
             goes_on = counts and not states_counter and not line.text[:1].strip()
             if (is_row and is_row_too) or (goes_on and not is_row):
