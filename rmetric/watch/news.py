@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmetric.diagnosis import Finding
+from rmetric.diagnosis import Finding, Severity
 
 Kind = Literal["finding", "silent", "goes on", "ended"]
 
@@ -24,7 +24,7 @@ class News:
     finding: Finding | None = None
 
     @property
-    def severity(self) -> str:
+    def severity(self) -> Severity:
         """Of the finding; a silent run is a warning, all else a note."""
         if self.finding is not None:
             return self.finding.severity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -122,10 +122,9 @@ class WholeLog:
     path: Path
     format: str
     mapping: Mapping[str, str]
-    clock: Callable[[], float] = time.monotonic
     lacks: str = ""
     """What says that a mapped column is not there so far; empty if all are."""
-    _not_before: float = field(default=0.0)
+    _not_before: float = 0.0
     _is_due: bool = False
 
     def read(self) -> Iterator[Portion]:
@@ -135,14 +134,15 @@ class WholeLog:
 
     def catch_up(self) -> Iterator[Portion]:
         """The same if a change was put off and its time has come."""
-        begun = self.clock()
+        begun = time.monotonic()
         if not self._is_due or begun < self._not_before:
             return
         self._is_due = False
         found = [*runs_of(self.path, self.format, self.mapping)]
         portions = [_portion(one.run, one.format, tuple(one.notes)) for one in found]
         self.lacks = next((note for one in found for note in one.notes if NO_COLUMN in note), "")
-        self._not_before = self.clock() + (self.clock() - begun) / REREAD_SHARE
+        now = time.monotonic()
+        self._not_before = now + (now - begun) / REREAD_SHARE
         yield from portions
 
 

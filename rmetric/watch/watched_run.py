@@ -9,7 +9,7 @@ from statistics import median
 from rmetric.diagnosis import SEVERITIES, Diagnosis, Examination, Finding
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.replay import plain_text
-from rmetric.watch.news import News
+from rmetric.watch.news import Kind, News
 from rmetric.watch.sources import Portion
 
 GROWTH = 1.02
@@ -93,6 +93,7 @@ class WatchedRun:
         self._records = NewRecords()
         self._silence = Silence(silent_after_s)
         self._told: dict[str, tuple[int, float]] = {}
+        """Kind of finding → the gravest severity and the most events of it that were told."""
         self._count, self._judged_at = 0, 0
         self._ended = False
         self._format = ""
@@ -146,17 +147,15 @@ class WatchedRun:
     def _findings(self) -> Iterator[News]:
         self._judged_at = self._count
         for finding in self.diagnosis.findings:
-            weight = (SEVERITIES.index(finding.severity), finding.numbers.get("events", 1.0))
-            told = self._told.get(finding.name)
-            if told is None or weight[0] > told[0] or weight[1] > told[1]:
-                self._told[finding.name] = (
-                    weight if told is None else (max(weight[0], told[0]), max(weight[1], told[1]))
-                )
+            severity, events = SEVERITIES.index(finding.severity), finding.numbers.get("events", 1.0)
+            gravest, most = self._told.get(finding.name, (-1, 0.0))
+            if severity > gravest or events > most:
+                self._told[finding.name] = max(severity, gravest), max(events, most)
                 yield self._news("finding", finding.sentence, finding)
 
-    def _news(self, kind: str, sentence: str, finding: Finding | None = None) -> News:
+    def _news(self, kind: Kind, sentence: str, finding: Finding | None = None) -> News:
         step = self.last_step if finding is None else finding.step
-        return News(kind=kind, run=self.name, log=self._log, step=step, sentence=sentence, finding=finding)  # type: ignore[arg-type]
+        return News(kind=kind, run=self.name, log=self._log, step=step, sentence=sentence, finding=finding)
 
 
 def _duration(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from rmetric.importers import AUTO
@@ -40,7 +41,7 @@ class Watcher:
         mapping: Mapping[str, str] | None = None, silent_after_s: float | None = None,
     ) -> None:  # fmt: skip
         self._places, self._tell, self._interval_s = Places(path), tell, interval_s
-        self._options = {"format": format, "mapping": mapping, "silent_after_s": silent_after_s}
+        self._watched = partial(WatchedLog, format=format, mapping=mapping, silent_after_s=silent_after_s)
         self._logs: dict[Path, WatchedLog] = {}
         self._is_first_look = True
 
@@ -59,7 +60,7 @@ class Watcher:
         active = False
         for name, path in self._places.logs().items():
             if name not in self._logs:
-                self._logs[name] = WatchedLog(path, **self._options)  # type: ignore[arg-type]
+                self._logs[name] = self._watched(path)
             self._logs[name].move_to(path)
         for log in self._logs.values():
             grown, news = log.poll(now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmetric.diagnosis import SEVERITIES
+from rmetric.diagnosis import SEVERITIES, Severity
 from rmetric.watch.news import News
 
 COOLDOWN_S = 600.0
@@ -29,8 +29,8 @@ class Gate:
         Mildest severity that is sent. The end of a silence that was sent passes, mild and at once.
     """
 
-    def __init__(self, cooldown_s: float = COOLDOWN_S, least: str = "warning") -> None:
-        self._cooldown_s, self._least = cooldown_s, SEVERITIES.index(least)  # type: ignore[arg-type]
+    def __init__(self, cooldown_s: float = COOLDOWN_S, least: Severity = "warning") -> None:
+        self._cooldown_s, self._least = cooldown_s, SEVERITIES.index(least)
         self._topics: dict[tuple[str, str, str], _Topic] = {}
         self._silent: set[tuple[str, str]] = set()
         """Logs and runs of which the latest that was sent is that they are silent."""
@@ -39,7 +39,7 @@ class Gate:
 
     def admit(self, news: News, now: float) -> str | None:
         """Text to send, with what was withheld before; ``None``: send nothing."""
-        severity = SEVERITIES.index(news.severity)  # type: ignore[arg-type]
+        severity = SEVERITIES.index(news.severity)
         ends_a_silence = news.kind == "goes on" and (news.log, news.run) in self._silent
         if severity < self._least and not ends_a_silence:
             return None
