@@ -252,10 +252,7 @@ def named_once(names: Sequence[str]) -> tuple[str, ...]:
 
 def fraction(text: str) -> float:
     """Argument type: a number from 0 to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    value = _number(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not in the range 0 to 1")
     return value
@@ -263,13 +260,17 @@ def fraction(text: str) -> float:
 
 def positive_number(text: str) -> float:
     """Argument type: a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    value = _number(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
     return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
 def as_typed(program: str, argv: Sequence[str] | None) -> str:

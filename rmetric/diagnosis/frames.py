@@ -16,6 +16,8 @@ from rmetric.log_reader import OnDamage
 from rmetric.measurements import in_convention
 
 Columns = dict[str, list[Any]]
+DENSE = 20
+"""Rows with a number before the first NaN by which a column is one that is measured in every row of its kind."""
 
 
 def is_frame(subject: object) -> bool:
@@ -77,10 +79,6 @@ def _without_gaps(name: str, column: Any, missing: Any, notes: list[str]) -> lis
         notes.append(f"column {name!r} has no number in row {first:,}, as in rows alike before: taken as not finite")
         return [math.inf if is_nan else value for value, is_nan in zip(values, not_finite.tolist(), strict=True)]
     return values
-
-
-DENSE = 20
-"""Rows with a number before the first NaN by which a column is one that is measured in every row of its kind."""
 
 
 def _is_measured(name: str) -> bool:

@@ -15,12 +15,14 @@ from rmetric.records import MAX_STEP, START, TERMINAL_EVENTS, VALIDATION, Event,
 from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
 
 MAX_TEXT = 200
-
-
 MAX_MESSAGE = 1000
 """Characters of an alert's message that are kept."""
 MAX_ALERTS = 100
 """Alerts of the run's own monitor that are kept; all are counted."""
+MAX_NAMES = 256
+"""Entries of one object of the log that are looked at."""
+_NUMBERS = ("total_training_steps", "step_time_s")
+_SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
 
 
 def plain_text(value: Any, most: int = MAX_TEXT) -> str:
@@ -36,12 +38,6 @@ def plain_text(value: Any, most: int = MAX_TEXT) -> str:
 def is_finite_number(value: Any) -> bool:
     """Return whether a JSON value is a number to compute with: no truth value, no NaN, nothing beyond 10³⁰⁰."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-MAX_NAMES = 256
-"""Entries of one object of the log that are looked at."""
-_NUMBERS = ("total_training_steps", "step_time_s")
-_SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
 
 
 @dataclass(frozen=True)

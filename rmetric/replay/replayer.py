@@ -196,12 +196,13 @@ class Replayer:
         replay.episodes = self._episodes.count
         replay.notes += self._notes
         replay.signals = self._recovery().rests_on
+        replay.states = states_of(self._history.observations)
         replay.missing = tuple(name for name in SIGNALS if name not in self._measured)
         lacks = {name: detector.lack(self._measured) for name, detector in self._detectors.items()}
-        replay.states = states_of(self._history.observations)
         replay.lacks = {name: lack for name, lack in lacks.items() if lack}
-        live = self._filter.metadata.config.get("alert_thresholds", {}) if self._filter.metadata.is_live else None
-        replay.consulted = frozenset(online_detectors() if live is None else live)
+        metadata = self._filter.metadata
+        consulted = metadata.config.get("alert_thresholds", {}) if metadata.is_live else online_detectors()
+        replay.consulted = frozenset(consulted)
         self._judge(replay)
         if self._trace is not None:
             replay.trace = self._trace

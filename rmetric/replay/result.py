@@ -23,6 +23,9 @@ LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
 OWN_FORMATS = ("rmetric", "data set", "memory")
 """Formats of the logs of studies, and of runs that come from no log."""
+MAX_EPISODES_KEPT = 4096
+"""Begins of episodes that are kept for a fault that the log tells of later."""
+MAX_NON_FINITE_STEPS = 200
 
 
 @dataclass
@@ -62,10 +65,6 @@ class LogAgreement:
         return "yes" if self.agrees else f"no ({self.max_difference:.2g})"
 
 
-MAX_EPISODES_KEPT = 4096
-"""Begins of episodes that are kept for a fault that the log tells of later."""
-
-
 class FirstAlerts(dict[str, int]):
     """Detector → step of its first alert, of those that alerted."""
 
@@ -94,9 +93,6 @@ class AlertEpisodes:
         if self.warning is None and onset is not None:
             self.warning = next((step for step in (*self.begins, *begins) if step >= onset), None)
         self.begins += begins[: MAX_EPISODES_KEPT - len(self.begins)]
-
-
-MAX_NON_FINITE_STEPS = 200
 
 
 class Series:

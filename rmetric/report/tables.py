@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmetric.diagnosis import Finding
 from rmetric.replay import plain_text
 from rmetric.report.panels import PANELS
 from rmetric.report.reported import ReportedRun
@@ -50,20 +49,12 @@ def runs_table(runs: Sequence[ReportedRun]) -> Table:
     return Table("runs", "Runs", columns, rows)
 
 
-def numbered_findings(runs: Sequence[ReportedRun]) -> Iterator[tuple[int, int, Finding]]:
-    """Number on the page, index of the run, finding."""
-    number = 0
-    for index, run in enumerate(runs):
-        for finding in run.diagnosis.findings:
-            number += 1
-            yield number, index, finding
-
-
 def findings_table(runs: Sequence[ReportedRun]) -> Table:
     """One row a finding, those of one run together."""
     several = len(runs) > 1
     columns = [Column("No.", True), Column("Severity"), *([Column("Run")] if several else []), Column("Finding"),
                Column("Steps"), Column("Evidence"), Column("What to do")]  # fmt: skip
+    found = [(index, finding) for index, run in enumerate(runs) for finding in run.diagnosis.findings]
     rows = [
         [
             str(number),
@@ -74,7 +65,7 @@ def findings_table(runs: Sequence[ReportedRun]) -> Table:
             {"kind": "remarked", "text": finding.sentence, "remark": _sure(finding.sure)},
             {"kind": "remarked", "text": finding.advice, "remark": _causes(finding.causes)},
         ]
-        for number, index, finding in numbered_findings(runs)
+        for number, (index, finding) in enumerate(found, 1)
     ]
     return Table("findings", "Findings", columns, rows)
 

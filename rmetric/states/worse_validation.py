@@ -31,7 +31,7 @@ def worse_validation(observations: Observations) -> Evidence | None:
     somebody has announced does not count.
     """
     held_out = HeldOut.of(observations)
-    if held_out is None or len(held_out.evaluations[1]) < LEAST_EVALUATIONS:
+    if held_out is None or len(held_out.evaluations) < LEAST_EVALUATIONS:
         return None
     steps, values = held_out.evaluations
     lowest = float(values[held_out.lowest])
