@@ -31,7 +31,8 @@ from rmetric.records import MAX_STEP, START, Event, Observations, Run, fresh_eva
 if TYPE_CHECKING:
     from rmetric.line_pattern import LinePattern
 
-CHUNK_RECORDS = 65_536
+CHUNK_RECORDS, WHOLE = 65_536, 2**62
+"""Records of a chunk, and of one that holds a whole log."""
 MAX_LINE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 18
 """Bytes that are parsed at a time: few enough to stay in the processor's cache, so many that calls cost little."""
@@ -377,7 +378,7 @@ def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
     """
     file = Path(path)
     report = on_damage or strict(file)
-    return assemble(file.stem, chunks(read_batches(file, report), report, size=2**62))
+    return assemble(file.stem, chunks(read_batches(file, report), report, WHOLE))
 
 
 def assemble(name: str, pieces: Iterable[Chunk]) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,17 @@ from rmetric.importers.columns import Rows
 from rmetric.importers.files import AUTO, format_of
 from rmetric.importers.streams import run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
-from rmetric.log_reader import CHUNK_RECORDS, Chunk, NumberedEvent, OnDamage, assemble, chunks, strict
+from rmetric.log_reader import (
+    CHUNK_RECORDS,
+    WHOLE,
+    Chunk,
+    NumberedEvent,
+    OnDamage,
+    assemble,
+    chunks,
+    passed_over,
+    strict,
+)
 from rmetric.records import Run
 
 MOST_DAMAGE = 5
@@ -90,14 +100,18 @@ def read_runs(
     mapping: Mapping[str, str] | None = None,
 ) -> list[Run]:
     """Read all runs of a log, in its order; parameters and errors as those of :func:`read_run`."""
-    return [run for run, _, _ in _runs(Path(path), format, mapping or {}, on_damage or strict(path))]
+    file = Path(path)
+    read = partial(_read, file, format, mapping or {}, WHOLE)
+    runs = (assemble(title, portions) for title, _, portions, _ in _portions(file, read, on_damage or strict(path)))
+    return [run for run in runs if len(run.observations)]
 
 
 def runs_of(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> Iterator[LoggedRun]:
     """The runs of a log, each with its damage and what was taken for what as notes; errors as in :func:`read_run`."""
-    damage = _Damage()
-    for run, name, notes in _runs(Path(path), format, mapping or {}, damage.add):
-        yield LoggedRun(run, name, _caveats(notes, damage).notes)
+    for log in portions_of(path, format, mapping, records=WHOLE):
+        run = assemble(log.name, log.portions)
+        if len(run.observations):
+            yield LoggedRun(run, log.format, log.caveats().notes)
 
 
 class Caveats(NamedTuple):
@@ -162,7 +176,7 @@ def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None = 
 
 def _told(runs: Iterable[_InPortions], damage: _Damage) -> Iterator[LoggedPortions]:
     for title, name, portions, notes in runs:
-        yield LoggedPortions(title, name, portions, partial(_caveats, notes, damage))
+        yield LoggedPortions(title, name, portions, partial(damage.told, notes))
 
 
 class _Damage:
@@ -180,11 +194,11 @@ class _Damage:
         if len(self._first) < MOST_DAMAGE:
             self._first.append(f"{self._place} {line}: {message}")
 
-    def told(self) -> Caveats:
-        """What was added since it was told the last time: the next run begins without any."""
+    def told(self, notes: Sequence[str]) -> Caveats:
+        """Other notes, and what was added since it was told the last time: the next run begins without any."""
         more = self._count - len(self._first)
-        notes = [*self._first, *([f"{more} more reports of damage"] if more else [])]
-        told = Caveats(notes, self._skipped.count, self._damaged.count)
+        reports = [*self._first, *([f"{more} more reports of damage"] if more else [])]
+        told = Caveats([*notes, *reports], self._skipped.count, self._damaged.count)
         self._first, self._count, self._skipped, self._damaged = [], 0, _Lines(), _Lines()
         return told
 
@@ -200,11 +214,6 @@ class _Lines:
         self._latest = line
 
 
-def _caveats(notes: list[str], damage: _Damage) -> Caveats:
-    told = damage.told()
-    return told._replace(notes=[*notes, *told.notes])
-
-
 def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> list[str | None]:
     """Names of the runs of a log, for ``run``; a single ``None`` where it need not be named, or cannot be read."""
     file = Path(path)
@@ -212,21 +221,10 @@ def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, st
         name = format_of(file, format, mapping)
         if name in SINGLE:
             return [None]
-        found = run_names(IMPORTERS[name](file, mapping or {}, lambda line, message: None), file)
+        found = run_names(IMPORTERS[name](file, mapping or {}, passed_over), file)
     except (UserError, OSError):
         return [None]
     return [None] if len(found) < 2 else [*found]
-
-
-def _runs(
-    file: Path, format: str, mapping: Mapping[str, str], on_damage: OnDamage
-) -> Iterator[tuple[Run, str, list[str]]]:
-    """Runs that hold a record, each with its format and notes."""
-    read = partial(_read, file, format, mapping, 2**62)
-    for title, name, portions, notes in _portions(file, read, on_damage):
-        run = assemble(title, portions)
-        if len(run.observations):
-            yield run, name, notes
 
 
 _InPortions = tuple[str, str, Iterable[Chunk], list[str]]
@@ -241,7 +239,8 @@ def _portions(
     found = False
 
     def report(line: int, message: str) -> None:
-        first.extend([message] * (not first))
+        if not first:
+            first.append(message)
         on_damage(line, message)
 
     def seen(portions: Iterable[Chunk]) -> Iterator[Chunk]:
