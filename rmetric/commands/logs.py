@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmetric.cli import Parser
-from rmetric.measurements import MAPPED as FIELDS
+from rmetric.measurements import MAPPED
 
 T = TypeVar("T")
 FOUND, UNUSABLE = 1, 2
@@ -33,7 +33,7 @@ def add_format(parser: Parser) -> None:
     )
     parser.add_argument(
         "--map", action="append", default=[], metavar="FIELD=COLUMN",
-        help=f"map our field to a log column; repeat or separate by commas; fields: {', '.join(FIELDS)}",
+        help=f"map our field to a log column; repeat or separate by commas; fields: {', '.join(MAPPED)}",
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ No importer runs anything that a log holds: text and JSON only, no pickle.
 
 from rmetric.importers.base import (
     ALIASES,
-    FIELDS,
     IMPORTERS,
     FieldMap,
     Importer,
@@ -36,7 +35,6 @@ from rmetric.importers.trainer_state import read_trainer_state
 __all__ = [
     "ALIASES",
     "AUTO",
-    "FIELDS",
     "IMPORTERS",
     "Caveats",
     "FieldMap",

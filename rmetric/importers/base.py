@@ -25,8 +25,6 @@ order, at most.
 IMPORTERS: Registry[Importer] = Registry("log format")
 I = TypeVar("I", bound=Importer)  # noqa: E741 - the importer that is decorated
 
-FIELDS = MAPPED
-"""Our names: what a column can be mapped to."""
 LOSSES = ("training_loss", "validation_loss")
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -104,7 +102,7 @@ def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
     {'training_loss': 'loss', 'step': 'n', 'validation_loss': 'held out'}
     """
     ours: Registry[str] = Registry("field of the log")
-    for name in FIELDS:
+    for name in MAPPED:
         ours.add(name, name)
     mapping: dict[str, str] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
@@ -141,7 +139,7 @@ class FieldMap:
         if "step" not in mapping:
             self._targets.setdefault(LOG_CALLS, (("step", LAST_STEP),))
         self._aliases: dict[str, tuple[str, int]] = {}
-        for our_name in FIELDS:
+        for our_name in MAPPED:
             if our_name not in mapping:
                 for rank, alias in enumerate((our_name, *ALIASES.get(our_name, ()))):
                     self._aliases[plain(alias)] = (our_name, rank)

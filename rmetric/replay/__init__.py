@@ -7,39 +7,23 @@ say of the run), then chunk by chunk :mod:`~rmetric.replay.signals` (λ, σ² an
 replays many logs, and :mod:`~rmetric.replay.report` and :mod:`~rmetric.replay.plot` write what was found.
 """
 
-from rmetric.replay.events import EventFilter, RunMetadata, plain_text
-from rmetric.replay.replayer import CHUNK_RECORDS, Columns, Replayer, replay_log
-from rmetric.replay.result import (
-    LARGEST_DIFFERENCE,
-    AlertEpisodes,
-    FirstAlerts,
-    LogAgreement,
-    PlotCurves,
-    Replay,
-    Series,
-)
-from rmetric.replay.settings import LOGGED, PRESET_NAMES, ReplaySettings, parse_weights
-from rmetric.replay.signals import SIGNALS, Recovered, SignalRecovery
+from rmetric.replay.events import plain_text
+from rmetric.replay.replayer import Columns, Replayer, replay_log
+from rmetric.replay.result import AlertEpisodes, LogAgreement, PlotCurves, Replay, Series
+from rmetric.replay.settings import PRESET_NAMES, ReplaySettings, parse_weights
+from rmetric.replay.signals import SIGNALS
 
 __all__ = [
-    "CHUNK_RECORDS",
-    "LARGEST_DIFFERENCE",
-    "LOGGED",
     "PRESET_NAMES",
     "SIGNALS",
     "AlertEpisodes",
     "Columns",
-    "EventFilter",
-    "FirstAlerts",
     "LogAgreement",
     "PlotCurves",
-    "Recovered",
     "Replay",
     "ReplaySettings",
     "Replayer",
-    "RunMetadata",
     "Series",
-    "SignalRecovery",
     "parse_weights",
     "plain_text",
     "replay_log",

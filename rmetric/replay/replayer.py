@@ -27,7 +27,7 @@ from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Event, Observations
 from rmetric.replay.events import EventFilter, is_finite_number, plain_text
-from rmetric.replay.result import AlertEpisodes, FirstAlerts, LogAgreement, PlotCurves, Replay
+from rmetric.replay.result import AlertEpisodes, LogAgreement, PlotCurves, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
 from rmetric.states import History, states_of
@@ -65,7 +65,7 @@ class Replayer:
         self._notes: list[str] = []
         self._detectors: dict[str, StreamingDetector] = {**online_detectors(), **default_detectors()}
         self._detectors.pop("r_metric", None)
-        self._first_alerts = FirstAlerts()
+        self._first_alerts: dict[str, int] = {}
         self._episodes = AlertEpisodes()
         self._agreement: dict[str, LogAgreement] = {}
         self._measured: set[str] = set()
@@ -178,7 +178,8 @@ class Replayer:
         for name, detector in self._detectors.items():
             alerts[name] = detector.extend(observations) > detector.threshold
         for name, above in alerts.items():
-            self._first_alerts.extend(name, observations.step, above)
+            if name not in self._first_alerts and above.any():
+                self._first_alerts[name] = int(observations.step[above.argmax()])
         self._episodes.extend(observations.step, alerts["r_metric"], onset)
         return {f"alert_{name}": above for name, above in alerts.items()}
 
@@ -190,7 +191,7 @@ class Replayer:
         replay.records, replay.first_step, replay.last_step = self._records, self._first_step, self._last_step
         replay.preset, replay.threshold, replay.window = self._settings.preset, metric.threshold, metric.window
         replay.weights = (metric.weights.lambda_, metric.weights.sigma_sq, metric.weights.delta_l)
-        replay.alerts, replay.logged_alerts = dict(self._first_alerts), self._filter.metadata.logged_alerts
+        replay.alerts, replay.logged_alerts = self._first_alerts, self._filter.metadata.logged_alerts
         replay.detectors = ("r_metric", *self._detectors)
         replay.agreement = self._agreement
         replay.episodes = self._episodes.count

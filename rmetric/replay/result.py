@@ -65,15 +65,6 @@ class LogAgreement:
         return "yes" if self.agrees else f"no ({self.max_difference:.2g})"
 
 
-class FirstAlerts(dict[str, int]):
-    """Detector → step of its first alert, of those that alerted."""
-
-    def extend(self, detector: str, steps: NDArray[np.int64], above: NDArray[np.bool_]) -> None:
-        """Note whether its score was above the threshold in the next records, each of shape (n,)."""
-        if detector not in self and above.any():
-            self[detector] = int(steps[above.argmax()])
-
-
 class AlertEpisodes:
     """Alert episodes of one detector: how many, when each begins, and which is the first at or after the fault."""
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import ALIASES, FIELDS, FieldMap, Row, flattened, parse_mapping
+from rmetric.importers import ALIASES, FieldMap, Row, flattened, parse_mapping
 from rmetric.importers.columns import Columns, Survey
 from rmetric.importers.names import meanings
+from rmetric.measurements import MAPPED
 
 
 def understood(record: dict[str, Any], fields: FieldMap | None = None) -> dict[str, Any]:
@@ -67,9 +68,9 @@ def test_names_of_other_tools_and_languages(theirs: str, ours: str) -> None:
 
 
 def test_no_alias_stands_for_two_fields() -> None:
-    everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(FIELDS)
+    everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(MAPPED)
     assert len(everything) == len(set(everything))
-    assert set(ALIASES) <= set(FIELDS)
+    assert set(ALIASES) <= set(MAPPED)
 
 
 @pytest.mark.parametrize(("our_name", "aliases"), ALIASES.items())
