@@ -61,15 +61,15 @@ def diagnose_runs(
     elif isinstance(subject, Observations):
         yield _examined(Run("run", {}, subject))
     elif is_frame(subject):
-        rows, told = rows_of_frame(subject)
-        yield from _of_logs(portions_of_rows(rows, FRAME, mapping), told)
+        rows, notes = rows_of_frame(subject)
+        yield from _of_logs(portions_of_rows(rows, FRAME, mapping), notes=notes)
     elif isinstance(subject, str | Path):
         yield from _of_logs(portions_of(subject, format, mapping), source=str(subject))
     else:
         raise TypeError(f"a path, a run or a data frame is due, not {type(subject).__name__}")
 
 
-def _of_logs(logs: Iterable[LoggedPortions], told: Sequence[str] = (), **about: Any) -> Iterator[Diagnosis]:
+def _of_logs(logs: Iterable[LoggedPortions], source: str = "", notes: Sequence[str] = ()) -> Iterator[Diagnosis]:
     """Diagnoses in bounded memory, however long a log is."""
     for log in logs:
         examination, records = Examination(), NewRecords()
@@ -77,11 +77,7 @@ def _of_logs(logs: Iterable[LoggedPortions], told: Sequence[str] = (), **about: 
             examination.extend(records.of(observations_of(portion)))
             examination.note(event for _, event in portion.events)
         if records.last_step is not None:
-            notes, left_out, damaged = log.caveats()
-            notes = [*told, *examination.of_its_end, *notes]
-            yield examination.diagnosis(
-                log.name, **about, format=log.format, left_out=left_out, damaged=damaged, notes=notes
-            )
+            yield examination.diagnosis_of(log, source, notes)
 
 
 def _examined(run: Run) -> Diagnosis:

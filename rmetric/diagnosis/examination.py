@@ -10,6 +10,7 @@ from rmetric.diagnosis.events import Event, EventSeeker, exploded, lasts
 from rmetric.diagnosis.findings import findings_of
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
+from rmetric.importers import LoggedPortions
 from rmetric.records import START, TERMINAL_EVENTS, Observations
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
@@ -78,11 +79,6 @@ class Examination:
             if line.get("event") == SETTING_CHANGED:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
 
-    @property
-    def of_its_end(self) -> tuple[str, ...]:
-        """What is to be said of the end of a whole log: of one that is being written it would be said all the time."""
-        return (NO_END,) if self._begun and not self._ended else ()
-
     def _note_change(self, step: Any, setting: Any, before: Any, now: Any) -> None:
         if type(step) is not int or not _are_fit(setting, before, now) or len(self._changes) == MOST_CHANGES:
             return
@@ -92,6 +88,22 @@ class Examination:
         self._changes[change] = name = str(setting)
         if self._settings_before.setdefault(name, before) == now:
             del self._settings_before[name]
+
+    def diagnosis_of(self, log: LoggedPortions, source: str = "", notes: Sequence[str] = ()) -> Diagnosis:
+        """What is known of the run of a whole log, all of which has been taken in; its own notes follow the others.
+
+        Of the end of a log that is being written it would be said all the time that there is none.
+        """
+        of_log, left_out, damaged = log.caveats()
+        of_its_end = [NO_END] if self._begun and not self._ended else []
+        return self.diagnosis(
+            log.name,
+            source=source,
+            format=log.format,
+            left_out=left_out,
+            damaged=damaged,
+            notes=[*notes, *of_its_end, *of_log],
+        )
 
     def diagnosis(
         self,

@@ -68,12 +68,11 @@ class ReportedRun:
                 watch.extend(observations)
         if records.last_step is None:
             return None
-        r, caveats = watches[ROBUST], log.caveats()
-        caveats = caveats._replace(notes=[*examination.of_its_end, *caveats.notes])
+        r = watches[ROBUST]
         alerts = [alert for watch in watches.values() for alert in watch.alerts]
         return cls(
             name=plain_text(log.name),
-            diagnosis=examination.diagnosis(log.name, source=source, format=log.format, **caveats._asdict()),
+            diagnosis=examination.diagnosis_of(log, source),
             curves=curves | ({R_ROBUST: r.curve} if r.curve.records else {}),
             alerts=tuple(sorted([*logged.alerts, *alerts])[:MOST_ALERTS]),
             threshold=r.detector.threshold,
