@@ -16,7 +16,7 @@ import rmetric
 from rmetric.diagnosis import diagnose
 from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
-from rmetric.replay.report import overview_text
+from rmetric.replay.overview import overview_text
 from rmetric.states import BUDGET, RECOGNISERS, Calibration, History, State, calibrations, evidence_of, states_of
 from studies.states.fit import main as fit_states
 from tests.helpers import any_observations, bits

@@ -12,7 +12,7 @@ from rmetric.errors import UserError
 from rmetric.importers import collect_logs
 from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
 from rmetric.replay.batch import replay_logs
-from rmetric.replay.report import write_overview
+from rmetric.replay.overview import write_overview
 
 DESCRIPTION = "Recompute signals, R and alerts from existing logs; write a plot, a CSV and a summary for each."
 EPILOG = """\

@@ -27,9 +27,10 @@ from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Event, Observations
 from rmetric.replay.events import EventFilter, is_finite_number, plain_text
-from rmetric.replay.result import AlertEpisodes, LogAgreement, PlotCurves, Replay
+from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
+from rmetric.replay.trace import PlotCurves
 from rmetric.states import History, states_of
 
 Columns = dict[str, NDArray[Any]]

@@ -17,7 +17,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.records import Observations
 from rmetric.replay import replay_log
-from rmetric.replay.report import overview_text
+from rmetric.replay.overview import overview_text
 from rmetric.states import FIRST_LOOK, State
 from tests.monitor.common import small_loss, small_training
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rmetric.replay import Replay, replay_log
+from rmetric.replay.overview import overview_rows, overview_text
 from rmetric.replay.plot import replay_figure
-from rmetric.replay.report import overview_rows, overview_text
 
 torch = pytest.importorskip("torch", reason="needs the extra 'live'")
 STEPS = 60

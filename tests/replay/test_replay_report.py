@@ -10,7 +10,8 @@ import numpy as np
 import orjson
 import pytest
 
-from rmetric.replay.report import CsvWriter, output_names, overview_text, replay_to_folder
+from rmetric.replay.overview import overview_text
+from rmetric.replay.report import CsvWriter, output_names, replay_to_folder
 from tests.replay.logs import replayed
 
 

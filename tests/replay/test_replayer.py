@@ -15,7 +15,7 @@ from rmetric.log_reader import read_run
 from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.replay import ReplaySettings, replay_log
-from rmetric.replay.report import overview_text
+from rmetric.replay.overview import overview_text
 from tests.replay.logs import AUTHORS, REAL, needs_authors_logs, needs_real_runs, replayed, written_run
 
 

@@ -15,8 +15,8 @@ from rmetric.log_reader import read_run
 from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.replay import replay_log
+from rmetric.replay.overview import overview_text
 from rmetric.replay.plot import replay_figure
-from rmetric.replay.report import overview_text
 from rmetric.signals import ValidationDrift
 from tests.replay.logs import REAL, needs_real_runs, replayed
 
