@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def plain_text(value: Any, most: int = MAX_TEXT) -> str:
     return "".join(character if character.isprintable() else "?" for character in short)
 
 
-def is_finite_number(value: Any) -> bool:
+def is_finite_number(value: Any) -> TypeGuard[float]:
     """Return whether a JSON value is a number to compute with: no truth value, no NaN, nothing beyond 10³⁰⁰."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
@@ -244,7 +244,7 @@ class EventFilter:
         """Seconds of training time of a hardware event, from its step and the latest step time if need be."""
         time_s, step = event.get("time_s"), event.get("step")
         if is_finite_number(time_s):
-            return float(time_s)  # type: ignore[arg-type]
+            return float(time_s)
         if is_finite_number(step) and math.isfinite(self._step_time_s):
-            return float(step) * self._step_time_s  # type: ignore[arg-type]
+            return float(step) * self._step_time_s
         return None
