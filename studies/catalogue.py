@@ -19,7 +19,6 @@ from rmetric.evaluation.studies import REAL, SIMULATED, backend_of
 from rmetric.reporting.table import Cell, Column, Table
 from studies.captions import by_study
 from studies.live_results import LiveResults
-from studies.several import pair_of
 
 Source = TypeVar("Source")
 Row = Mapping[str, Cell]
@@ -158,8 +157,10 @@ def real_studies(inputs: Inputs) -> Mapping[str, Evaluator]:
 
 def simulated_and_real(inputs: Inputs) -> Mapping[str, tuple[Evaluator, Evaluator]]:
     """A simulated and a real study, if these are the two."""
-    pair = pair_of(inputs.studies)
-    return {f"{SIMULATED} and {REAL}": pair} if pair else {}
+    kinds = {backend_of(ev.study): ev for ev in inputs.studies.values()}
+    if len(inputs.studies) != 2 or {*kinds} != {SIMULATED, REAL}:
+        return {}
+    return {f"{SIMULATED} and {REAL}": (kinds[SIMULATED], kinds[REAL])}
 
 
 # --- the register ----------------------------------------------------------------------------------------------------

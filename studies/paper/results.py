@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.studies import load_extra_sets, load_studies
+from rmetric.evaluation.scores import DRAWS
+from rmetric.evaluation.studies import Study, load_extra_sets, load_studies
 from rmetric.reporting.style import write as write_drawing
 from rmetric.reporting.style import write_captions
 from rmetric.reporting.table import latex_document, to_terminal
@@ -23,7 +24,6 @@ from studies.catalogue import Inputs
 from studies.live_results import LiveResults
 from studies.paper.figures import draw_figures
 from studies.paper.tables import CATALOGUE, build_tables
-from studies.several import evaluators
 
 T = TypeVar("T")
 ALL_TABLES = "all_tables.tex"
@@ -56,6 +56,32 @@ def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str]
         {part: evaluators(found, args.detectors, cache=cache / part, **options) for part, found in sets.items()},
         LiveResults.read(results),
     )
+
+
+def evaluators(
+    studies: Mapping[str, Study],
+    names: Sequence[str] = (),
+    *,
+    cache: Path,
+    jobs: int | None = None,
+    plugins: Sequence[str | Path] = (),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> dict[str, Evaluator]:
+    """:meth:`Evaluator.of` for each study, of the detectors of these names (none: all that need no extra).
+
+    The scores of several studies are kept in folders of their own.
+    """
+    folders, chosen = _caches(cache, studies), [*dict.fromkeys(names)]
+    return {
+        name: Evaluator.of(study, chosen, cache=folders[name], jobs=jobs, plugins=plugins, draws=draws, seed=seed)
+        for name, study in studies.items()
+    }
+
+
+def _caches(root: Path, studies: Mapping[str, Study]) -> dict[str, Path]:
+    """Folder of the scores of each study: the root itself if there is one study."""
+    return {name: root if len(studies) == 1 else root / name for name in studies}
 
 
 @one_thread

@@ -20,10 +20,10 @@ from rmetric.reporting.table import Column, Table, to_latex, to_screen
 from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
 from studies.paper import reproduce
 from studies.paper.figures import ablation, curves, draw_figures, failing_run, lead_times, result
+from studies.paper.results import evaluators
 from studies.paper.tables import build_tables
 from studies.paper.tables.headline import rows_of
 from studies.real_runs.publish import write_data_set
-from studies.several import evaluators
 from tests.evaluation.builders import build_logs
 from tests.studies.test_figures import assert_texts_are_clear
 
