@@ -20,8 +20,7 @@ from rmetric.files import write_atomically
 from rmetric.log_reader import assemble
 from rmetric.registry import load_plugin
 from rmetric.simulation import RunLog, RunSpec, run_batch
-from studies.paper.batches import batches_of
-from studies.paper.plan import StudyPlan
+from studies.paper.plan import StudyPlan, batches_of
 
 if TYPE_CHECKING:
     from rmetric.dataset.stored import StoredRun

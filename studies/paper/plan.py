@@ -26,6 +26,9 @@ CONTROLS_PER_REPETITION = 6
 AS_PUBLISHED = Conditions(crash=True, steady_loss=True, no_disturbances=True, exact_evaluation=True)
 """All of the author's conditions."""
 
+BATCH_RUNS = 60
+"""Runs that are simulated together: enough to be fast, few enough to keep memory constant."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
@@ -108,3 +111,13 @@ class PublishedPlan(StudyPlan):
     def _spec(self, architecture: str, fault: str, severity: str, repetition: int) -> RunSpec:
         spec = super()._spec(architecture, fault, severity, repetition)
         return replace(spec, conditions=self.conditions, onset=None if spec.is_control else self.onset)
+
+
+def batches_of(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+    """Consecutive runs of one architecture, at most :data:`BATCH_RUNS` each."""
+    batches: list[list[RunSpec]] = []
+    for spec in specs:
+        if not batches or len(batches[-1]) == BATCH_RUNS or batches[-1][0].architecture != spec.architecture:
+            batches.append([])
+        batches[-1].append(spec)
+    return batches

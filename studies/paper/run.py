@@ -14,9 +14,8 @@ from rmetric.registry import load_plugin
 from rmetric.simulation import SIMULATION_VERSION, RunSpec, run_batch
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS
 from studies.log_files import Finished, finished_log
-from studies.paper.batches import batches_of
 from studies.paper.parts import PARTS, simulate_parts
-from studies.paper.plan import StudyPlan
+from studies.paper.plan import StudyPlan, batches_of
 from studies.runner import Backend, StudyResult, run_study
 
 
