@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import platform
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from rmetric.cli import Parser, output_folder, positive_number, real_training, whole_number
+from rmetric.cli import Parser, as_typed, output_folder, positive_number, real_training, whole_number
 from rmetric.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def main(argv: Sequence[str]) -> None:
     with progress_of(plan, begin=lambda: discard_results(out)) as tell:
         study = run_case_study(plan, out, jobs=jobs, on_progress=tell)
     results = CaseResults.of(study, plugins=args.plugin)
-    command = shlex.join(["python", "run_case_study.py", *argv])
+    command = as_typed("python run_case_study.py", argv)
     for table in write_results(results, out, command):
         print("\n" + to_terminal(table))
     print(trained_on(results))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmetric.cli import Parser, output_folder, real_training, whole_number
+from rmetric.cli import Parser, as_typed, output_folder, real_training, whole_number
 
 if TYPE_CHECKING:
     from studies.mechanism.plan import MechanismPlan
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 OUT = Path("results/case_study/mechanism")
 LOGS = "logs"
 CPU_STEPS, GPU_STEPS = 800, 2000
-COMMAND = ["python", "run_case_study.py", "--suite", "mechanism"]
 
 
 def parser() -> Parser:
@@ -59,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
           f"{len(plan.groups)} groups, {plan.seeds} seeds", flush=True)  # fmt: skip
     logs = output_folder(out / LOGS)
     run_study(plan, logs, backend=WATCHED, jobs=jobs, resume=args.resume, overwrite=not args.resume)
-    report(logs, out, shlex.join([*COMMAND, *argv]), jobs=jobs)
+    report(logs, out, as_typed("python run_case_study.py --suite mechanism", argv), jobs=jobs)
     print(f"logs, tables and figures in {out}/; {time.perf_counter() - began:.0f} s in all")
 
 

@@ -9,14 +9,13 @@ What it does and what comes out: docs/sdc.md.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from rmetric.cli import Parser, output_folder, real_training, whole_number
+from rmetric.cli import Parser, as_typed, output_folder, real_training, whole_number
 from rmetric.errors import UserError
 from studies.sdc.plan import DTYPES, STAGES, Settings
 
@@ -86,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
             on_progress=lambda what, number: bar.update(number) if what == "injection" else None,
         )
     healthy = healthy_run(campaign.settings, args.healthy_steps, policy) if policy and args.healthy_steps else None
-    command = shlex.join(["python", "run_case_study.py", "--suite", "sdc", *argv])
+    command = as_typed("python run_case_study.py --suite sdc", argv)
     for table in write_results(result, healthy, out, command):
         print("\n" + to_terminal(table))
     print(f"campaign, tables, map, outcomes.csv, summary.json in {out}/, logs in {logs}/")
