@@ -252,24 +252,20 @@ def rendered(figure: Figure) -> dict[str, bytes]:
     return files
 
 
-def write(drawing: Drawing, folder: Path) -> list[Path]:
+def write(drawing: Drawing, folder: Path) -> None:
     """The files of a figure, each written whole or not at all."""
-    paths = []
     for ending, content in drawing.files.items():
-        path = folder / f"{drawing.name}.{ending}"
-        write_atomically(path, content)
-        paths.append(path)
-    return paths
+        write_atomically(folder / f"{drawing.name}.{ending}", content)
 
 
-def write_captions(drawings: Sequence[Drawing], command: str, folder: Path) -> Path:
-    """``captions.md``: one caption a figure."""
+def write_figures(drawings: Sequence[Drawing], command: str, folder: Path) -> None:
+    """The files of all figures, and ``captions.md``: one caption a figure, and the command that makes them."""
+    for drawing in drawings:
+        write(drawing, folder)
     parts = ["# Captions\n"]
     parts += [
         f"## {drawing.title}\n\n`{drawing.name}.png`, `{drawing.name}.pdf`\n\n{drawing.caption}\n"
         for drawing in drawings
     ]
     parts.append(f"All made by `{command}`.\n")
-    path = folder / "captions.md"
-    write_atomically(path, "\n".join(parts).encode())
-    return path
+    write_atomically(folder / "captions.md", "\n".join(parts).encode())

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from rmetric.evaluation.evaluator import Evaluator  # after the arguments are known to be good: --help is instant
     from rmetric.evaluation.studies import load_study
-    from rmetric.reporting import style as save
+    from rmetric.reporting.style import write_figures
     from rmetric.reporting.table import to_terminal, write
     from studies.calibration import figure as simulated_vs_real
     from studies.calibration.comparison import compare, tables, with_detectors
@@ -56,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(table, out)
         print(to_terminal(table))
     drawing = simulated_vs_real.draw(comparison)
-    save.write(drawing, out)
-    save.write_captions([drawing], "python -m studies.calibration.compare", out)
+    write_figures([drawing], "python -m studies.calibration.compare", out)
     print(f"tables and {drawing.name} written to {out}/")
 
 

@@ -17,8 +17,7 @@ from rmetric.evaluation.protocols import PROTOCOLS, Protocol
 from rmetric.evaluation.scores import Score, false_alarm_bound, summarise
 from rmetric.files import write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
-from rmetric.reporting.style import write as write_figure
-from rmetric.reporting.style import write_captions
+from rmetric.reporting.style import write_figures
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.reporting.table import to_csv as table_to_csv
 from rmetric.reporting.table import write as write_table
@@ -362,7 +361,7 @@ def write_results(results: CaseResults, out: Path, command: str) -> list[Table]:
     write_atomically(out / f"{SCORES}.csv", table_to_csv(scores_table(results)).encode())
     write_atomically(out / METRICS, to_csv(metrics_frame(results)))
     write_atomically(out / HELD_OUT, to_csv(held_out_frame(results)))
-    _write_figures(results, command, out)
+    write_figures(dashboard.draw(results), command, out)
     content = orjson.dumps(summary(results, command), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
     write_atomically(out / SUMMARY, content + b"\n")
     return tables
@@ -374,10 +373,3 @@ def discard_results(out: Path) -> None:
     for pattern in names:
         for old in out.glob(pattern):
             old.unlink()
-
-
-def _write_figures(results: CaseResults, command: str, out: Path) -> None:
-    drawings = dashboard.draw(results)
-    for drawing in drawings:
-        write_figure(drawing, out)
-    write_captions(drawings, command, out)

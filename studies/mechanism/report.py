@@ -9,8 +9,7 @@ import orjson
 
 from rmetric.evaluation.scores import Score
 from rmetric.files import write_atomically
-from rmetric.reporting.style import write as write_figure
-from rmetric.reporting.style import write_captions
+from rmetric.reporting.style import write_figures
 from rmetric.reporting.table import Cell, Column, Table, number, to_csv
 from rmetric.reporting.table import write as write_table
 from studies.mechanism import figures
@@ -176,10 +175,7 @@ def write_results(results: MechanismResults, out: Path, command: str) -> list[Ta
         write_table(table, out)
     long = long_table(results)
     write_atomically(out / f"{long.name}.csv", to_csv(long).encode())
-    drawings = [figures.draw_heat_map(results), *figures.draw_all(results)]
-    for drawing in drawings:
-        write_figure(drawing, out)
-    write_captions(drawings, command, out)
+    write_figures([figures.draw_heat_map(results), *figures.draw_all(results)], command, out)
     content = orjson.dumps(summary(results, command), option=orjson.OPT_INDENT_2)
     write_atomically(out / SUMMARY, content + b"\n")
     return tables

@@ -16,8 +16,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import DRAWS
 from rmetric.evaluation.studies import Study, load_extra_sets, load_studies
-from rmetric.reporting.style import write as write_drawing
-from rmetric.reporting.style import write_captions
+from rmetric.reporting import style
 from rmetric.reporting.table import latex_document, to_terminal
 from rmetric.reporting.table import write as write_table
 from studies.catalogue import Inputs
@@ -137,9 +136,7 @@ def write_figures(inputs: Inputs, out: Path, command: str, numbers: Sequence[str
     """Draw the figures that can be drawn; their captions name the command that makes them."""
     named = inputs.studies if len(inputs.studies) > 1 else {"": next(iter(inputs.studies.values()))}
     drawings = draw_figures(replace(inputs, studies=named), numbers, run)
-    for drawing in drawings:
-        write_drawing(drawing, out)
-    write_captions(drawings, command, out)
+    style.write_figures(drawings, command, out)
     figures = f"{len(drawings)} figure{'s' * (len(drawings) != 1)}"
     _tell([*inputs.studies.values()], figures, f"{out}/ as .png and .pdf, and captions.md")
 

@@ -32,8 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = output_folder(args.out)
 
     from rmetric.evaluation.studies import load_study  # after the arguments are known to be good: --help is instant
-    from rmetric.reporting.style import write as write_figure
-    from rmetric.reporting.style import write_captions
+    from rmetric.reporting.style import write_figures
     from rmetric.reporting.table import to_screen
     from rmetric.reporting.table import write as write_table
     from rmetric.risk.model import RiskModel
@@ -50,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_table(table, out)
         print(to_screen(table))
     drawings = [draw_reliability(judged, study.note), draw_confusion(judged, study.note)]
-    for drawing in drawings:
-        write_figure(drawing, out)
-    write_captions(drawings, as_typed("python -m studies.risk.evaluate", argv), out)
+    write_figures(drawings, as_typed("python -m studies.risk.evaluate", argv), out)
     print(f"4 tables and {len(drawings)} figures written to {out}/")
 
 

@@ -14,8 +14,7 @@ import pandas as pd
 from rmetric.evaluation.scores import Score
 from rmetric.files import write_atomically
 from rmetric.log_reader import read_run
-from rmetric.reporting.style import write as write_figure
-from rmetric.reporting.style import write_captions
+from rmetric.reporting.style import write_figures
 from rmetric.reporting.table import Table
 from rmetric.reporting.table import write as write_table
 from studies.sdc import figure
@@ -114,9 +113,7 @@ def write_results(result: CampaignResult, healthy: HealthyRepair | None, out: Pa
         tables.append(repair_table(frame, result.policy, healthy, about))
     for table in tables:
         write_table(table, out)
-    drawing = figure.draw(frame, about)
-    write_figure(drawing, out)
-    write_captions([drawing], command, out)
+    write_figures([figure.draw(frame, about)], command, out)
     result.campaign.save(out / CAMPAIGN)
     write_atomically(out / OUTCOMES_CSV, frame.to_csv(index=False, lineterminator="\n").encode())
     content = summary(result, frame, healthy, command)

@@ -304,7 +304,7 @@ def test_a_full_disk_leaves_no_summary(results: CaseResults, tmp_path: Path, mon
 
     (tmp_path / "summary.json").write_text("{}")
     monkeypatch.setattr(dashboard, "rendered", lambda figure: {})
-    monkeypatch.setattr("studies.case_study.report.write_captions", full)
+    monkeypatch.setattr("studies.case_study.report.write_figures", full)
     with pytest.raises(OSError):
         write_results(results, tmp_path, COMMAND)
     assert not (tmp_path / "summary.json").exists()
