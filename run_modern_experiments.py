@@ -106,8 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             resume=args.resume, overwrite=args.overwrite,
         )  # fmt: skip
     megabytes = sum(item.bytes for item in result.finished) / 1e6
-    print(f"{result.runs} runs ({result.made} made now, {result.runs - result.made} found finished) in {result.folder}")
-    print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(result.outcomes.items()))}")
+    print(result.summary)
     print(f"  {sum(item.records for item in result.finished):,} records, {megabytes:.1f} MB, {result.seconds:.1f} s")
 
 

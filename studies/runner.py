@@ -79,6 +79,14 @@ class StudyResult:
         """Outcome → number of runs."""
         return sum((Counter(item.outcomes) for item in self.finished), Counter())
 
+    @property
+    def summary(self) -> str:
+        """How many runs there are, and what came of them: two lines."""
+        return (
+            f"{self.runs} runs ({self.made} made now, {self.runs - self.made} found finished) in {self.folder}\n"
+            f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(self.outcomes.items()))}"
+        )
+
 
 def run_study(
     plan: Plan,

@@ -57,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     result = run_study(
         plan, output_folder(args.out), backend=ZOO, jobs=args.jobs, resume=args.resume, overwrite=args.overwrite
     )
-    print(f"{result.runs} runs ({result.made} made now, {result.runs - result.made} found finished) in {result.folder}")
-    print(f"  outcomes: {', '.join(f'{number} {kind}' for kind, number in sorted(result.outcomes.items()))}")
+    print(result.summary)
     print(f"  {sum(item.records for item in result.finished):,} records, {result.seconds:.1f} s")
 
 
