@@ -8,7 +8,7 @@ from typing import Any
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
-from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES
+from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, fault_parts
 from rmetric.simulation import Conditions, RunSpec
 from rmetric.streams import stable_hash
 
@@ -73,11 +73,7 @@ class StudyPlan:
         profile = ARCHITECTURES[architecture]
         if not self.faults:
             return (*COMMON_FAULTS, *profile.native_faults)
-        fitting = [
-            fault
-            for fault in self.faults
-            if profile.experts or not any(FAULTS[part.strip()].needs_experts for part in fault.split("+"))
-        ]
+        fitting = [fault for fault in self.faults if profile.experts or not needs_experts(fault)]
         if not fitting and len(self.architectures) == 1:
             raise UserError(f"{', '.join(self.faults)} needs a mixture-of-experts model; add gpt-4-moe")
         return fitting
@@ -111,6 +107,11 @@ class PublishedPlan(StudyPlan):
     def _spec(self, architecture: str, fault: str, severity: str, repetition: int) -> RunSpec:
         spec = super()._spec(architecture, fault, severity, repetition)
         return replace(spec, conditions=self.conditions, onset=None if spec.is_control else self.onset)
+
+
+def needs_experts(fault: str) -> bool:
+    """Whether a fault, ``A`` or ``A+B``, makes sense for mixture-of-experts models only."""
+    return any(FAULTS[part].needs_experts for part in fault_parts(fault))
 
 
 def batches_of(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
-from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, Fault, file_name_part, parse_fault
+from rmetric.faults import FAULTS, NO_FAULT, SEVERITIES, Fault, fault_parts, file_name_part, parse_fault
 from rmetric.streams import stable_hash
-from studies.paper.plan import COMMON_FAULTS, CONTROLS_PER_REPETITION
+from studies.paper.plan import COMMON_FAULTS, CONTROLS_PER_REPETITION, needs_experts
 from studies.real_runs.disturbances import DISTURBANCES
 
 S = TypeVar("S", bound="RealSpec")
@@ -95,12 +95,12 @@ class RealSpec:
         """The fault with its parameters; ``None`` for a control run."""
         if self.fault == NO_FAULT:
             return None
-        parts = [f"{part}@{self.severity}{_settings(part, self.severity)}" for part in self.fault.split("+")]
+        parts = [f"{part}@{self.severity}{_settings(part, self.severity)}" for part in fault_parts(self.fault)]
         return parse_fault("+".join(parts))
 
 
 def _settings(fault: str, severity: str) -> str:
-    settings = SETTINGS.get((fault.strip(), severity))
+    settings = SETTINGS.get((fault, severity))
     return f":{settings}" if settings else ""
 
 
@@ -172,8 +172,8 @@ class RealStudyPlan:
         return [replace(spec, number=number) for number, spec in enumerate(specs)]
 
     def _faulty(self, cell: Cell, fault: str, severity: str, repetition: int) -> RealSpec:
-        for part in fault.split("+"):
-            FAULTS[part.strip()]
+        for part in fault_parts(fault):
+            FAULTS[part]
         seed = self._seed(cell, repetition)
         onset = self._onset(f"{cell.model}/{cell.optimizer}/{seed}/{fault}/{severity}")
         return RealSpec(
@@ -213,8 +213,7 @@ class RealStudyPlan:
 
 def _fitting(cell: Cell, faults: Sequence[str]) -> tuple[str, ...]:
     """Faults that the model can have: experts fail where there are some."""
-    needy = {fault for fault in faults if any(FAULTS[part.strip()].needs_experts for part in fault.split("+"))}
-    return tuple(fault for fault in faults if cell.model == STAND_INS["gpt-4-moe"] or fault not in needy)
+    return tuple(fault for fault in faults if cell.model == STAND_INS["gpt-4-moe"] or not needs_experts(fault))
 
 
 def groups_of(specs: Sequence[S]) -> list[list[S]]:
