@@ -9,19 +9,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import DETECTORS, Detector, make_detector
+from rmetric.detectors import ROBUST, Detector, make_detector
 from rmetric.episodes import episodes
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
 from rmetric.evaluation.protocols import HEALTHY, IGNORED, Timeline
-from rmetric.evaluation.scoring import by_run, score_study
+from rmetric.evaluation.scoring import Scores, by_run, score_study
 from rmetric.evaluation.split import groups
 from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.records import Run
 from rmetric.risk.features import FEATURES, features_of
 from rmetric.risk.model import family_of
 
-PREFERRED_DETECTORS = ("r_metric_robust", "robust_z")
-"""Detectors whose alerts are asked about: the first that is registered."""
 AFTER_ALERT = (0, 1, 2, 3, 5, 8, 13, 20, 35, 50)
 """Steps after an alert at which the model learns to judge it: close together at first, when it matters most."""
 AFTER = (0, 5, 20)
@@ -32,8 +30,7 @@ HEALING_RATE = "heals, {after} steps after the alert, {asked}"
 
 def default_detector() -> Detector:
     """The detector whose alerts are judged, at its published threshold."""
-    known = {name for name, _ in DETECTORS.items()}
-    return make_detector(next(name for name in PREFERRED_DETECTORS if name in known))
+    return make_detector(ROBUST)
 
 
 @dataclass(frozen=True)
@@ -124,11 +121,15 @@ def _counted(timeline: Timeline, tables: Tables) -> list[int]:
 
 def alert_steps(study: Study, detector: Detector, jobs: int | None = 1) -> dict[int, list[int]]:
     """Run → steps at which an alert episode of a detector begins, for the runs that have any."""
-    scores = by_run(study, score_study(study, {detector.name: detector}, jobs=jobs)[detector.name])
+    return begins_of(study, score_study(study, {detector.name: detector}, jobs=jobs)[detector.name], detector.threshold)
+
+
+def begins_of(study: Study, scores: Scores, threshold: float) -> dict[int, list[int]]:
+    """The same of scores of all records."""
     found = {}
-    for index, (run, values) in enumerate(zip(study.runs, scores, strict=True)):
+    for index, (run, values) in enumerate(zip(study.runs, by_run(study, scores), strict=True)):
         step = run.observations.step
-        begins = episodes(step, values > detector.threshold)
+        begins = episodes(step, values > threshold)
         if len(begins):
             found[index] = step[begins].tolist()
     return found

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 
-import numpy as np
 import pandas as pd
 
-from rmetric.episodes import episodes
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
 from rmetric.risk.model import FAMILIES, RiskModel
 from studies.catalogue import Inputs, Part, real_studies, table
 from studies.risk.quality import Judged, brier_frame, confusion_frame, diagnosis_frame, healing_frame
-from studies.risk.records import AFTER, cadence, default_detector
+from studies.risk.records import AFTER, begins_of, cadence, default_detector
 
 SKILL = "Brier skill: 1 − Brier score / Brier score of the fit half's base rate; 1 is perfect, 0 is that base rate."
 ASKED = (
@@ -31,10 +28,7 @@ def judge(ev: Evaluator) -> Judged:
     detector = default_detector()
     alerts = None
     if detector.name in ev.detectors:
-        bounds, step = ev.timeline.bounds.tolist(), ev.timeline.step.astype(np.int64)
-        above = np.asarray(ev.scores[detector.name]) > detector.threshold
-        spans = [slice(*pair) for pair in pairwise(bounds)]
-        alerts = {index: step[span][episodes(step[span], above[span])].tolist() for index, span in enumerate(spans)}
+        alerts = begins_of(ev.study, ev.scores[detector.name], detector.threshold)
     return Judged.of(ev.study, RiskModel.shipped(), detector, alerts=alerts, draws=ev.draws, seed=ev.seed)
 
 
