@@ -125,15 +125,8 @@ def strict_curve(timeline: Timeline, starts: Starts, runs_R: NDArray[np.bool_] |
 
 def paper_curve(timeline: Timeline, scores: Column, runs_R: NDArray[np.bool_] | None = None) -> Curve:
     """The paper protocol at every threshold: a run is judged by its highest score."""
-    return paper_curve_of(timeline, timeline.highest(scores), runs_R)
-
-
-def paper_curve_of(
-    timeline: Timeline, highest_R: NDArray[np.float64], runs_R: NDArray[np.bool_] | None = None
-) -> Curve:
-    """The same as :func:`paper_curve`, with the highest score of each run at hand."""
     chosen = timeline.counted("paper") if runs_R is None else timeline.counted("paper") & runs_R
-    highest, failed = highest_R[chosen], timeline.failed[chosen]
+    highest, failed = timeline.highest(scores)[chosen], timeline.failed[chosen]
     values, rank = np.unique(np.concatenate([highest, [-np.inf]]), return_inverse=True)
     rank = rank[:-1]
     zero = np.zeros_like(rank)

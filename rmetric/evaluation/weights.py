@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from rmetric.evaluation.curves import Curve, paper_curve_of, strict_curve
+from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import BootstrapWeights, HitCounts, f1, weighted_sums
 from rmetric.evaluation.thresholds import threshold_for_f1
@@ -86,7 +86,7 @@ def fit_weights(
         scores = weights.weigh(*signals)
         if protocol == "strict":
             return strict_curve(part, part.starts(scores))
-        return paper_curve_of(part, part.highest(scores))
+        return paper_curve(part, scores)
 
     tried = _nearest_first(weight_grid() if grid is None else grid)
     highest = [*_each(lambda weights: float(curve_with(weights).f1.max()), tried, jobs)]
