@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
 
@@ -104,9 +104,7 @@ def compare(simulated: Sequence[Run], real: Sequence[Run]) -> Comparison:
 def with_detectors(comparison: Comparison, simulated: Evaluator, real: Evaluator) -> Comparison:
     """The same with the detectors' scores and the correlation of their ranks."""
     rows = compare_detectors(simulated, real)
-    return Comparison(
-        comparison.noise, comparison.faults, rows, rank_correlation(rows), comparison.every, comparison.runs
-    )
+    return replace(comparison, detectors=rows, rank_correlation=rank_correlation(rows))
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------

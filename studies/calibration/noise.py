@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.evaluation.scores import poisson_interval
 from rmetric.records import Run
 from studies.calibration.real_runs import (
     FEW_DRAWS,
@@ -212,15 +213,11 @@ def events_per_1000_steps(counts: Sequence[int], steps: int) -> Estimate | None:
     >>> found.value, found.low, round(found.high, 3)
     (0.0, 0.0, 1.844)
     """
-    from scipy.stats import chi2
-
     if not steps:
         return None
     events = sum(counts)
-    low = float(chi2.ppf(0.025, 2 * events)) / 2.0 if events else 0.0
-    high = float(chi2.ppf(0.975, 2 * events + 2)) / 2.0
-    rate, least, most = (1000.0 * number / steps for number in (events, low, high))
-    return Estimate(rate, least, most, len(counts), steps)
+    rate, low, high = (1000.0 * number / steps for number in (events, *poisson_interval(events)))
+    return Estimate(rate, low, high, len(counts), steps)
 
 
 def _before(run: Run, onset: int) -> NDArray[np.bool_]:
