@@ -39,9 +39,8 @@ from studies.mitigation.report import table
 from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.plan import RealSpec
 from studies.real_runs.run import fresh_run
-from studies.rollback.run import Course, follow
+from studies.rollback.run import FILE, Course, follow, read_results
 
-FILE = "runs.jsonl"
 TAIL = 4
 """Last held-out losses whose mean is compared."""
 
@@ -104,11 +103,6 @@ def _watch(run: LiveRun, model: str, name: str, stack: ExitStack) -> TrainingMon
     return monitor
 
 
-def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Results of an earlier call."""
-    return [json.loads(line) for line in (folder / FILE).read_text(encoding="utf-8").splitlines()]
-
-
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, train, write, print."""
@@ -132,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with written_aside(args.out / FILE) as file:  # an earlier result stays until all of this one is there
         for _, rows in tqdm(done, desc="groups", total=len(tasks), disable=None):
             file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
-    print(table(read_rows(args.out)).to_markdown(index=False))
+    print(table(read_results(args.out)).to_markdown(index=False))
 
 
 if __name__ == "__main__":

@@ -49,16 +49,17 @@ def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
 
 def test_a_call_that_is_stopped_leaves_the_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from studies.mitigation import run
+    from studies.rollback.run import FILE
 
     def stopped(*asked: object) -> Iterator[tuple[int, list[dict[str, object]]]]:
         yield 0, [row(NOTHING, HEALTHY, 2.0)]
         raise UserError("stopped")
 
     earlier = json.dumps(row(NOTHING, HEALTHY, 3.0)) + "\n"
-    (tmp_path / run.FILE).write_text(earlier)
+    (tmp_path / FILE).write_text(earlier)
     monkeypatch.setattr(run, "in_fresh_processes", stopped)
     assert run.main(["--out", str(tmp_path)]) == 2
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(run.FILE, earlier)]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(FILE, earlier)]
 
 
 @pytest.mark.long
