@@ -41,7 +41,7 @@ def facts(ev: Evaluator) -> dict[str, str]:
     return {
         "runs": runs(ev),
         "score_half": f"Score half: {runs(ev, ev.halves.score)}",
-        "interval": interval(ev),
+        "interval": bootstrap(ev.draws),
         "traced": traced(ev),
     }
 
@@ -70,11 +70,6 @@ def by_study(texts: Mapping[str, str]) -> str:
 def heading(study: str) -> str:
     """The name of a study at the beginning of a sentence."""
     return study[:1].upper() + study[1:]
-
-
-def interval(ev: Evaluator) -> str:
-    """Say what stands in brackets."""
-    return bootstrap(ev.draws)
 
 
 def bootstrap(draws: int) -> str:

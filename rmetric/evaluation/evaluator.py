@@ -350,15 +350,13 @@ class Evaluator:
 
     def best_baseline(self, protocol: Protocol) -> str | None:
         """The causal detector that is no R-Metric with the highest F1 at its published threshold."""
-        best: tuple[float, str] | None = None
+        f1: dict[str, float] = {}
         for name, detector in self.detectors.items():
-            if name in (REFERENCE, ROBUST, *self.silent) or not detector.causal or detector.extra:
-                continue
-            counts = self.counts(name, protocol)
-            value = summarise(counts.of(counts.counted))["f1"].value
-            if value == value and (best is None or value > best[0]):
-                best = (value, name)
-        return None if best is None else best[1]
+            if name not in (REFERENCE, ROBUST, *self.silent) and detector.causal and not detector.extra:
+                counts = self.counts(name, protocol)
+                f1[name] = summarise(counts.of(counts.counted))["f1"].value
+        defined = {name: value for name, value in f1.items() if value == value}
+        return max(defined, key=defined.__getitem__, default=None)
 
     # -- the R-Metric's weights ---------------------------------------------------------------------------------------
 

@@ -102,8 +102,8 @@ class Starts:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    def at(self, threshold: float) -> NDArray[np.bool_]:
-        """True for those that begin an episode at ``threshold``."""
+    def at(self, threshold: float | NDArray[np.float64]) -> NDArray[np.bool_]:
+        """True for those that begin an episode at ``threshold``, one of all or of each."""
         return (self.low <= threshold) & (threshold < self.high)
 
 

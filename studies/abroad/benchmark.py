@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     refuse_hindsight(detectors)
     sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*args.zoo, *args.own])])
     out = output_folder(args.out)
-    files = files_by_name("--alerts", args.alerts, {name: "a detector" for name, _ in DETECTORS.items()})
+    files = files_by_name("--alerts", args.alerts, dict.fromkeys(DETECTORS, "a detector"))
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
         refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])

@@ -171,7 +171,7 @@ def _outcomes(runs: Sequence[Run]) -> dict[tuple[str, str], Outcomes]:
         truth = truth_of(run)
         if not run.is_control and truth.kind in ("failed", "recovered"):
             found.setdefault((run.fault, run.severity), []).append((truth.kind, truth.incubation))
-    names = [name for name, _ in FAULTS.items()]
+    names = [*FAULTS]
 
     def place(key: tuple[str, str]) -> tuple[int, str, int]:
         fault, severity = key

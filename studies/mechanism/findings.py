@@ -68,8 +68,7 @@ def left_out_thresholds(timeline: Timeline, starts: Starts, repetition: NDArray[
 def false_alarms(starts: Starts, thresholds: Mapping[int, float], repetition: NDArray[np.int64]) -> int:
     """Alert episodes that begin in healthy steps, each run judged by the threshold of its repetition."""
     limit = np.array([thresholds[int(number)] for number in repetition], dtype=np.float64)[starts.run]
-    begun = (starts.low <= limit) & (limit < starts.high) & (starts.zone == HEALTHY)
-    return int(begun.sum())
+    return int((starts.at(limit) & (starts.zone == HEALTHY)).sum())
 
 
 MECHANISM_DETECTORS = (

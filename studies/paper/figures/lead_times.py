@@ -99,15 +99,12 @@ def _short(ev: Evaluator, name: str) -> str:
 
 def best_other(ev: Evaluator) -> str | None:
     """The causal detector that is no R-Metric and warns most runs of the fit half within the budget."""
-    best: tuple[int, str] | None = None
+    warned: dict[str, int] = {}
     for name, detector in ev.detectors.items():
-        found = ev.within_budget(name)
-        if name in (REFERENCE, ROBUST) or not detector.causal or found.counts is None:
-            continue
-        warned = int(found.counts.tp[ev.halves.fit].sum())
-        if best is None or warned > best[0]:
-            best = (warned, name)
-    return None if best is None else best[1]
+        counts = ev.within_budget(name).counts
+        if name not in (REFERENCE, ROBUST) and detector.causal and counts is not None:
+            warned[name] = int(counts.tp[ev.halves.fit].sum())
+    return max(warned, key=warned.__getitem__, default=None)
 
 
 @style.styled

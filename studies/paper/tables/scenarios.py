@@ -48,10 +48,14 @@ def scenarios(ev: Evaluator) -> list[tuple[str, str, str]]:
 
     def rank(scenario: tuple[str, str, str]) -> tuple[int, int, int, str]:
         model, fault, severity = scenario
-        strength = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
-        return models.index(model), faults.index(fault) if fault in faults else len(faults), strength, severity
+        return models.index(model), faults.index(fault) if fault in faults else len(faults), *_strength(severity)
 
     return sorted(found, key=rank)
+
+
+def _strength(severity: str) -> tuple[int, str]:
+    """By which severities are sorted: from low to high, unknown ones last."""
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES), severity
 
 
 def _scenario(ev: Evaluator, model: str, fault: str, severity: str) -> dict[str, Cell]:
@@ -110,9 +114,8 @@ def fault_types(ev: Evaluator) -> Part:
     baselines = {protocol: ev.best_baseline(protocol) for protocol in PROTOCOLS}
     rows: list[dict[str, Cell]] = []
     for fault in dict.fromkeys(run.fault for run in ev.study.runs if not run.is_control):
-        found = {run.severity for run in ev.study.runs if run.fault == fault}
-        ordered = [*(item for item in SEVERITIES if item in found), *sorted(found - {*SEVERITIES})]
-        rows += [_fault_type(ev, fault, severity, baselines) for severity in ordered]
+        severities = sorted({run.severity for run in ev.study.runs if run.fault == fault}, key=_strength)
+        rows += [_fault_type(ev, fault, severity, baselines) for severity in severities]
     named = ", ".join(f"{name or 'none'} ({protocol})" for protocol, name in baselines.items())
     return Part(rows, {"baselines": f"Baselines: {named}.", **captions.facts(ev)})
 
