@@ -43,6 +43,8 @@ class Fault(ABC):
     """Parameter → its smallest value."""
     above: ClassVar[Mapping[str, float]] = {}
     """Parameter → value that it must lie above."""
+    one_of: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Parameter → the values that it can have."""
     simulated: ClassVar[bool] = True
     """Whether the simulator knows it; where not, it is brought upon live runs alone."""
     needs_experts: ClassVar[bool] = False
@@ -60,6 +62,9 @@ class Fault(ABC):
         for name, limit in self.above.items():
             if not (value := getattr(self, name)) > limit:
                 raise UserError(f"{self.name} has {name}={value}; choose one above {limit:g}")
+        for name, choices in self.one_of.items():
+            if (value := getattr(self, name)) not in choices:
+                raise UserError(f"{self.name} has no {name}={value}; choose one of {', '.join(choices)}")
 
     @abstractmethod
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:

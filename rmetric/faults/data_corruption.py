@@ -38,6 +38,7 @@ class DataCorruption(Fault):
 
     source = "shares 2 / 5 / 10 %: Fatima 2025; slow rise: real sample runs with 10 % corrupted labels"
     severities = {"low": {"token_share": 0.02}, "medium": {"token_share": 0.05}, "high": {"token_share": 0.10}}  # noqa: RUF012
+    one_of = {"what": get_args(What)}  # noqa: RUF012
 
     token_share: float = 0.05
     """Share of corrupted tokens, in [0, 1]."""
@@ -51,8 +52,7 @@ class DataCorruption(Fault):
         return self.token_share
 
     def __post_init__(self) -> None:
-        if self.what not in get_args(What):
-            raise UserError(f"{self.name} has no what={self.what}; choose one of {', '.join(get_args(What))}")
+        super().__post_init__()
         if not 0.0 <= self.token_share <= 1.0:
             raise UserError(f"{self.name} has token_share={self.token_share}; choose a share from 0 to 1")
 

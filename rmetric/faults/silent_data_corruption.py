@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Target = Literal["weight", "gradient", "activation", "matmul", "optimizer"]
 Persistence = Literal["transient", "recurring", "permanent"]
 Stage = Literal["forward", "backward"]
-_CHOICES = {"target": get_args(Target), "persistence": get_args(Persistence), "stage": get_args(Stage)}
 FLOAT32_BITS = 32
 LOWEST_EXPONENT_BIT = 23
 
@@ -46,6 +45,11 @@ class SilentDataCorruption(Fault):
         "low": {"bit": 20},
         "medium": {"target": "gradient", "persistence": "recurring"},
         "high": {},
+    }
+    one_of = {  # noqa: RUF012
+        "target": get_args(Target),
+        "persistence": get_args(Persistence),
+        "stage": get_args(Stage),
     }
 
     flips_per_step: float = 0.08
@@ -87,9 +91,7 @@ class SilentDataCorruption(Fault):
         return 2.0 if self.target == "gradient" else 3.0
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise UserError(f"{self.name} has no {name}={value}; choose one of {', '.join(choices)}")
+        super().__post_init__()
         if not 0 <= self.bit < FLOAT32_BITS:
             raise UserError(
                 f"{self.name} has no bit={self.bit}; choose 0 to 22 (mantissa), 23 to 30 (exponent), 31 (sign)"

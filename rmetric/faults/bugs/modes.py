@@ -31,13 +31,10 @@ class DropoutState(Bug):
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (transformers-33844: on in evaluation)"
     severities = {"low": {"dropout": "on"}, "medium": {}, "high": {}}  # noqa: RUF012
+    one_of = {"dropout": get_args(Dropout)}  # noqa: RUF012
 
     dropout: Dropout = "off"
     """State in which it stays."""
-
-    def __post_init__(self) -> None:
-        if self.dropout not in get_args(Dropout):
-            raise UserError(f"{self.name} has no dropout={self.dropout}; choose one of {', '.join(get_args(Dropout))}")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
@@ -82,14 +79,10 @@ class NormStatisticsFrozen(Bug):
 
     source = "Wu, Johnson 2021, arXiv 2105.07576 (frozen and inconsistent statistics of batch norm)"
     severities = {"low": {"statistics": "stale"}, "medium": {}, "high": {}}  # noqa: RUF012
+    one_of = {"statistics": get_args(Statistics)}  # noqa: RUF012
 
     statistics: Statistics = "used"
     """Whether the frozen statistics are used in training, or only become stale."""
-
-    def __post_init__(self) -> None:
-        if self.statistics not in get_args(Statistics):
-            known = ", ".join(get_args(Statistics))
-            raise UserError(f"{self.name} has no statistics={self.statistics}; choose one of {known}")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -114,13 +114,10 @@ class Bf16Weights(Bug):
 
     source = "Zamirai et al. 2020, arXiv 2010.06192 (nearest rounding of weight updates)"
     severities = {"low": {"precision": "float16"}, "medium": {}, "high": {}}  # noqa: RUF012
+    one_of = {"precision": get_args(Precision)}  # noqa: RUF012
 
     precision: Precision = "bfloat16"
     """Type that the weights are rounded to."""
-
-    def __post_init__(self) -> None:
-        if self.precision not in get_args(Precision):
-            raise UserError(f"{self.name} has no precision={self.precision}; choose one of {get_args(Precision)}")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
