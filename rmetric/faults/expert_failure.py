@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from rmetric.live.run import LiveRun
+
+Mode = Literal["zeros", "nan"]
 
 
 @register_fault("EXPERT_FAILURE")
@@ -38,10 +40,11 @@ class ExpertFailure(Fault):
     source = "fault: Fatima 2025; routing: Jiang et al. 2024, arXiv 2401.04088"
     severities = {"low": {"experts": 1}, "medium": {"experts": 2}, "high": {"experts": 4}}  # noqa: RUF012
     needs_experts = True
+    one_of = {"mode": get_args(Mode)}  # noqa: RUF012
 
     experts: int = 2
     """Experts that fail (of those in every layer); which ones is drawn from the run's seed, layer by layer."""
-    mode: Literal["zeros", "nan"] = "zeros"
+    mode: Mode = "zeros"
     """Live runs: what a failed expert answers."""
     layer: int | None = None
     """Live runs: the layer concerned, from 0; None: every layer with experts."""

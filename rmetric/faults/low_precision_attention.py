@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.architectures import Architecture
 from rmetric.faults.base import Fault, register_fault
@@ -15,6 +15,8 @@ from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from rmetric.live.run import LiveRun
+
+Rounding = Literal["truncate", "up", "down"]
 
 
 @register_fault("LOW_PRECISION_ATTENTION")
@@ -38,8 +40,9 @@ class LowPrecisionAttention(Fault):
         "medium": {},
         "high": {"bias_ulp": 64.0},
     }
+    one_of = {"rounding": get_args(Rounding)}  # noqa: RUF012
 
-    rounding: Literal["truncate", "up", "down"] = "truncate"
+    rounding: Rounding = "truncate"
     """Live runs: towards zero, +∞ or −∞."""
     bias_ulp: float = 48.0
     """Mean error of a rounding, in units in the last place of BF16 (2⁻⁸ to 2⁻⁷ of the value), at least 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import FrozenInstanceError, dataclass, fields
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -33,6 +34,12 @@ PLAIN = ("architecture", "healing_rate", "responses", "events", "reported")
 ARRAYS = [item.name for item in fields(Processes) if item.name not in PLAIN]
 MEASURED = ("training_loss", "learning_rate", "grad_norm", "sigma_sq", "update_rms", "step_time_s", "non_finite_count")
 EVERY = [(name, severity) for name in NAMES for severity in SEVERITIES]
+CHOICES = [
+    (name, parameter, get_args(kind))
+    for name in ALL
+    for parameter, kind in get_type_hints(FAULTS[name]).items()
+    if get_origin(kind) is Literal
+]
 
 
 def _arrays(processes: Processes) -> dict[str, np.ndarray]:
@@ -267,6 +274,14 @@ def test_an_unknown_fault_is_answered_with_the_nearest(typed: str, meant: str) -
 def test_an_unknown_severity_is_the_users_error() -> None:
     with pytest.raises(UserError, match="unknown severity 'hgih'; choose one of low, medium, high"):
         make_fault("LR_SPIKE", "hgih")
+
+
+@pytest.mark.parametrize(("name", "parameter", "choices"), CHOICES)
+def test_a_value_that_a_parameter_cannot_have_is_the_users_error(
+    name: str, parameter: str, choices: tuple[str, ...]
+) -> None:
+    with pytest.raises(UserError, match=f"{name} has no {parameter}=odd; choose one of {', '.join(choices)}"):
+        make_fault(name, **{parameter: "odd"})
 
 
 def test_parameters_go_over_those_of_the_severity() -> None:
