@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -125,16 +125,8 @@ class AccumulationNotDivided(Bug):
     micro_batches: int = 16
     """Number by which is not divided, at least 2."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
-        import torch
-
-        def multiply() -> None:
-            gradients = [item.grad for _, item in trained_parameters(training) if item.grad is not None]
-            torch._foreach_mul_(gradients, float(self.micro_batches))
-
-        with training.at("gradients", multiply):
-            yield
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        return _multiplied(training, float(self.micro_batches))
 
 
 @register_fault("GRADIENT_CLIPPED_TOO_LOW")
@@ -190,13 +182,18 @@ class GradientsScaled(Bug):
     factor: float = 1024.0
     """Multiple of the true gradients, above 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
-        import torch
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        return _multiplied(training, self.factor)
 
-        def scale() -> None:
-            gradients = [item.grad for _, item in trained_parameters(training) if item.grad is not None]
-            torch._foreach_mul_(gradients, self.factor)
 
-        with training.at("gradients", scale):
-            yield
+@contextmanager
+def _multiplied(training: LiveRun, factor: float) -> Iterator[None]:
+    """All gradients are so many times as large."""
+    import torch
+
+    def multiply() -> None:
+        gradients = [item.grad for _, item in trained_parameters(training) if item.grad is not None]
+        torch._foreach_mul_(gradients, factor)
+
+    with training.at("gradients", multiply):
+        yield
