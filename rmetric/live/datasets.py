@@ -74,12 +74,12 @@ def load_text_corpus(
     return corpus_of(name, tokens, BYTES if tokenizer is None else len(tokenizer))
 
 
-def tokenized(corpus: Corpus, tokenizer: PreTrainedTokenizerBase | None, max_tokens: int = MAX_TOKENS) -> Corpus:
+def tokenized(corpus: Corpus, tokenizer: PreTrainedTokenizerBase | None) -> Corpus:
     """A text of bytes in the tokens of a model: its beginning, its last 5 % held out; itself without a tokenizer."""
     if tokenizer is None:
         return corpus
     text = corpus.train.tobytes().decode("utf-8", "replace")
-    return corpus_of(corpus.name, _tokens([text], tokenizer, max_tokens), len(tokenizer))
+    return corpus_of(corpus.name, _tokens([text], tokenizer, MAX_TOKENS), len(tokenizer))
 
 
 def _documents(dataset: str, field: str) -> tuple[str, Iterable[str]]:

@@ -152,9 +152,9 @@ class Statistics:
         return np.column_stack([incidents, np.concatenate(found)])
 
     @classmethod
-    def of(cls, observations: Observations, *, window: int = WINDOW, warm_up: int = WARM_UP) -> NDArray[np.float64]:
+    def of(cls, observations: Observations) -> NDArray[np.float64]:
         """Statistics of a whole run from a fresh state, shape (n, statistics)."""
-        return cls(window=window, warm_up=warm_up).extend(observations)
+        return cls().extend(observations)
 
 
 class RobustRMetric:
