@@ -4,7 +4,7 @@
 # make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in four to ten
 # make corruption   flipped bits, and their repair                  make test-all    all tests     make bench  what it costs
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
-# make abroad       detectors on strangers' runs, the zoo, bugs and the study's sets (5 minutes)
+# make abroad       detectors on external runs, the zoo, bugs and the study's sets (5 minutes)
 # make ladder       where the paper's F1 comes from: its conditions given up one after the other (2 minutes)
 # make artifact     every claim of ARTIFACT.md checked, and a table of what was found (a quarter to half an hour)
 # make gpu          all that needs a GPU, in ten minutes: overhead, repair, real models' shapes; one table
