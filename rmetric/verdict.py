@@ -132,7 +132,7 @@ class RunSummary:
             return "reached its end, with hangs or slow workers on the way"
         if self.wrong_calls:
             return "cannot be judged, the monitor was called at the wrong place"
-        return "too short to be judged" if self.records < WARM_UP else "in order as far as it was watched"
+        return "too short to be judged" if self.records <= WARM_UP else "in order as far as it was watched"
 
     @property
     def _counts(self) -> str:

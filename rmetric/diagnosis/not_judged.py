@@ -25,7 +25,7 @@ ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 """Of these a log needs one: hardware alone says nothing of how the training goes."""
 OUTLIERS = "outliers"
 NEEDS = {
-    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout",
+    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, not from late in a run",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",

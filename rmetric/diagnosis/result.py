@@ -56,13 +56,19 @@ class Diagnosis:
         return not self.findings and self.left_out + self.damaged > UNREAD * self._lines
 
     @property
+    def lacks_loss(self) -> bool:
+        """True if nothing was found, but there was no training loss."""
+        return not self.findings and "loss" in self.not_judged
+
+    @property
     def _lines(self) -> int:
         return self.records + self.left_out
 
     @property
     def healthy(self) -> bool:
         """True if nothing was found in a run that could be judged."""
-        return not (self.findings or self.nothing_to_judge or self.too_short or self.largely_unread)
+        unknown = self.nothing_to_judge or self.too_short or self.largely_unread or self.lacks_loss
+        return not (self.findings or unknown)
 
     @property
     def severity(self) -> Severity | None:
@@ -90,6 +96,8 @@ class Diagnosis:
             is_skipped = self.left_out > UNREAD * self._lines
             unread = f"{self.left_out:,}" if is_skipped else f"values in {self.left_out + self.damaged:,}"
             return f"nothing found, but {unread} of {self._lines:,} lines could not be used"
+        if self.lacks_loss:
+            return "nothing found, but there is no training loss"
         return ", ".join(f"{finding.name} at step {finding.step:,}" for finding in self.findings) or "healthy"
 
     @property

@@ -366,7 +366,7 @@ class TrainingMonitor:
 
         Another task, other data, layers that are drawn anew: from its numbers alone a change that is meant cannot be
         told from one that is not. The robust R-Metric learns anew what is usual, and no change of a setting in that
-        step alerts. Until it has learned (17 records for a loss that is lost again, 32 to 96 for all else) it sees
+        step alerts. Until it has learned (17 records for a loss that is lost again, 32 to 104 for all else) it sees
         less: what comes every few steps is the way of a run, and not to be announced. Where several processes train,
         call it in each of them.
         """

@@ -34,7 +34,7 @@ def never_learns(observations: Observations) -> Evidence | None:
 
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
     there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
-    judged.
+    judged; nor is a log of which more of the run lies before its beginning than within it, as that of a resumed run.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -46,6 +46,8 @@ def never_learns(observations: Observations) -> Evidence | None:
             break
     level = float(np.median(loss.values))
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
+    if not uniform and begins_in_the_middle(loss):
+        return None
     what = "has never been below ln(classes)" if uniform else "shows no fall"
     return Evidence(
         score=1.0 if uniform else p if p > SIGNIFICANT else 0.0,
@@ -53,6 +55,11 @@ def never_learns(observations: Observations) -> Evidence | None:
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss))},
         sentence=f"the loss {what} in {len(loss):,} records; it stands at {level:.4g}",
     )
+
+
+def begins_in_the_middle(loss: Series) -> bool:
+    """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
+    return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
 
 
 def is_uniform(gap: Series, level: float) -> bool:
