@@ -134,6 +134,12 @@ def ultralytics_csv() -> Iterator[str]:
         yield ",".join(f"{value:>23.6g}" for value in row)
 
 
+def bare_losses() -> Iterator[str]:
+    """Steps and losses as ``numpy.savetxt`` writes them."""
+    for step, _ in steps():
+        yield f"{step:.18e} {loss(step):.18e}"
+
+
 def metrics_without_a_step() -> Iterator[str]:
     """A list of losses."""
     return _table([{"loss": loss(step), "note": "x"} for step, _ in steps()])
@@ -258,6 +264,7 @@ SAMPLES: tuple[Sample, ...] = (
     text_sample("lightning", ".csv", lightning_csv, format="csv"),
     text_sample("keras", ".csv", keras_csv, format="csv", evaluations=POINTS, note=_EPOCHS),
     text_sample("ultralytics", ".csv", ultralytics_csv, format="csv", evaluations=POINTS, note="is the sum of"),
+    text_sample("train_loss", ".txt", bare_losses, format="numbers", evaluations=0),
     text_sample("losses", ".csv", metrics_without_a_step, format="csv", evaluations=0, note=_NO_STEP),
     Sample(name="trainer_state", file="trainer_state.json", write=trainer_state, format="trainer_state"),
     Sample(

@@ -53,9 +53,18 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "validation_loss": ("val_loss", "valid_loss", "eval_loss", "dev_loss", "loss_val", "loss_eval", "loss_valid"),
     "learning_rate": ("lr", "train_lr", "train_learning_rate", "last_lr", "l_r"),
-    "grad_norm": ("gradient_norm", "gnorm", "total_grad_norm", "train_grad_norm", "gradnorm", "g_norm", "total_norm"),
+    "grad_norm": (
+        "gradient_norm",
+        "gnorm",
+        "total_grad_norm",
+        "train_grad_norm",
+        "gradnorm",
+        "g_norm",
+        "total_norm",
+        "grdn",
+    ),
     "sigma_sq": ("gradient_variance", "grad_norm_variance", "grad_norm_var"),
-    "step_time_s": ("seconds_per_step",),
+    "step_time_s": ("seconds_per_step", "timing_s_step", "updt_s"),
 }
 """Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time
 is taken only where the name says that it is in seconds."""

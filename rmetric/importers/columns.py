@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ from rmetric.importers.names import (
     LIKE_A_LOSS,
     LINE_NUMBER,
     ends_in_loss,
+    is_adversarial,
+    is_whole,
     meanings,
     names_epoch,
     names_step,
@@ -27,6 +30,8 @@ MAX_NAMES = 4096
 """Names that are remembered."""
 NO_COLUMN = "there is no column"
 """Begin of the message on a column that is mapped and not there."""
+ROUNDED = 1000
+"""A counter that stands still at multiples of it in most rows is rounded."""
 LONGEST_SHOWN = 40
 """Letters of a name of theirs in a message."""
 
@@ -59,7 +64,14 @@ class _Seen:
     first: Any = None
     not_after: int = 0
     """Rows in which the value is not greater than in the name's row before."""
+    stands: int = 0
+    """Rows in which it is the same thousands as in the row before, which states the same names and is another one."""
+    set_back_to: float | None = None
+    strays: int = 0
+    """Rows in which it is set back, and not to the value to which it was before."""
     goes_back: bool = False
+    lowest: float = math.inf
+    highest: float = -math.inf
     not_finite: int = 0
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
@@ -70,8 +82,11 @@ class Survey:
     """What the first rows hold."""
 
     seen: dict[str, _Seen] = field(default_factory=dict)
+    patterns: Counter[frozenset[str]] = field(default_factory=Counter)
+    """Names that rows state together."""
     rows: int = 0
     has_fractional_epochs: bool = False
+    _before: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Survey:
@@ -85,6 +100,11 @@ class Survey:
         self.rows += 1
         epoch = epoch_of(row.values)
         self.has_fractional_epochs |= isinstance(epoch, float) and not epoch.is_integer()
+        names = frozenset(row.values)
+        if names in self.patterns or len(self.patterns) < MAX_NAMES:
+            self.patterns[names] += 1
+        before, self._before = self._before, row.values
+        is_another = before.keys() == row.values.keys() and before != row.values
         for name, value in row.values.items():
             if value is None:
                 continue
@@ -94,15 +114,27 @@ class Survey:
                     continue
                 seen = self.seen[name] = _Seen()
             seen.count += 1
+            if is_another and before[name] == value and isinstance(value, int | float):
+                seen.stands += value >= ROUNDED and value % ROUNDED == 0
             seen.repeats_epoch += epoch is not None and epoch == seen.epoch
             seen.epoch = epoch
             if isinstance(value, int | float):
                 seen.not_after += seen.value is not None and value <= seen.value
+                if seen.value is not None and value < seen.value:
+                    seen.strays += seen.set_back_to not in (None, value)
+                    seen.set_back_to = value
                 seen.goes_back |= seen.value is not None and value < seen.value
+                seen.lowest, seen.highest = min(seen.lowest, value), max(seen.highest, value)
                 is_finite = _is_finite(value)
                 seen.not_finite += not is_finite
                 seen.stays_finite += is_finite and seen.value is not None and _is_finite(seen.value)
                 seen.value, seen.first = value, value if seen.value is None else seen.first
+
+    def are_together(self, names: Collection[str]) -> bool:
+        """Whether hardly any row states some of these names without the others."""
+        shared = [(count, len(row.intersection(names))) for row, count in self.patterns.items()]
+        some = sum(count for count, known in shared if known)
+        return 10 * sum(count for count, known in shared if known == len(names)) >= 9 * some
 
 
 def in_words(names: Iterable[str]) -> str:
@@ -201,12 +233,16 @@ class Columns:
         elif len(wholes := [name for name in parts if ends_in_loss(name)]) == 1:
             self.fields[ours] = (wholes[0],)
             self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is not named after a part")
-        elif len({name.partition("/")[0] for name in parts}) == 1 and all("/" in name for name in parts):
-            self.fields[ours] = tuple(parts)
-            self.notes.append(f"{ours} is the sum of {', '.join(map(repr, parts))}")
-        else:
+        elif len(wholes := [name for name in parts if is_whole(name)]) == 1:
+            self.fields[ours] = (wholes[0],)
+            self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is named as a whole")
+        elif any(map(is_adversarial, parts)) or not survey.are_together(parts):
             shown = in_words(parts[:6])
             self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
+        else:
+            self.fields[ours] = tuple(parts)
+            shown = ", ".join(map(repr, parts))
+            self.notes.append(f"{ours} is the sum of {shown}; if another is meant, name it with --map {ours}=NAME")
 
     def _choose_gaps(self, survey: Survey) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
@@ -254,11 +290,12 @@ class Columns:
     def _of_the_training(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """Those that count the steps of the training; none if the training is hardly ever stated with one.
 
-        What stays the same in all rows does not, and with counters that the evaluations alone have, all of the training
-        would be lost.
+        What stays the same in all rows does not, nor what goes to and fro, as the length of an episode does. With a
+        counter that is rounded (``step: 1K``) records would be lost, and all of the training with one that evaluations
+        alone have.
         """
         trained = self._rows_trained(survey)
-        rising = {name: rank for name, rank in steps.items() if trained <= 2 or not _never_rises(survey.seen[name])}
+        rising = {name: rank for name, rank in steps.items() if trained <= 2 or _counts(survey.seen[name])}
         return rising if 2 * sum(survey.seen[name].count for name in rising) >= trained else {}
 
     def _rows_trained(self, survey: Survey) -> int:
@@ -316,6 +353,13 @@ def _unsteady(seen: _Seen, trained: int) -> tuple[bool, bool]:
     first: ``global_step`` beside a ``step`` that begins anew in each epoch.
     """
     return _jumps_back(seen), seen.goes_back or 10 * seen.count < 9 * trained
+
+
+def _counts(seen: _Seen) -> bool:
+    """Whether the values are those of a counter."""
+    is_rounded = 3 * seen.stands > 2 * seen.count and not seen.goes_back
+    goes_to_and_fro = 5 * seen.strays > seen.count > 2 * (seen.highest - seen.lowest)
+    return not (_never_rises(seen) or goes_to_and_fro or is_rounded)
 
 
 def _never_rises(seen: _Seen) -> bool:

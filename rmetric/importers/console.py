@@ -19,10 +19,12 @@ from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
+from rmetric.importers.steps import TOTAL
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 
+BATCH, EPOCH = "batch", "epoch"
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
@@ -59,6 +61,28 @@ def what_repeats(path: Path) -> str:
     return Patterns.of(path, {}).seen
 
 
+class _Counted:
+    """How a counter goes on from line to line."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._lines, self._others = 0, 0
+        self.begins = 0
+        """How often it begins anew."""
+
+    def add(self, count: Any) -> None:
+        """Take in the next count."""
+        if self._last is not None:
+            self.begins += count < self._last
+            self._others += count != self._last + 1
+        self._lines, self._last = self._lines + 1, count
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it goes up by one in each line."""
+        return self._lines >= REPEATED and not self._others
+
+
 class Patterns:
     """The patterns of a console log: which names its lines report together, and how often."""
 
@@ -73,6 +97,10 @@ class Patterns:
         """The first process that has written a pattern, where several have."""
         self._are_announced = False
         """Whether the step of a report stands in a line before it."""
+        self._totals: dict[Any, _Counted] = {}
+        """Up to which numbers batches are counted, by lines that say no more of what they count (``[3/100]``)."""
+        self._epochs: frozenset[Any] = frozenset()
+        """Those of them that are numbers of epochs."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
@@ -90,12 +118,15 @@ class Patterns:
                     patterns._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
                 patterns._workers.setdefault(names, Counter())[line.worker] += 1
+            if meant and BATCH + TOTAL in line.found and epoch_of(line.found) is None:
+                patterns._totals.setdefault(line.found[BATCH + TOTAL], _Counted()).add(line.found[BATCH])
             steps = patterns._steps_of(line.found)
             if steps and "training_loss" not in meant:
                 is_new, announced = is_new or steps != announced, steps
             elif "training_loss" in meant and not steps:
                 reports, fresh, is_new = reports + 1, fresh + (is_new and fresh == reports), False
         patterns._settle_workers()
+        patterns._settle_epochs()
         patterns._are_announced = bool(reports) and fresh >= _FRESH * reports
         return patterns
 
@@ -123,6 +154,8 @@ class Patterns:
         for line in self._reports(path, on_damage):
             found, names = line.found, tuple(line.found)
             meant = self._meant(names)
+            if self._epochs and found.get(BATCH + TOTAL) in self._epochs:
+                found = {EPOCH if name == BATCH else name: found[name] for name in names if name != BATCH + TOTAL}
             if line.worker and self._first.get(names, line.worker) != line.worker:
                 continue
             count = self._counts.get(names, 0)
@@ -176,6 +209,15 @@ class Patterns:
     def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The steps that a line states."""
         return {name: found[name] for name in self._steps(tuple(found))}
+
+    def _settle_epochs(self) -> None:
+        """Tell epochs from batches: they are counted one by one, while batches begin anew again and again.
+
+        A line such as ``[3/100] loss: 0.1`` does not say which of them it counts.
+        """
+        if any(counted.begins for counted in self._totals.values()):
+            steady = (total for total, counted in self._totals.items() if counted.is_steady)
+            self._epochs = frozenset(steady)
 
     def _settle_workers(self) -> None:
         """The first process for each pattern that several have written.

@@ -71,8 +71,12 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         if not text:
             yield None
             continue
-        for part in _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text else (text,):
-            part = without_escapes(with_points(part) if has_decimal_commas else part)
+        parts = _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text else [text]
+        parts = [without_escapes(with_points(part) if has_decimal_commas else part) for part in parts]
+        rows = [place for place, part in enumerate(parts) if table.row(part)] if len(parts) > 1 else []
+        for place, part in enumerate(parts):
+            if place in rows[:-1]:
+                continue  # a row that fills up, as a bar does
             worker = _WORKER.match(part)
             found = table.row(part) or pairs(part if worker is None or worker["bare"] else part[worker.end() :])
             if found:

@@ -12,6 +12,7 @@ from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
+from rmetric.importers.bare_numbers import are_bare_numbers
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.columns import NO_COLUMN, as_number
 from rmetric.importers.console import is_console, what_repeats
@@ -187,6 +188,8 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
         return "trainer_state"
     if is_json and holds_table(document_in(path)):
         return "json"
+    if are_bare_numbers(path, lines, mapping):
+        return "numbers"
     header, first_row = [*(text for _, text, _ in without_preamble((0, line, True) for line in lines)), "", ""][:2]
     if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
         return "csv"
@@ -244,12 +247,26 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
     """Whether a line names columns; one that states a value (``step 1: loss 4.4 (80 ms, 9 tok/s)``) does not."""
     delimiter = delimiter_of(header)
     names = [name.strip().strip('"') for name in header.split(delimiter)]
-    if any(_ENDS_IN_NUMBER.search(name) for name in names) or value_last(header) is not header:
+    states_value = any(_ENDS_IN_NUMBER.search(name) for name in names) or value_last(header) is not header
+    if states_value and not _are_all_numbers(names, first_row, delimiter):
         return False
     if any(meanings(name, fields) for name in pairs(header)) and not _are_numbers(names, first_row, delimiter, fields):
         return False
     is_table = any(delimiter in header for delimiter in DELIMITERS) or as_number(first_row) is not None
     return is_table and any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)
+
+
+def _are_all_numbers(names: Sequence[str], row: str, delimiter: str) -> bool:
+    """Whether a row has as many cells as there are names, all numbers: ``mAP_0.5:0.95`` is a name, then."""
+    values = row_values(row, delimiter)
+    if (
+        values is None
+        or len(values) != len(names)
+        or len(names) < 2
+        or any(as_number(name) is not None for name in names)
+    ):
+        return False
+    return all(value is None or isinstance(value, int | float) for value in values)
 
 
 def _are_numbers(names: Sequence[str], row: str, delimiter: str, fields: FieldMap) -> bool:

@@ -111,7 +111,8 @@ def _with_lists(document: Any) -> Any:
 
 def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Lists of numbers, as long as the longest of the losses."""
-    lists = {name: value for name, value in flat.items() if type(value) is list and len(value) > 1}
+    is_single = any(measures_loss(name) and type(value) is not list for name, value in flat.items())
+    lists = {name: value for name, value in flat.items() if type(value) is list and len(value) > is_single}
     tables = {
         name: value for name, value in lists.items() if all(isinstance(item, int | float | None) for item in value)
     }

@@ -28,7 +28,7 @@ _WORDS = {
     "loss": ("perdida", "perda", "perdita", "perte", "verlust"),
     "train": ("entrenamiento", "treino", "treinamento", "addestramento", "entrainement", "apprentissage"),
     "validation": ("validacion", "validacao", "validazione", "validierung"),
-    "epoch": ("epoca", "epoque", "epoche"),
+    "epoch": ("epoca", "epoque", "epoche", "rodada", "ronda", "runde", "episodio"),
     "step": ("paso", "passo", "schritt"),
 }
 """English → words without accents."""

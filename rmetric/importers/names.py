@@ -14,6 +14,10 @@ def _words(text: str) -> frozenset[str]:
 VALIDATION_WORDS = _words("val valid validate validating validation eval evaluation dev heldout")
 TEST_WORDS = _words("test testing predict prediction")
 TRAINING_WORDS = _words("train training tr")
+WHOLE_WORDS = _words("total all overall full whole joint combined sum")
+"""Words of a loss that others are parts of."""
+ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator actor critic adv adversarial gan")
+"""Words of losses of networks that play against each other: one is the other's gain, and their sum tells nothing."""
 _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
@@ -22,22 +26,26 @@ _USUAL = (
 )
 _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff"
-) | _words("improvement target threshold exp count every interval ema aux")
+) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
-_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy")
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1")
+_NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
+"""What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 USUAL, COMPONENT, LIKE_A_LOSS = 100, 200, 300
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, and what stands for a loss in a
 log that has none by name."""
 
-STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up")
-_OF_STEPS = _words("completed train training learning global current cur optimizer opt gradient grad progress n i")
+STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
+_OF_STEPS = _words(
+    "completed train training learning global current cur optimizer opt gradient grad progress n i total num env"
+)
 """Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
-_OF_RATES = _words("train training trainer optim optimizer opt current cur param group base metrics")
+_OF_RATES = _words("x actor train training trainer optim optimizer opt current cur param group base metrics")
 LONGEST_COUNTER = 32
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
-EPOCH_WORDS = _words("epoch ep epochs")
+EPOCH_WORDS = _words("epoch ep epochs round rounds episode episodes generation")
 RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
     "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
 )
@@ -84,7 +92,11 @@ def measures_loss(name: str) -> bool:
 
 def _is_like_a_loss(words: set[str]) -> bool:
     is_cost = "cost" in words and words - {"cost"} <= _USUAL  # of the training, and not "cost_usd"
-    return is_cost or not words.isdisjoint(_LIKE_A_LOSS) or {"cross", "entropy"} <= words
+    is_short = "l" in words and len(words) == 2 and not words & _NO_SHORT_LOSS and all(map(str.isalpha, words))
+    is_named = (
+        is_short or not words.isdisjoint(_LIKE_A_LOSS) or {"cross", "entropy"} <= words or {"smooth", "l1"} <= words
+    )
+    return is_cost or is_named
 
 
 def _is_rate(words: list[str]) -> bool:
@@ -102,6 +114,25 @@ def ends_in_loss(name: str) -> bool:
     start, _, last = name.replace(".", "/").rpartition("/")
     words = {*plain(last).split("_")}
     return bool(start) and "loss" in words and words <= _USUAL
+
+
+def is_whole(name: str) -> bool:
+    """Whether a loss is named as one that others are parts of.
+
+    >>> [is_whole(name) for name in ("all_loss", "full_loss_metric", "box_loss")]
+    [True, True, False]
+    """
+    return not WHOLE_WORDS.isdisjoint(plain(name).split("_"))
+
+
+def is_adversarial(name: str) -> bool:
+    """Whether a loss is named after one of two networks that play against each other.
+
+    >>> [is_adversarial(name) for name in ("G_loss", "dloss", "Loss Discriminator", "dfl_loss")]
+    [True, True, True, False]
+    """
+    words = {word.removesuffix("loss") for word in plain(name).split("_")}
+    return not ADVERSARIAL_WORDS.isdisjoint(words)
 
 
 def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
@@ -129,6 +160,8 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
     present = set(words)
     if present & {"loss", "losses", "nll"} and not present & _NO_LOSS and not present & TEST_WORDS:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal()]
+        if words[-2:] == ["value", "loss"]:
+            unusual.append("value")  # that of a critic
         rank = (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
         return ("validation_loss" if present & VALIDATION_WORDS else "training_loss"), rank
     if _is_like_a_loss(present) and not present & (_NO_LOSS | TEST_WORDS):

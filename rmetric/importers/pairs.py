@@ -92,6 +92,8 @@ _POWER = re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)")
 _PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
 """What ``Cost after iteration 100: 0.69`` says beside the name of its value."""
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
+_REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
+"""What follows a number in the name of a loss, up to the loss."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
@@ -136,7 +138,10 @@ def pairs(line: str) -> dict[str, Any]:
         begin, stop = match.span()
         if match.string.startswith(")=", stop):
             continue  # a part of a name: "LR (group 0)=0.1"
-        gap, is_first, end = match.string[end:begin], end == 0, stop
+        gap = match.string[end:begin]
+        if _is_in_name(gap, match):
+            continue  # "Loss (mean of the last 100): 2.5"
+        is_first, end = end == 0, stop
         said = name = _name(gap[-2 * MAX_NAME :]) or beside
         if match["unit"] == "%" and name.casefold() in _COUNTERS:
             continue  # how full the bar is: "steps:  2%|#   | 40/1600"
@@ -153,7 +158,7 @@ def pairs(line: str) -> dict[str, Any]:
             setting = _setting(gap[-SETTING:])
         elif _BEGINS_TRAINING.search(gap):
             setting = ""
-        if setting and measures_loss(name) and not _SETTINGS & set(_WORDS.findall(name.casefold())):
+        if setting and measures_loss(name) and not _SETTINGS & _words(name.casefold()):
             name = f"{setting} {name}"
         if name not in found:
             found[name] = _value(match)
@@ -164,6 +169,13 @@ def pairs(line: str) -> dict[str, Any]:
     if listed and any(measures_loss(name) for name in found.keys() - listed):
         found = {name: value for name, value in found.items() if name not in listed}
     return found if found.keys() - {LINE_NUMBER} else {}
+
+
+def _is_in_name(gap: str, match: re.Match[str]) -> bool:
+    """Whether a number stands in a bracket behind the name of a loss, and the value of the loss after that."""
+    before, bracket, inside = gap.rpartition("(")
+    is_open = bool(bracket) and ")" not in inside and _REST_OF_NAME.match(match.string, match.end()) is not None
+    return is_open and measures_loss(_name(before[-2 * MAX_NAME :]))
 
 
 def _beside(said: str, name: str) -> str:
@@ -247,7 +259,7 @@ def _name(gap: str) -> str:
     start = 0
     for found in _BREAK.finditer(text):
         start = found.end()
-    name = text[start:].lstrip(" \t'\"[(<>]-*#~.").strip()
+    name = text[start:].lstrip(" \t'\"[(<>])-*#~.").strip()
     if name in _LEVELS:
         return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
@@ -282,10 +294,15 @@ def _epoch(name: str) -> str:
 @lru_cache(CACHED)
 def _setting(gap: str) -> str:
     """``validation`` or ``test`` if a word before a value says that it is one of these."""
-    words = set(_WORDS.findall(gap.casefold()))
+    words = _words(gap.casefold())
     if words & TEST_WORDS:
-        return "test"
+        told = next(said for said in map(_words, reversed(gap.casefold().split())) if said & TEST_WORDS)
+        return "validation" if told & VALIDATION_WORDS else "test"  # "Val(Test-Normal)" validates
     return "validation" if words & VALIDATION_WORDS else ""
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORDS.findall(text))
 
 
 def _value(match: re.Match[str]) -> int | float | str | None:

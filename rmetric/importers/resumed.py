@@ -44,9 +44,14 @@ class _Watch:
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
         self._epoch = epoch if epoch is not None else before
         next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._total(row))
-        if next_epoch or self._last is None or count >= self._last or (self._again and count <= self._again[-1]):
+        if next_epoch or self._last is None or count >= self._last:
             self._last = count if next_epoch or self._last is None else max(count, self._last)
             return self._pass_on(row)
+        if self._again and count <= self._again[-1]:  # back once more: what is held was aborted
+            passed = self._pass_on()
+            self._again = [count]
+            self._hold(row)
+            return passed
         self._again.append(count)
         self._hold(row)
         if len(self._again) < CONFIRMED:

@@ -74,7 +74,8 @@ class RowEvents:
             if row.resumes and latest is not None:
                 yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")
         if self._clock.is_aside:
-            self._aside.add(row.line, step, event.get("validation_loss"))
+            if step is not None:
+                self._aside.add(row.line, step, event.get("validation_loss"))
         elif step is not None:
             yield from self._record(row, step, event)
 

@@ -88,7 +88,9 @@ class StepClock:
         if self.is_aside:
             return self._step, False
         is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, total)
-        begins = not is_next and _is_set_back(count, self._last, self._first)
+        counts_to_another = trains and total is not None and self._total is not None and total != self._total
+        is_back = self._last is not None and count < self._last
+        begins = not is_next and (_is_set_back(count, self._last, self._first) or (counts_to_another and is_back))
         if begins:
             self.restart()
         self._count(count, epoch, total, is_next)
@@ -105,8 +107,8 @@ class StepClock:
         What counts behind the training does so in the same epoch. Without one it may be the begin of another run, but
         for batches.
         """
-        if not self._counter:
-            return False
+        if not self._counter:  # an evaluation before any training
+            return self._columns.are_batches and total is not None
         if name != self._counter:
             return name in self._trained_with
         if total is not None and self._total is not None and total != self._total:

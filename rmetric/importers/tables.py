@@ -14,6 +14,7 @@ from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
+from rmetric.importers.progress_bars import Bar
 from rmetric.importers.resumed import resumptions
 from rmetric.importers.row_events import RowEvents
 from rmetric.importers.run_column import RunColumn
@@ -61,6 +62,10 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     if runs is not None:
         rows = runs.apart(path, rows)
         columns.notes.append(runs.note)
+    bar = Bar.of(_observations(read(passed_over)), columns)
+    if bar is not None:
+        rows = bar.read(rows)
+        columns.notes += bar.notes
     events = in_order(RowEvents(path, columns, runs).of(resumptions(rows, columns)))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))

@@ -87,6 +87,8 @@ class TextTable:
                 found[name], found[name + TOTAL] = counted
             else:
                 found[name] = _value_of(cell)
+        if any(isinstance(found[name], str) for name in self._names if names_counter(name, self._fields)):
+            return {}  # another table's row
         losses = [found[self._names[place]] for place in self._losses]
         return found if any(map(_is_number, losses)) and not any(isinstance(loss, str) for loss in losses) else {}
 

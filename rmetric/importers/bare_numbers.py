@@ -1,0 +1,54 @@
+"""Numbers without names, in a file that is named after them: ``loss.txt``, as ``numpy.savetxt`` writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rmetric.importers.base import LOSSES, FieldMap, register_importer
+from rmetric.importers.columns import Row
+from rmetric.importers.names import meanings
+from rmetric.importers.tables import imported
+from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+
+STEP = "step"
+_BETWEEN = re.compile(r"[\s,;:\[\]]+")
+
+
+@register_importer("numbers")
+def read_numbers(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+    """Records of a file of losses: a line each, alone or after its step, or all in one line."""
+    return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+
+
+def are_bare_numbers(path: Path, lines: Sequence[str], mapping: Mapping[str, str] | None) -> bool:
+    """Whether a file is named after a loss, and its first lines hold one number each, or a step and a number."""
+    named = meanings(path.stem, FieldMap(mapping or {}))
+    if not any(ours in LOSSES for ours, _ in named):
+        return False
+    if len(lines) == 1:
+        return len(_numbers(lines[0])) > 2
+    numbers = [_numbers(line) for line in lines[:-1]]  # the last may be cut off
+    return all(len(of_line) == 1 for of_line in numbers) or all(
+        len(of_line) == 2 and of_line[0].is_integer() for of_line in numbers
+    )
+
+
+def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+    for number, line in numbered_lines(path, on_damage):
+        numbers = _numbers(line.decode(errors="replace"))
+        if len(numbers) == 2 and numbers[0].is_integer():
+            yield Row(number, {STEP: int(numbers[0]), path.stem: numbers[1]})
+        elif numbers:
+            yield from (Row(number, {path.stem: value}) for value in numbers)
+        elif line.strip():
+            on_damage(number, "no number; skipped")
+
+
+def _numbers(line: str) -> list[float]:
+    """The numbers of a line; none if it holds anything else."""
+    try:
+        return [float(token) for token in _BETWEEN.split(line) if token]
+    except ValueError:
+        return []

@@ -1,0 +1,141 @@
+"""Losses that a progress bar shows: the mean of an epoch so far, one that is set now and then, a count drawn again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from rmetric.importers.columns import SURVEYED_ROWS, Columns, Row, as_number, epoch_of
+from rmetric.importers.steps import TOTAL
+
+LEAST_ROWS, LEAST_EPOCH_ROWS = 40, 8
+"""Rows after the first epoch, and of an epoch, from which on a mean is told from the losses of batches."""
+CALMER = 3.0
+"""How many times as much a mean of the epoch so far changes in the first quarter of an epoch as in the last: seven, if
+its batches differ by chance; their own losses change as much in both."""
+LEAST_CHANGES, HELD = 8, 2.5
+"""Changes of a value, and rows from one to the next, from which on it is one that is set now and then."""
+MEAN = "the loss is the mean of its epoch so far, as progress bars show it: of each epoch the last one counts"
+SET = "the loss is set every {every} rows, as in the text of a progress bar: rows that repeat it are left out"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where in an epoch a row of the training stands."""
+
+    epoch: Any
+    count: int | float
+
+    @classmethod
+    def of(cls, row: Row, columns: Columns) -> _Place | None:
+        name = columns.counter_of(row.values)
+        count = None if name is None else as_number(row.values[name])
+        return None if count is None else cls(epoch_of(row.values), count)
+
+    def begins_after(self, before: _Place) -> bool:
+        """Whether it is of another epoch."""
+        return self.count < before.count or self.epoch != before.epoch
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How the loss of a log with a bar is to be read."""
+
+    columns: Columns
+    loss: str
+    begins_at_0: bool = True
+    """Whether a count of 0 is that of a batch; where counts reach their number, it is a bar before its first batch."""
+    is_mean: bool = False
+    held_rows: int = 1
+    """Rows for which a value is shown."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], columns: Columns) -> Bar | None:
+        """The bar of a log, by its first rows; ``None`` where batches are not counted up to a number."""
+        losses, counters = columns.fields.get("training_loss", ()), columns.counters
+        if len(losses) != 1 or not columns.are_batches or columns.known.isdisjoint(name + TOTAL for name in counters):
+            return None
+        first = [*itertools.islice(rows, SURVEYED_ROWS)]
+        is_filled = any(row.values.get(name, "") == row.values.get(name + TOTAL) for row in first for name in counters)
+        bar = cls(columns, losses[0], begins_at_0=not is_filled)
+        epochs = bar._epochs(first)
+        shown = [len([*same]) for _, same in itertools.groupby(itertools.chain.from_iterable(epochs))]
+        every = round(median(shown[1:-1])) if len(shown) > LEAST_CHANGES else 1
+        if every >= HELD and sum(shown) >= HELD * len(shown):
+            return replace(bar, held_rows=every)
+        return replace(bar, is_mean=_grow_calmer(epochs[1:]))
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of it."""
+        return [MEAN] if self.is_mean else [SET.format(every=self.held_rows)] if self.held_rows > 1 else []
+
+    def read(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows that tell something new."""
+        placed = ((row, self._place(row)) for row in rows)
+        begun = ((row, place) for row, place in placed if place is None or place.count or self.begins_at_0)
+        return self._last_of_epochs(begun) if self.is_mean else self._news(begun)
+
+    def _place(self, row: Row) -> _Place | None:
+        return None if row.values.get(self.loss) is None else _Place.of(row, self.columns)
+
+    def _evaluates(self, row: Row) -> bool:
+        return any(row.values.get(name) is not None for name in self.columns.fields.get("validation_loss", ()))
+
+    def _epochs(self, rows: Iterable[Row]) -> list[list[float]]:
+        """Losses of each epoch, one a count."""
+        epochs: list[list[float]] = [[]]
+        before: _Place | None = None
+        for row in rows:
+            place, loss = self._place(row), as_number(row.values.get(self.loss))
+            if place is None or loss is None or place == before or not (place.count or self.begins_at_0):
+                continue
+            if before is not None and place.begins_after(before):
+                epochs.append([])
+            epochs[-1].append(loss)
+            before = place
+        return epochs
+
+    def _last_of_epochs(self, rows: Iterable[tuple[Row, _Place | None]]) -> Iterator[Row]:
+        held: tuple[Row, _Place] | None = None
+        for row, place in rows:
+            is_over = self._evaluates(row) if place is None else held is not None and place.begins_after(held[1])
+            if held is not None and is_over:
+                yield held[0]
+                held = None
+            if place is None:
+                yield row
+            else:
+                held = row, place
+        if held is not None:
+            yield held[0]
+
+    def _news(self, rows: Iterable[tuple[Row, _Place | None]]) -> Iterator[Row]:
+        """Each count and each value once; a value that stays for longer than others is none that is held."""
+        before, shown, repeated = None, None, 0
+        for row, place in rows:
+            if place is None or self._evaluates(row):
+                yield row
+            elif place != before:
+                repeated = repeated + 1 if row.values[self.loss] == shown else 0
+                if repeated == 0 or self.held_rows == 1 or repeated >= 2 * self.held_rows:
+                    yield row
+            if place is not None:
+                before, shown = place, row.values[self.loss]
+
+
+def _grow_calmer(epochs: list[list[float]]) -> bool:
+    """Whether losses change less and less within each epoch."""
+    long = [losses for losses in epochs if len(losses) >= LEAST_EPOCH_ROWS]
+    if sum(map(len, long)) < LEAST_ROWS:
+        return False
+    ratios = []
+    for losses in long:
+        changes = [abs(after - before) for before, after in itertools.pairwise(losses)]
+        quarter = max(2, len(changes) // 4)
+        first, last = median(changes[:quarter]), median(changes[-quarter:])
+        ratios.append(first / last if last > 0.0 else CALMER * (first > 0.0))
+    return median(ratios) >= CALMER

@@ -1,0 +1,278 @@
+"""Layouts of logs that people publish: read as a person reads them. Programs, words and numbers are made up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmetric.diagnosis import diagnose
+from rmetric.errors import UserError
+from rmetric.importers import LoggedRun, runs_of
+
+POINTS = 30
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a person sees of the training."""
+
+    steps: list[int]
+    losses: list[float]
+    evaluations: int = 0
+    note: str = ""
+    file: str = "run.log"
+
+
+Lines = Callable[[], Iterator[str]]
+LAYOUTS: dict[str, tuple[Lines, Seen]] = {}
+
+
+def loss(step: int) -> float:
+    return 4.0 - step / 10
+
+
+STEPS = list(range(1, POINTS + 1))
+LOSSES = [loss(step) for step in STEPS]
+
+
+def layout(seen: Seen) -> Callable[[Lines], Lines]:
+    def add(lines: Lines) -> Lines:
+        LAYOUTS[lines.__name__] = lines, seen
+        return lines
+
+    return add
+
+
+def read(lines: Iterator[str], tmp_path: Path, file: str = "run.log") -> list[LoggedRun]:
+    path = tmp_path / file
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return list(runs_of(path))
+
+
+def bar(done: int, total: int, text: str) -> str:
+    return f"{text}: {100 * done // total:3d}%|{'#' * done:<10}| {done}/{total} [00:{done:02d}<00:10,  1.00it/s]"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=3, note="batches count"))
+def epochs_in_brackets_after_their_bars() -> Iterator[str]:
+    for epoch in (1, 2, 3):
+        shown = [bar(0, 10, "Train Loss: ?")]
+        for done in range(1, 11):  # drawn when the text is set, and again when the count has risen
+            text = f"Train Loss: {loss(10 * epoch - 10 + done):.4f}"
+            shown += [bar(done - 1, 10, text), bar(done, 10, text)]
+        yield "\r".join(shown)
+        yield f"[{epoch}/100] Train Loss: {loss(10 * epoch):.4f}, Valid Loss: {loss(10 * epoch) + 0.1:.4f}, PCC: 0.3"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=2, note="batches count"))
+def an_evaluation_with_a_bar_before_the_first_epoch() -> Iterator[str]:
+    for epoch in (1, 2, 3):
+        kinds = [("Val", 4, "val_loss")] if epoch == 1 else []
+        for kind, total, name in [*kinds, ("Train", 10, "loss"), *([("Val", 4, "val_loss")] if epoch > 1 else [])]:
+            level = loss(10 * epoch) + 0.1
+            yield "\r".join(
+                f"Epoch {epoch}/9 [{kind}]: {100 * done // total:3d}%|## | {done}/{total} [00:01<00:02, 9.00it/s, "
+                f"{name}={loss(10 * epoch - 10 + done) if kind == 'Train' else level:.4f}]"
+                for done in range(1, total + 1)
+            )
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES, note="is the sum of 'Task Loss', 'KD Loss'; if another"))
+def parts_of_a_loss() -> Iterator[str]:
+    for step in STEPS:
+        task, teacher = 0.75 * loss(step), loss(step) / 4
+        yield f"12:00:00 INFO: Iters: {10 * step}/9000 || Task Loss: {task:.5f} || KD Loss: {teacher:.5f}"
+
+
+@layout(Seen(STEPS, LOSSES, note="'all_loss', the only loss that is named as a whole"))
+def a_loss_that_is_named_as_a_whole() -> Iterator[str]:
+    for step in STEPS:
+        yield f"12:00 : Epoch: 1, Step: {step}, accuracy: 0.9, det loss: 0.2, bbox loss: 0.1, all_loss: {loss(step)}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=3, note="the only loss of its kind"))
+def a_number_in_the_name_of_a_loss() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Step {step}: Training Loss (avg over last 100): {loss(step):.3f}"
+        if step % 10 == 0:
+            yield f"Step {step}: Validation Loss (avg over last 100): {loss(step) + 0.1:.3f}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="epochs count"))
+def an_evaluation_of_the_validation_that_is_named_after_tests() -> Iterator[str]:
+    for epoch in STEPS:
+        yield f"[Train] Epoch {epoch} loss {loss(epoch):.4f}"
+        yield f"[Diff-Val(Test-Normal)] Epoch {epoch} loss {loss(epoch) + 0.1:.4f}"
+
+
+@layout(Seen(STEPS, LOSSES, note="rows count"))
+def a_step_in_thousands() -> Iterator[str]:
+    for step in STEPS:
+        yield f"INFO 12:00:00 step:{5 + step // 10}K smpl:{8 * step}K loss:{loss(step):.3f} grdn:1.500 lr:1.0e-04"
+
+
+@layout(Seen(STEPS, LOSSES, note="epochs count"))
+def a_step_that_is_the_length_of_an_episode() -> Iterator[str]:
+    lengths = random.Random(1)
+    for episode in STEPS:
+        yield f"Episode {episode} Step {lengths.randint(9, 20)}: Training Loss {loss(episode):.4f}, Return 9.0"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, file="results.csv", note="is the sum of"))
+def a_table_with_a_ratio_in_the_name_of_a_column() -> Iterator[str]:
+    yield "epoch, train/box_loss, train/cls_loss, metrics/mAP_0.5, mAP_0.5:0.95, val/box_loss, val/cls_loss, x/lr0"
+    for epoch in STEPS:
+        half = loss(epoch) / 2
+        yield f"{epoch:6d}, {half}, {half}, 0.5, 0.4, {half}, {half + 0.1}, 0.01"
+
+
+@layout(Seen(STEPS, LOSSES, note="is the sum of"))
+def a_table_of_a_detector_with_others_between() -> Iterator[str]:
+    for epoch in STEPS:
+        yield "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size"
+        part = loss(epoch) / 4
+        yield "\r".join(
+            f"     {epoch:3d}/100     2.3G   {done * part / 5:8.4f}   {part:8.4f}   {part:8.4f}         12        640: "
+            f"{10 * done}%|# | {done}/10"
+            for done in (5, 10)
+        )
+        yield "                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95)"
+        yield "                   all        300        300      0.500      0.400      0.450      0.300"
+
+
+@layout(Seen(STEPS, LOSSES, note="rows count", file="train_losses.txt"))
+def numbers_alone() -> Iterator[str]:
+    yield from (f"{value:.18e}" for value in LOSSES)
+
+
+@layout(Seen(STEPS, LOSSES, note="rows count", file="loss.txt"))
+def numbers_in_one_line() -> Iterator[str]:
+    yield f"[{', '.join(map(str, LOSSES))}]"
+
+
+@layout(Seen(STEPS, LOSSES, file="loss.csv"))
+def numbers_after_their_steps() -> Iterator[str]:
+    yield from (f"{step}, {loss(step)}" for step in STEPS)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
+    lines, seen = LAYOUTS[name]
+    (logged,) = read(lines(), tmp_path, seen.file)
+    observations = logged.run.observations
+    trained = ~np.isnan(observations["training_loss"])
+    assert observations.step[trained].tolist() == seen.steps
+    assert observations["training_loss"][trained] == pytest.approx(seen.losses, abs=1e-3)
+    _, evaluated = logged.run.evaluations()
+    assert len(evaluated) == seen.evaluations
+    if seen.evaluations:
+        assert evaluated[-1] == pytest.approx(seen.losses[-1] + 0.1, abs=1e-3)
+    assert seen.note in " ".join(logged.notes)
+    assert not any(word in " ".join(logged.notes) for word in ("skipped", "damage"))
+
+
+def noisy(step: int, noise: random.Random) -> float:
+    return (0.5 + 1.5 * 0.98**step) * noise.lognormvariate(0.0, 0.3)
+
+
+def keras_bars(epochs: int, batches: int, *, means: bool) -> Iterator[str]:
+    noise = random.Random(3)
+    for epoch in range(1, epochs + 1):
+        losses = [noisy(batches * epoch + done, noise) for done in range(batches)]
+        sums = [*accumulate(losses)]
+        yield f"Epoch {epoch}/{epochs}"
+        yield "\r".join(
+            f"{done}/{batches} [====>....] - ETA: 3s - loss: {sums[done - 1] / done if means else losses[done - 1]:.4f}"
+            for done in range(1, batches + 1)
+        )
+
+
+def test_of_the_means_of_an_epoch_so_far_the_last_counts(tmp_path: Path) -> None:
+    (logged,) = read(keras_bars(12, 30, means=True), tmp_path)
+    assert logged.run.observations.step.tolist() == [*range(30, 361, 30)]
+    assert "the mean of its epoch so far" in " ".join(logged.notes)
+    assert not diagnose(tmp_path / "run.log").findings
+
+
+def test_the_losses_of_batches_all_count(tmp_path: Path) -> None:
+    (logged,) = read(keras_bars(12, 30, means=False), tmp_path)
+    assert logged.run.observations.step.tolist() == [*range(1, 361)]
+
+
+@pytest.mark.parametrize("every", [5, 20])
+def test_a_loss_that_is_shown_until_the_next_counts_once(every: int, tmp_path: Path) -> None:
+    noise = random.Random(4)
+    shown = [f"{noisy(done // every, noise):.4f}" for done in range(1000)]
+    lines = iter(["\r".join(bar(done + 1, 2000, f"loss: {shown[done // every]}") for done in range(1000))])
+    (logged,) = read(lines, tmp_path)
+    assert len(logged.run.observations) == 1000 / every
+    assert f"is set every {every} rows" in " ".join(logged.notes)
+
+
+def test_a_loss_that_no_longer_changes_is_seen_to_stand_still(tmp_path: Path) -> None:
+    noise = random.Random(5)
+    shown = [f"{noisy(done // 5, noise) if done < 500 else 0.0:.4f}" for done in range(0, 2000, 5)]
+    lines = iter(["\r".join(bar(done + 1, 4000, f"loss: {shown[done // 5]}") for done in range(2000))])
+    (logged,) = read(lines, tmp_path)
+    assert (logged.run.observations["training_loss"] == 0.0).sum() > 1000
+
+
+def test_an_attempt_with_other_batches_is_a_run_of_its_own(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for total, reports in ((4000, 4), (2000, 30)):
+            for report in range(2, 2 + reports):
+                yield f"[Epoch 1/9 Batch {10 * report}/{total}] Loss: {loss(report):.4f}"
+
+    assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [4, 30]
+
+
+def test_a_run_that_was_aborted_early_takes_no_record_from_the_next(tmp_path: Path) -> None:
+    lines = (f'{{"epoch": {epoch}, "loss": {loss(epoch)}}}' for count in (9, 2, 20) for epoch in range(1, count + 1))
+    assert [len(run.run.observations) for run in read(lines, tmp_path, "run.jsonl")] == [9, 2, 20]
+
+
+def test_rounds_begin_anew_with_another_run(tmp_path: Path) -> None:
+    lines = (f"Rodada {number}, Perda: {loss(number):.4f}" for _ in range(2) for number in STEPS)
+    assert [len(run.run.observations) for run in read(lines, tmp_path)] == [POINTS, POINTS]
+
+
+@pytest.mark.parametrize(
+    "names", [("G_loss", "D_loss"), ("Generator Loss", "Discriminator Loss"), ("critic_loss", "actor_loss")]
+)
+def test_losses_that_play_against_each_other_are_not_added(names: tuple[str, str], tmp_path: Path) -> None:
+    lines = (f"Step {step} {names[0]}: {loss(step)} {names[1]}: {loss(step)}" for step in STEPS)
+    with pytest.raises(UserError, match="there are several losses"):
+        read(lines, tmp_path)
+
+
+def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            yield f"Step {step} inner loss: {loss(step)}"
+            yield f"Step {step} outer loss: {loss(step)}"
+
+    with pytest.raises(UserError, match="there are several losses"):
+        read(lines(), tmp_path)
+
+
+def test_a_learning_rate_alone_is_not_called_healthy(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("step,grad_norm\n" + "".join(f"{step},1.5\n" for step in range(1, 201)))
+    diagnosis = diagnose(tmp_path / "run.csv")
+    assert not diagnosis.healthy
+    assert diagnosis.verdict == "nothing found, but there is no training loss"
+
+
+@pytest.mark.parametrize(("first", "judged"), [(1, True), (40_000, False)])
+def test_whether_a_run_learns_is_not_asked_of_its_last_part(first: int, judged: bool, tmp_path: Path) -> None:
+    noise = random.Random(6)
+    rows = (f"{first + 10 * row},{noise.gauss(3.2, 0.1)}\n" for row in range(200))
+    (tmp_path / "run.csv").write_text("step,loss\n" + "".join(rows))
+    diagnosis = diagnose(tmp_path / "run.csv")
+    assert ("NEVER_LEARNS" in [finding.name for finding in diagnosis.findings]) == judged
+    assert ("NEVER_LEARNS" in diagnosis.not_judged) != judged
