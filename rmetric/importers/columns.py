@@ -358,7 +358,8 @@ def _unsteady(seen: _Seen, trained: int) -> tuple[bool, bool]:
 def _counts(seen: _Seen) -> bool:
     """Whether the values are those of a counter."""
     is_rounded = 3 * seen.stands > 2 * seen.count and not seen.goes_back
-    goes_to_and_fro = 5 * seen.strays > seen.count > 2 * (seen.highest - seen.lowest)
+    strays = 10 * seen.strays > seen.count and _jumps_back(seen)
+    goes_to_and_fro = strays and seen.count > 2 * (seen.highest - seen.lowest)
     return not (_never_rises(seen) or goes_to_and_fro or is_rounded)
 
 
