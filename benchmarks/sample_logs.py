@@ -247,7 +247,7 @@ SAMPLES: tuple[Sample, ...] = (
     text_sample("wordlm", ".md", consoles.wordlm, format="console", note=_BATCHES),
     text_sample("mmengine_console", ".log", consoles.mmengine_console, format="console", evaluations=0, note=_BATCHES),
     text_sample("paddle", ".log", consoles.paddle, format="console", evaluations=0, note=_BATCHES),
-    text_sample("trainer_console", ".log", consoles.trainer_console, format="console", note=_NO_STEP),
+    text_sample("trainer_console", ".log", consoles.trainer_console, format="console"),
     text_sample("slurm", ".out", consoles.slurm_of_a_newer_trainer, format="console", note=_NO_STEP),
     text_sample("progress_bar", ".log", consoles.progress_bar, format="console", evaluations=0, note=_BATCHES),
     text_sample(

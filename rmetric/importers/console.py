@@ -22,17 +22,15 @@ from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_
 from rmetric.importers.steps import TOTAL
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
+from rmetric.importers.unnamed_counters import BATCH, EPOCH, FRESH, STEP, UnnamedCounters
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 
-BATCH, EPOCH = "batch", "epoch"
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
-_FRESH = 0.9
-"""Share of the reports without a step before each of which another line announces a new one; it is then theirs."""
 WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
 
 
@@ -61,28 +59,6 @@ def what_repeats(path: Path) -> str:
     return Patterns.of(path, {}).seen
 
 
-class _Counted:
-    """How a counter goes on from line to line."""
-
-    def __init__(self) -> None:
-        self._last: Any = None
-        self._lines, self._others = 0, 0
-        self.begins = 0
-        """How often it begins anew."""
-
-    def add(self, count: Any) -> None:
-        """Take in the next count."""
-        if self._last is not None:
-            self.begins += count < self._last
-            self._others += count != self._last + 1
-        self._lines, self._last = self._lines + 1, count
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether it goes up by one in each line."""
-        return self._lines >= REPEATED and not self._others
-
-
 class Patterns:
     """The patterns of a console log: which names its lines report together, and how often."""
 
@@ -97,10 +73,10 @@ class Patterns:
         """The first process that has written a pattern, where several have."""
         self._are_announced = False
         """Whether the step of a report stands in a line before it."""
-        self._totals: dict[Any, _Counted] = {}
-        """Up to which numbers batches are counted, by lines that say no more of what they count (``[3/100]``)."""
         self._epochs: frozenset[Any] = frozenset()
-        """Those of them that are numbers of epochs."""
+        """Numbers up to which ``[3/100]`` counts epochs."""
+        self._bar: Any = None
+        """The number up to which a bar counts that tells the step of the reports between its states."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
@@ -108,6 +84,7 @@ class Patterns:
         patterns = cls(FieldMap(mapping))
         announced: dict[str, Any] = {}
         reports, fresh, is_new = 0, 0, False
+        counters = UnnamedCounters()
         for line in itertools.islice(console_lines(path, passed_over, patterns._fields), SURVEYED_ROWS):
             names = tuple(line.found)
             meant = patterns._meant(names)
@@ -118,16 +95,16 @@ class Patterns:
                     patterns._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
                 patterns._workers.setdefault(names, Counter())[line.worker] += 1
-            if meant and BATCH + TOTAL in line.found and epoch_of(line.found) is None:
-                patterns._totals.setdefault(line.found[BATCH + TOTAL], _Counted()).add(line.found[BATCH])
             steps = patterns._steps_of(line.found)
             if steps and "training_loss" not in meant:
                 is_new, announced = is_new or steps != announced, steps
             elif "training_loss" in meant and not steps:
                 reports, fresh, is_new = reports + 1, fresh + (is_new and fresh == reports), False
+            counters.add(line.found, measures=bool(meant), lacks_step="training_loss" in meant and not steps)
         patterns._settle_workers()
-        patterns._settle_epochs()
-        patterns._are_announced = bool(reports) and fresh >= _FRESH * reports
+        patterns._are_announced = bool(reports) and fresh >= FRESH * reports
+        patterns._epochs = counters.epochs
+        patterns._bar = None if patterns._are_announced else counters.bar
         return patterns
 
     @property
@@ -150,6 +127,7 @@ class Patterns:
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
         announced: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
         is_told = False
         for line in self._reports(path, on_damage):
             found, names = line.found, tuple(line.found)
@@ -171,12 +149,16 @@ class Patterns:
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
                 if "training_loss" in meant and self._are_announced and not steps:
                     found = announced | found
+                elif not self._steps_of(found) and BATCH not in found:
+                    found = shown | found
                 yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
                 epoch = line.epoch or epoch
             elif lost := self._lost(line):
                 yield Row(line.number, epoch | lost)
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
+                if self._bar is not None and found.get(BATCH + TOTAL) == self._bar:
+                    shown = {STEP: found[BATCH]}
             announced = announced if "training_loss" in meant else steps or announced
 
     def _lost(self, line: Line) -> dict[str, Any]:
@@ -209,15 +191,6 @@ class Patterns:
     def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The steps that a line states."""
         return {name: found[name] for name in self._steps(tuple(found))}
-
-    def _settle_epochs(self) -> None:
-        """Tell epochs from batches: they are counted one by one, while batches begin anew again and again.
-
-        A line such as ``[3/100] loss: 0.1`` does not say which of them it counts.
-        """
-        if any(counted.begins for counted in self._totals.values()):
-            steady = (total for total, counted in self._totals.items() if counted.is_steady)
-            self._epochs = frozenset(steady)
 
     def _settle_workers(self) -> None:
         """The first process for each pattern that several have written.

@@ -70,6 +70,16 @@ def epochs_in_brackets_after_their_bars() -> Iterator[str]:
         yield f"[{epoch}/100] Train Loss: {loss(10 * epoch):.4f}, Valid Loss: {loss(10 * epoch) + 0.1:.4f}, PCC: 0.3"
 
 
+@layout(Seen([10 * step for step in STEPS], LOSSES, evaluations=3))
+def reports_between_the_states_of_a_bar() -> Iterator[str]:
+    for step in STEPS:
+        yield "\r".join(f"{done // 4}%|#  | {done}/400 [00:01<00:02, 9.0it/s]" for done in (10 * step - 1, 10 * step))
+        yield f"{{'loss': {loss(step):.4f}, 'grad_norm': 1.5, 'learning_rate': 4e-05, 'epoch': {step / 100}}}"
+        if step % 10 == 0:
+            yield "\r".join(f"{20 * done}%|#  | {done}/5 [00:01<00:02, 9.0it/s]" for done in range(6))
+            yield f"{{'eval_loss': {loss(step) + 0.1:.4f}, 'eval_runtime': 3.1, 'epoch': {step / 100}}}"
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=2, note="batches count"))
 def an_evaluation_with_a_bar_before_the_first_epoch() -> Iterator[str]:
     for epoch in (1, 2, 3):
