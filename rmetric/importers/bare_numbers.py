@@ -28,7 +28,7 @@ def are_bare_numbers(path: Path, lines: Sequence[str], mapping: Mapping[str, str
     if not any(ours in LOSSES for ours, _ in named):
         return False
     if len(lines) == 1:
-        return len(_numbers(lines[0])) > 2
+        return lines[0].count("[") < 2 and len(_numbers(lines[0])) > 2  # of lists in a list nothing is known
     numbers = [_numbers(line) for line in lines[:-1]]  # the last may be cut off
     return all(len(of_line) == 1 for of_line in numbers) or all(
         len(of_line) == 2 and of_line[0].is_integer() for of_line in numbers

@@ -27,7 +27,8 @@ MOST_KNOWN = 4096
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
 _DIGIT, _BAR = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE), b"|"
-_WRITTEN_OVER = re.compile(r"\r|\x08+")
+_WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)")
+"""Where a bar is drawn again, or a dictionary is printed right behind it."""
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
 _BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
 """A date and a time, and the level of a message, before the process that has written it."""
@@ -71,7 +72,7 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         if not text:
             yield None
             continue
-        parts = _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text else [text]
+        parts = _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text or "]{" in text else [text]
         parts = [without_escapes(with_points(part) if has_decimal_commas else part) for part in parts]
         rows = [place for place, part in enumerate(parts) if table.row(part)] if len(parts) > 1 else []
         for place, part in enumerate(parts):

@@ -90,7 +90,12 @@ class StepClock:
         is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, total)
         counts_to_another = trains and total is not None and self._total is not None and total != self._total
         is_back = self._last is not None and count < self._last
-        begins = not is_next and (_is_set_back(count, self._last, self._first) or (counts_to_another and is_back))
+        is_again = trains and epoch is not None and self._epoch is not None and epoch < self._epoch
+        begins = not is_next and (
+            _is_set_back(count, self._last, self._first)
+            or (counts_to_another and is_back)
+            or (is_again and count == self._last)  # each epoch has left one report, at its end
+        )
         if begins:
             self.restart()
         self._count(count, epoch, total, is_next)

@@ -80,6 +80,15 @@ def reports_between_the_states_of_a_bar() -> Iterator[str]:
             yield f"{{'eval_loss': {loss(step) + 0.1:.4f}, 'eval_runtime': 3.1, 'epoch': {step / 100}}}"
 
 
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def a_report_right_behind_its_bar() -> Iterator[str]:
+    for step in STEPS:
+        report = {"loss": round(loss(step), 4), "learning_rate": 4e-05, "epoch": step / 100}
+        yield f"  {step // 4}%|#  | {10 * step}/400 [00:01<00:02, 9.0it/s]" + (str(report) if step % 5 == 1 else "")
+        if step % 5 != 1:
+            yield str(report)
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=2, note="batches count"))
 def an_evaluation_with_a_bar_before_the_first_epoch() -> Iterator[str]:
     for epoch in (1, 2, 3):
@@ -240,6 +249,22 @@ def test_an_attempt_with_other_batches_is_a_run_of_its_own(tmp_path: Path) -> No
                 yield f"[Epoch 1/9 Batch {10 * report}/{total}] Loss: {loss(report):.4f}"
 
     assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [4, 30]
+
+
+def test_fits_that_leave_one_report_an_epoch_are_runs(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for epochs in (3, 5, 5):
+            for epoch in range(1, epochs + 1):
+                yield f"Epoch {epoch}/{epochs}"
+                yield f"62/62 [==============================] - 9s 100ms/step - loss: {loss(epoch):.4f}"
+
+    assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [3, 5, 5]
+
+
+def test_lists_in_a_list_are_no_losses(tmp_path: Path) -> None:
+    lines = iter([f"[{', '.join(f'[{step}, {loss(step)}, {loss(step)}]' for step in STEPS)}]"])
+    with pytest.raises(UserError):
+        read(lines, tmp_path, "loss_history.json")
 
 
 def test_a_run_that_was_aborted_early_takes_no_record_from_the_next(tmp_path: Path) -> None:
