@@ -16,7 +16,7 @@ TEST_WORDS = _words("test testing predict prediction")
 TRAINING_WORDS = _words("train training tr")
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
 """Words of a loss that others are parts of."""
-ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator actor critic adv adversarial gan")
+ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversarial gan")
 """Words of losses of networks that play against each other: one is the other's gain, and their sum tells nothing."""
 _USUAL = (
     VALIDATION_WORDS

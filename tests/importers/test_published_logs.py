@@ -278,7 +278,7 @@ def test_rounds_begin_anew_with_another_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("G_loss", "D_loss"), ("Generator Loss", "Discriminator Loss"), ("critic_loss", "actor_loss")]
+    "names", [("G_loss", "D_loss"), ("Generator Loss", "Discriminator Loss"), ("critic_loss", "gen_loss")]
 )
 def test_losses_that_play_against_each_other_are_not_added(names: tuple[str, str], tmp_path: Path) -> None:
     lines = (f"Step {step} {names[0]}: {loss(step)} {names[1]}: {loss(step)}" for step in STEPS)
