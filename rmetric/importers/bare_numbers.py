@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rmetric.importers.base import LOSSES, FieldMap, register_importer
+from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
-from rmetric.importers.names import meanings
+from rmetric.importers.names import means_loss
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
-STEP = "step"
 _BETWEEN = re.compile(r"[\s,;:\[\]]+")
 
 
@@ -24,8 +23,7 @@ def read_numbers(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
 
 def are_bare_numbers(path: Path, lines: Sequence[str], mapping: Mapping[str, str] | None) -> bool:
     """Whether a file is named after a loss, and its first lines hold one number each, or a step and a number."""
-    named = meanings(path.stem, FieldMap(mapping or {}))
-    if not any(ours in LOSSES for ours, _ in named):
+    if not means_loss(path.stem, FieldMap(mapping or {})):
         return False
     if len(lines) == 1:
         return lines[0].count("[") < 2 and len(_numbers(lines[0])) > 2  # of lists in a list nothing is known
@@ -39,10 +37,10 @@ def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
     for number, line in numbered_lines(path, on_damage):
         numbers = _numbers(line.decode(errors="replace"))
         if len(numbers) == 2 and numbers[0].is_integer():
-            yield Row(number, {STEP: int(numbers[0]), path.stem: numbers[1]})
+            yield Row(number, {"step": int(numbers[0]), path.stem: numbers[1]})
         elif numbers:
             yield from (Row(number, {path.stem: value}) for value in numbers)
-        elif line.strip():
+        else:
             on_damage(number, "no number; skipped")
 
 

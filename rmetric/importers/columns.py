@@ -67,14 +67,19 @@ class _Seen:
     stands: int = 0
     """Rows in which it is the same thousands as in the row before, which states the same names and is another one."""
     set_back_to: float | None = None
+    """The latest value that is smaller than the one before it."""
     strays: int = 0
     """Rows in which it is set back, and not to the value to which it was before."""
-    goes_back: bool = False
     lowest: float = math.inf
     highest: float = -math.inf
     not_finite: int = 0
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether a value is ever smaller than the one before it."""
+        return self.set_back_to is not None
 
 
 @dataclass
@@ -123,7 +128,6 @@ class Survey:
                 if seen.value is not None and value < seen.value:
                     seen.strays += seen.set_back_to not in (None, value)
                     seen.set_back_to = value
-                seen.goes_back |= seen.value is not None and value < seen.value
                 seen.lowest, seen.highest = min(seen.lowest, value), max(seen.highest, value)
                 is_finite = _is_finite(value)
                 seen.not_finite += not is_finite

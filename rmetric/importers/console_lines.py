@@ -74,16 +74,20 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             continue
         parts = _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text or "]{" in text else [text]
         parts = [without_escapes(with_points(part) if has_decimal_commas else part) for part in parts]
-        rows = [place for place, part in enumerate(parts) if table.row(part)] if len(parts) > 1 else []
-        for place, part in enumerate(parts):
-            if place in rows[:-1]:
-                continue  # a row that fills up, as a bar does
+        for part in _last_rows(parts, table) if len(parts) > 1 else parts:
             worker = _WORKER.match(part)
             found = table.row(part) or pairs(part if worker is None or worker["bare"] else part[worker.end() :])
             if found:
                 yield Line(number, part, found, worker["who"].strip() if worker else "")
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
                 yield None
+
+
+def _last_rows(parts: list[str], table: TextTable) -> list[str]:
+    """Parts of a line without the rows of a table that later ones have written over, as one does that fills up."""
+    rows = [place for place, part in enumerate(parts) if table.row(part)]
+    written_over = {*rows[:-1]}
+    return [part for place, part in enumerate(parts) if place not in written_over]
 
 
 def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
