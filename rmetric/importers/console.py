@@ -17,12 +17,12 @@ from rmetric.errors import UserError
 from rmetric.importers.base import LOSSES, FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
+from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters
 from rmetric.importers.console_lines import Line, console_lines
-from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch, names_step
+from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch
 from rmetric.importers.steps import TOTAL
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
-from rmetric.importers.unnamed_counters import BATCH, EPOCH, FRESH, STEP, UnnamedCounters
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 
 REPEATED = 2
@@ -66,25 +66,21 @@ class Patterns:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
-        self._steps = lru_cache(MAX_PATTERNS)(partial(_steps, fields))
+        self._counts_steps = lru_cache(MAX_PATTERNS)(partial(_counts, fields))
         self._marks = DecimalMarks()
         self._workers: dict[tuple[str, ...], Counter[str]] = {}
         self._first: dict[tuple[str, ...], str] = {}
         """The first process that has written a pattern, where several have."""
-        self._are_announced = False
-        """Whether the step of a report stands in a line before it."""
         self._epochs: frozenset[Any] = frozenset()
         """Numbers up to which ``[3/100]`` counts epochs."""
-        self._bar: Any = None
-        """The number up to which a bar counts that tells the step of the reports between its states."""
+        self._announcement: Announcement | None = None
+        """The counter that stands in a line before each report."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
         """Patterns of the first lines."""
         patterns = cls(FieldMap(mapping))
-        announced: dict[str, Any] = {}
-        reports, fresh, is_new = 0, 0, False
-        counters = UnnamedCounters()
+        counters = ConsoleCounters(patterns._fields)
         for line in itertools.islice(console_lines(path, passed_over, patterns._fields), SURVEYED_ROWS):
             names = tuple(line.found)
             meant = patterns._meant(names)
@@ -95,16 +91,9 @@ class Patterns:
                     patterns._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
                 patterns._workers.setdefault(names, Counter())[line.worker] += 1
-            steps = patterns._steps_of(line.found)
-            if steps and "training_loss" not in meant:
-                is_new, announced = is_new or steps != announced, steps
-            elif "training_loss" in meant and not steps:
-                reports, fresh, is_new = reports + 1, fresh + (is_new and fresh == reports), False
-            counters.add(line.found, measures=bool(meant), lacks_step="training_loss" in meant and not steps)
+            counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
         patterns._settle_workers()
-        patterns._are_announced = bool(reports) and fresh >= FRESH * reports
-        patterns._epochs = counters.epochs
-        patterns._bar = None if patterns._are_announced else counters.bar
+        patterns._epochs, patterns._announcement = counters.epochs, counters.announcement
         return patterns
 
     @property
@@ -126,8 +115,7 @@ class Patterns:
         """The reports of a log. A line without an epoch belongs to the one that a line before it has announced."""
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
-        announced: dict[str, Any] = {}
-        shown: dict[str, Any] = {}
+        counter: dict[str, Any] = {}
         is_told = False
         for line in self._reports(path, on_damage):
             found, names = line.found, tuple(line.found)
@@ -140,26 +128,22 @@ class Patterns:
             if not count and len(late) < MAX_PATTERNS:
                 late[names] += 1
                 count = late[names]
-            steps = self._steps_of(found) if self._are_announced else {}
             if "validation_loss" in meant or (count >= REPEATED and not meant.isdisjoint(_REPORTED)):
                 doubtful = self._doubtful(found)
                 if doubtful and not is_told:
                     is_told = True
                     on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                if "training_loss" in meant and self._are_announced and not steps:
-                    found = announced | found
-                elif not self._steps_of(found) and BATCH not in found:
-                    found = shown | found
+                if "training_loss" in meant and not self._counts_steps(names):
+                    found = counter | found
                 yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
                 epoch = line.epoch or epoch
             elif lost := self._lost(line):
                 yield Row(line.number, epoch | lost)
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
-                if self._bar is not None and found.get(BATCH + TOTAL) == self._bar:
-                    shown = {STEP: found[BATCH]}
-            announced = announced if "training_loss" in meant else steps or announced
+            if self._announcement is not None and "training_loss" not in meant:
+                counter = self._announcement.stated(found) or counter
 
     def _lost(self, line: Line) -> dict[str, Any]:
         """What a line counts, and its losses without a number, where it has the counters of a report, hardly less."""
@@ -187,10 +171,6 @@ class Patterns:
         for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
             repeats = not line.pieces or self._counts.get(tuple(line.found), 0) >= REPEATED
             yield from (line,) if repeats else line.pieces
-
-    def _steps_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The steps that a line states."""
-        return {name: found[name] for name in self._steps(tuple(found))}
 
     def _settle_workers(self) -> None:
         """The first process for each pattern that several have written.
@@ -220,6 +200,6 @@ def _meant(fields: FieldMap, names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(ours for name in names for ours, _ in meanings(name, fields) if ours != "step")
 
 
-def _steps(fields: FieldMap, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of a pattern that count steps."""
-    return tuple(name for name in names if names_step(name, fields))
+def _counts(fields: FieldMap, names: tuple[str, ...]) -> bool:
+    """Whether a pattern states steps or batches."""
+    return any(names_counter(name, fields) and not names_epoch(name) for name in names)

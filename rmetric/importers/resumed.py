@@ -34,6 +34,7 @@ class _Watch:
         self._again: list[int | float] = []
         """Steps of the held rows that train."""
         self._last: int | float | None = None
+        self._spacing: int | float = 1
         self._epoch: int | float | None = None
 
     def add(self, row: Row) -> list[Row]:
@@ -43,8 +44,10 @@ class _Watch:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
         self._epoch = epoch if epoch is not None else before
-        next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._total(row))
+        next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._spacing, self._total(row))
         if next_epoch or self._last is None or count >= self._last:
+            if self._last is not None and count > self._last:
+                self._spacing = count - self._last
             self._last = count if next_epoch or self._last is None else max(count, self._last)
             return self._pass_on(row)
         if self._again and count <= self._again[-1]:  # back once more: what is held was aborted

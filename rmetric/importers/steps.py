@@ -87,7 +87,7 @@ class StepClock:
         self.is_aside = not trains and self._counts_aside(name, count, epoch, total)
         if self.is_aside:
             return self._step, False
-        is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, total)
+        is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, self._spacing, total)
         counts_to_another = trains and total is not None and self._total is not None and total != self._total
         is_back = self._last is not None and count < self._last
         is_again = trains and epoch is not None and self._epoch is not None and epoch < self._epoch
@@ -145,12 +145,16 @@ def is_next_epoch(
     epoch: int | float | None,
     before: int | float | None,
     last: int | float | None,
+    spacing: int | float,
     total: int | float | None,
 ) -> bool:
-    """Whether the epoch advances; where none is said, whether batches have been counted to their end, ``100/100``."""
+    """Whether the epoch advances; where none is said, whether batches have been counted to their end.
+
+    That is ``1718/1718``, or ``1700/1718`` where every hundredth is reported.
+    """
     if epoch is not None:
         return before is not None and epoch > before
-    return columns.are_batches and last is not None and total is not None and last >= total
+    return columns.are_batches and last is not None and total is not None and last + spacing > total
 
 
 def check_order(path: Path, steps: Iterable[Any]) -> None:

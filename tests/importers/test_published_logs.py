@@ -70,6 +70,31 @@ def epochs_in_brackets_after_their_bars() -> Iterator[str]:
         yield f"[{epoch}/100] Train Loss: {loss(10 * epoch):.4f}, Valid Loss: {loss(10 * epoch) + 0.1:.4f}, PCC: 0.3"
 
 
+@layout(Seen([10 * step for step in STEPS], LOSSES, evaluations=3, note="batches count"))
+def several_losses_below_the_line_that_counts_them() -> Iterator[str]:
+    for epoch in range(3):
+        yield f"**** EPOCH {epoch:03d} ****"
+        for batch in range(10, 110, 10):
+            yield f" ---- batch: {batch:03d} ----"
+            yield f"mean loss/overall_loss: {loss(10 * epoch + batch // 10):.4f}"
+            yield from (f"mean loss/{part}_loss: {0.2 * batch:.4f}" for part in ("view", "width", "score"))
+        yield from (f" ---- batch: {batch:03d} ----" for batch in range(10, 60, 10))
+        yield f"eval mean loss: {loss(10 * epoch + 10) + 0.1:.4f}"
+
+
+@layout(Seen([100, 200, 300, 318, 418, 518, 618, 636, 736, 836, 936, 954], LOSSES[:12], note="batches count"))
+def reports_of_every_hundredth_batch() -> Iterator[str]:
+    for report, batch in enumerate([*range(100, 400, 100), 318] * 3, start=1):
+        yield f"{batch}/318 (batches) done"
+        yield f"train mean loss: {loss(report)}"
+
+
+@layout(Seen([*range(100, 400, 100), *range(418, 700, 100)], LOSSES[:6], note="batches count"))
+def batches_whose_number_is_no_multiple_of_the_interval() -> Iterator[str]:
+    for report, batch in enumerate([*range(100, 400, 100)] * 2, start=1):
+        yield f"batch {batch}/318 loss {loss(report)}"
+
+
 @layout(Seen([10 * step for step in STEPS], LOSSES, evaluations=3))
 def reports_between_the_states_of_a_bar() -> Iterator[str]:
     for step in STEPS:
