@@ -174,6 +174,12 @@ def test_a_loss_that_rounds_to_0_is_not_dead() -> None:
     assert "DEAD" not in names(observed(training_loss=losses))
 
 
+@pytest.mark.parametrize(("evaluated", "dead"), [(FALLING, False), (np.full(RECORDS, 2.3), True)])
+def test_a_loss_of_0_is_not_dead_while_the_validation_loss_goes_on(evaluated: np.ndarray, dead: bool) -> None:
+    losses = np.where(np.arange(RECORDS) < 100, FALLING, 0.0)
+    assert ("DEAD" in names(observed(training_loss=losses, validation_loss=evaluated))) == dead
+
+
 def overfitting(training: np.ndarray) -> Observations:
     """Validation every 10 records: down to record 200, and up again."""
     steps = np.arange(RECORDS)

@@ -112,10 +112,11 @@ class Patterns:
         )
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
-        """The reports of a log. A line without an epoch belongs to the one that a line before it has announced."""
+        """The reports of a log. One without an epoch, a step or a learning rate has what a line before it has stated."""
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
         counter: dict[str, Any] = {}
+        rate: dict[str, Any] = {}
         is_told = False
         for line in self._reports(path, on_damage):
             found, names = line.found, tuple(line.found)
@@ -136,12 +137,16 @@ class Patterns:
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
                 if "training_loss" in meant and not self._counts_steps(names):
                     found = counter | found
+                if "training_loss" in meant and "learning_rate" not in meant:
+                    found = rate | found
                 yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
                 epoch = line.epoch or epoch
             elif lost := self._lost(line):
                 yield Row(line.number, epoch | lost)
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
+                if "learning_rate" in meant:
+                    rate = {name: value for name, value in found.items() if "learning_rate" in self._meant((name,))}
             if self._announcement is not None and "training_loss" not in meant:
                 counter = self._announcement.stated(found) or counter
 

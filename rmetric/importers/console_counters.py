@@ -1,4 +1,4 @@
-"""Counters of a console log that stand apart from what they count: before the reports, or as ``3/100`` without a name."""
+"""Counters of a console log apart from what they count: before the reports, or as ``3/100`` without a name."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff"
 ) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
-_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1")
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse")
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 USUAL, COMPONENT, LIKE_A_LOSS = 100, 200, 300
@@ -41,7 +41,7 @@ _OF_STEPS = _words(
 )
 """Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
-_OF_RATES = _words("x actor train training trainer optim optimizer opt current cur param group base metrics")
+_OF_RATES = _words("x actor train training trainer optim optimizer opt current cur new is param group base metrics")
 LONGEST_COUNTER = 32
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""

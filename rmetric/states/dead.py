@@ -28,7 +28,8 @@ def dead(observations: Observations) -> Evidence | None:
     if not observations.has("training_loss") and not observations.has("grad_norm"):
         return None
     zero = loss == 0.0
-    disguised = zero & (np.isinf(norm) | (np.isnan(norm) & _fell_at_once(loss)))
+    broke = _fell_at_once(loss) and not _moves(observations["validation_loss"][zero])
+    disguised = zero & (np.isinf(norm) | (np.isnan(norm) & broke))
     kinds = {
         "the loss is not finite": np.isinf(loss),
         "the loss is exactly 0 where it was not finite": disguised,
@@ -66,3 +67,9 @@ def _fell_at_once(loss: NDArray[np.float64]) -> bool:
     """True if the last loss other than 0 is no rounding error, measured by the run's high losses (90 % quantile)."""
     others = loss[np.isfinite(loss) & (loss != 0.0)]
     return bool(len(others)) and bool(abs(others[-1]) > ABRUPT * np.quantile(np.abs(others), 0.9))
+
+
+def _moves(evaluated: NDArray[np.float64]) -> bool:
+    """True if validation losses are those of weights that live: finite, and now this and now that."""
+    measured = evaluated[~np.isnan(evaluated)]
+    return bool(np.isfinite(measured).all()) and len(np.unique(measured)) >= LEAST_RECORDS

@@ -52,6 +52,7 @@ def test_humps_of_a_name_part_its_words() -> None:
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
+        ("train_mse", "training_loss"),
         ("gNorm", "grad_norm"),
         ("total_norm", "grad_norm"),
         ("L.r.", "learning_rate"),

@@ -311,6 +311,17 @@ def test_losses_that_play_against_each_other_are_not_added(names: tuple[str, str
         read(lines, tmp_path)
 
 
+def test_a_learning_rate_in_a_line_of_its_own_holds_until_the_next(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            if step % 10 == 1:
+                yield f"New learning rate is {1e-3 / step:.6f}"
+            yield f"iter {step} loss {loss(step)}"
+
+    (found,) = read(lines(), tmp_path)
+    assert found.run.observations["learning_rate"][[0, 9, 10, -1]].tolist() == [1e-3, 1e-3, 9.1e-5, 4.8e-5]
+
+
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         for step in STEPS:
