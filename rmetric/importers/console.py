@@ -112,7 +112,7 @@ class Patterns:
         )
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
-        """The reports of a log. One without an epoch, a step or a learning rate has what a line before it has stated."""
+        """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated."""
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
         counter: dict[str, Any] = {}

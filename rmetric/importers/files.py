@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
@@ -247,31 +247,19 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
     """Whether a line names columns; one that states a value (``step 1: loss 4.4 (80 ms, 9 tok/s)``) does not."""
     delimiter = delimiter_of(header)
     names = [name.strip().strip('"') for name in header.split(delimiter)]
+    cells = row_values(first_row, delimiter)
+    row = [*zip(names, cells, strict=True)] if cells is not None and len(cells) == len(names) else []
     states_value = any(_ENDS_IN_NUMBER.search(name) for name in names) or value_last(header) is not header
-    if states_value and not _are_all_numbers(names, first_row, delimiter):
+    if states_value and not _are_names_and_numbers(row):  # mAP_0.5:0.95 is a name
         return False
-    if any(meanings(name, fields) for name in pairs(header)) and not _are_numbers(names, first_row, delimiter, fields):
-        return False
+    has_pairs = any(meanings(name, fields) for name in pairs(header))
+    if has_pairs and (not row or any(isinstance(value, str) for name, value in row if meanings(name, fields))):
+        return False  # without text below, the number in the name of ours is its unit, as in [1/s]
     is_table = any(delimiter in header for delimiter in DELIMITERS) or as_number(first_row) is not None
     return is_table and any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)
 
 
-def _are_all_numbers(names: Sequence[str], row: str, delimiter: str) -> bool:
-    """Whether a row has as many cells as there are names, all numbers: ``mAP_0.5:0.95`` is a name, then."""
-    values = row_values(row, delimiter)
-    if (
-        values is None
-        or len(values) != len(names)
-        or len(names) < 2
-        or any(as_number(name) is not None for name in names)
-    ):
-        return False
-    return all(value is None or isinstance(value, int | float) for value in values)
-
-
-def _are_numbers(names: Sequence[str], row: str, delimiter: str, fields: FieldMap) -> bool:
-    """Whether a row has no text under the names that we know: a number in such a name is then its unit (``[1/s]``)."""
-    values = row_values(row, delimiter)
-    if values is None or len(values) != len(names):
-        return False
-    return not any(isinstance(value, str) for name, value in zip(names, values, strict=True) if meanings(name, fields))
+def _are_names_and_numbers(row: Sequence[tuple[str, Any]]) -> bool:
+    return len(row) > 1 and all(
+        as_number(name) is None and (value is None or isinstance(value, int | float)) for name, value in row
+    )
