@@ -106,6 +106,10 @@ LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
+_DATE = re.compile(
+    r"\b(?:mon|tue|wed|thu|fri|sat|sun)\W+(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)$", re.IGNORECASE
+)
+"""What stands before the day of a date: ``Training Loss (Mon Mar 11 09:27:59 2019)``."""
 _WORDS = re.compile(r"[a-z]+")
 _PLAIN = str.maketrans("dDE", "eee", ",_'")
 """What makes of a number that a person writes one that Python reads."""
@@ -260,7 +264,7 @@ def _name(gap: str) -> str:
     for found in _BREAK.finditer(text):
         start = found.end()
     name = text[start:].lstrip(" \t'\"[(<>])-*#~.").strip()
-    if name in _LEVELS:
+    if name in _LEVELS or _DATE.search(name):
         return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 
