@@ -41,6 +41,8 @@ _WORKER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _WORD = re.compile(r"\w")
+_HEADING = re.compile(r"\s*(?:[A-Za-z]+\s+){0,2}[A-Za-z]+\s*:\s*")
+"""A line such as ``Test results:`` above a line with values."""
 
 
 @dataclass(slots=True)
@@ -66,8 +68,9 @@ def console_lines(
 
 
 def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line | None]:
-    """Single lines; ``None`` for one without pairs that ends a block."""
+    """Single lines; ``None`` for one without pairs that ends a block. What stands above a line may say what it is of."""
     table = TextTable(fields)
+    heading = ""
     for number, text in _objects(_texts(path, on_damage)):
         if not text:
             yield None
@@ -76,7 +79,9 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         parts = [without_escapes(with_points(part) if has_decimal_commas else part) for part in parts]
         for part in _last_rows(parts, table) if len(parts) > 1 else parts:
             worker = _WORKER.match(part)
-            found = table.row(part) or pairs(part if worker is None or worker["bare"] else part[worker.end() :])
+            said = part if worker is None or worker["bare"] else part[worker.end() :]
+            found = table.row(part) or pairs(heading + said)
+            heading = f"{part.strip()} " if _HEADING.fullmatch(part) else ""
             if found:
                 yield Line(number, part, found, worker["who"].strip() if worker else "")
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
@@ -97,7 +102,7 @@ def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
             line = line.replace(b"\0", b"")  # a block that was never written: the machine went down
         if b"#01" in line:
             line = line.replace(b"#011", b"\t").replace(b"#015", b"\r")  # as syslog writes these
-        if _DIGIT.search(line) or line.startswith(_BAR):
+        if _DIGIT.search(line) or line.startswith(_BAR) or line.rstrip().endswith(b":"):
             yield number, (_message(line) or line).decode(errors="replace").rstrip("\n")
         elif line[:1].isalnum():
             yield number, ""

@@ -59,6 +59,15 @@ def bar(done: int, total: int, text: str) -> str:
     return f"{text}: {100 * done // total:3d}%|{'#' * done:<10}| {done}/{total} [00:{done:02d}<00:10,  1.00it/s]"
 
 
+@layout(Seen(STEPS, LOSSES, note="epochs count"))
+def losses_of_a_test_below_a_heading() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch: {step}"
+        yield f"Loss: {loss(step)} | Acc: 31.2"
+        yield "Test results:"
+        yield f"Loss: {loss(step) + 0.3:.4f} | Acc: 30.1"
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=3, note="batches count"))
 def epochs_in_brackets_after_their_bars() -> Iterator[str]:
     for epoch in (1, 2, 3):
