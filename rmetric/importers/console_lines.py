@@ -68,7 +68,7 @@ def console_lines(
 
 
 def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line | None]:
-    """Single lines; ``None`` for one without pairs that ends a block. What stands above a line may say what it is of."""
+    """Single lines; ``None`` for one without pairs that ends a block. A heading above a line may say of what it is."""
     table = TextTable(fields)
     heading = ""
     for number, text in _objects(_texts(path, on_damage)):
