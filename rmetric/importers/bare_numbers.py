@@ -13,6 +13,8 @@ from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
 _BETWEEN = re.compile(r"[\s,;:\[\]]+")
+_COUNTER = re.compile(r"\s*(?:epoch|iter|iteration|step|batch)\b[\s:=]*(?=\d+\W)", re.IGNORECASE)
+"""The only word that a line may hold: ``epoch 52: 279.29``."""
 
 
 @register_importer("numbers")
@@ -25,6 +27,7 @@ def are_bare_numbers(path: Path, lines: Sequence[str], mapping: Mapping[str, str
     """Whether a file is named after a loss, and its first lines hold one number each, or a step and a number."""
     if not means_loss(path.stem, FieldMap(mapping or {})):
         return False
+    lines = [line for line in lines if line.strip(" []")]  # a list may be empty
     if len(lines) == 1:
         return lines[0].count("[") < 2 and len(_numbers(lines[0])) > 2  # of lists in a list nothing is known
     numbers = [_numbers(line) for line in lines[:-1]]  # the last may be cut off
@@ -40,13 +43,13 @@ def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
             yield Row(number, {"step": int(numbers[0]), path.stem: numbers[1]})
         elif numbers:
             yield from (Row(number, {path.stem: value}) for value in numbers)
-        else:
+        elif line.strip(b" []\r\n"):
             on_damage(number, "no number; skipped")
 
 
 def _numbers(line: str) -> list[float]:
     """The numbers of a line; none if it holds anything else."""
     try:
-        return [float(token) for token in _BETWEEN.split(line) if token]
+        return [float(token) for token in _BETWEEN.split(_COUNTER.sub("", line, count=1)) if token]
     except ValueError:
         return []

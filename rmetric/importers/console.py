@@ -75,6 +75,10 @@ class Patterns:
         """Numbers up to which ``[3/100]`` counts epochs."""
         self._announcement: Announcement | None = None
         """The counter that stands in a line before each report."""
+        self._rates: dict[str, Any] = {}
+        """Learning rates in lines without a loss, each with its first value."""
+        self._changing: set[str] = set()
+        """Those of them that change: others may be settings."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
@@ -91,10 +95,17 @@ class Patterns:
                     patterns._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
                 patterns._workers.setdefault(names, Counter())[line.worker] += 1
+            if meant.isdisjoint(LOSSES):
+                patterns._survey_rates(line.found)
             counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
         patterns._settle_workers()
         patterns._epochs, patterns._announcement = counters.epochs, counters.announcement
         return patterns
+
+    def _survey_rates(self, found: Mapping[str, Any]) -> None:
+        for name, value in found.items():
+            if "learning_rate" in self._meant((name,)) and self._rates.setdefault(name, value) != value:
+                self._changing.add(name)
 
     @property
     def hold_a_loss(self) -> bool:
@@ -145,8 +156,7 @@ class Patterns:
                 yield Row(line.number, epoch | lost)
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
-                if "learning_rate" in meant:
-                    rate = {name: value for name, value in found.items() if "learning_rate" in self._meant((name,))}
+                rate = {name: value for name, value in found.items() if name in self._changing} or rate
             if self._announcement is not None and "training_loss" not in meant:
                 counter = self._announcement.stated(found) or counter
 

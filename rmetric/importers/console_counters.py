@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +69,8 @@ class ConsoleCounters:
         self._before_reports: defaultdict[Key, _Course] = defaultdict(_Course)
         self._stated: dict[Key, Any] = {}
         self._reports = 0
+        self._stated_by_reports: Counter[Key] = Counter()
+        """How many reports of the training state a counter themselves."""
         self._reported: set[tuple[str, ...]] = set()
         """The names of the reports since a counter was stated."""
 
@@ -83,6 +85,8 @@ class ConsoleCounters:
             self._reported.clear()
         elif trains and not counters:
             self._add_report(tuple(found))
+        elif trains:
+            self._stated_by_reports.update(counters)
 
     def _counters(self, found: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
         for name in found:
@@ -114,12 +118,12 @@ class ConsoleCounters:
 
     @property
     def announcement(self) -> Announcement | None:
-        """The counter that has gone on before each report; ``None``: there is none."""
+        """The counter that has gone on before each report and does not stand in others; ``None``: there is none."""
         needed = FRESH * self._reports
         fresh = {
             key: course
             for key, course in self._before_reports.items()
-            if course.lines >= needed and course.changes >= needed - 1
+            if course.lines >= needed and course.changes >= needed - 1 and self._stated_by_reports[key] < needed
         }
         if self._reports < LEAST_REPORTS or not fresh:
             return None

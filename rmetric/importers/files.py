@@ -32,7 +32,7 @@ UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x2
 _UNWRITTEN = re.compile(rb"\0{16,}")
 """What a file system leaves of a block that was not written when the machine went down."""
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
-_LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]|$)")
+_LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 

@@ -11,9 +11,9 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VALIDATION_WORDS = _words("val valid validate validating validation eval evaluation dev heldout")
-TEST_WORDS = _words("test testing predict prediction")
-TRAINING_WORDS = _words("train training tr")
+VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout")
+TEST_WORDS = _words("test tested testing predict prediction")
+TRAINING_WORDS = _words("train trained training tr")
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
 """Words of a loss that others are parts of."""
 ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversarial gan")
@@ -22,7 +22,7 @@ _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
     | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
-    | _words("is the minibatch mini token log metrics model")
+    | _words("is with the minibatch mini token log metrics model")
 )
 _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff"

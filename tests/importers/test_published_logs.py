@@ -59,6 +59,21 @@ def bar(done: int, total: int, text: str) -> str:
     return f"{text}: {100 * done // total:3d}%|{'#' * done:<10}| {done}/{total} [00:{done:02d}<00:10,  1.00it/s]"
 
 
+@layout(Seen([20 * step for step in STEPS], LOSSES))
+def outputs_and_a_rate_below_the_report() -> Iterator[str]:
+    for step in STEPS:
+        yield f"I0101 10:00:{step:02d}.123456  1860 solver.cpp:228] Iteration {20 * step}, loss = {loss(step)}"
+        yield f"I0101 10:00:{step:02d}.123460  1860 solver.cpp:244]     Train net output #0: loss = {loss(step) + 0.01}"
+        yield f"I0101 10:00:{step:02d}.123490  1860 sgd_solver.cpp:106] Iteration {20 * step}, lr = {0.1 / step:.4f}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="epochs count"))
+def phases_in_the_past_tense() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch {step} trained with loss {loss(step)}"
+        yield f"Epoch {step} evaluated with loss {loss(step) + 0.1:.4f}"
+
+
 @layout(Seen(STEPS, LOSSES, note="epochs count"))
 def losses_of_a_test_below_a_heading() -> Iterator[str]:
     for step in STEPS:
@@ -214,6 +229,12 @@ def numbers_after_their_steps() -> Iterator[str]:
     yield from (f"{step}, {loss(step)}" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES, file="train_loss.txt"))
+def numbers_after_what_they_count() -> Iterator[str]:
+    yield "[]"
+    yield from (f"epoch {step}:{loss(step)}" for step in STEPS)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
@@ -329,6 +350,12 @@ def test_a_learning_rate_in_a_line_of_its_own_holds_until_the_next(tmp_path: Pat
 
     (found,) = read(lines(), tmp_path)
     assert found.run.observations["learning_rate"][[0, 9, 10, -1]].tolist() == [1e-3, 1e-3, 9.1e-5, 4.8e-5]
+
+
+def test_a_learning_rate_that_never_changes_may_be_a_setting(tmp_path: Path) -> None:
+    lines = (line for step in STEPS for line in ("  lr: 0.01", f"iter {step} loss {loss(step)}"))
+    (found,) = read(lines, tmp_path)
+    assert not found.run.observations.has("learning_rate")
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
