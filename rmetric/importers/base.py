@@ -74,7 +74,7 @@ LOG_CALLS, LAST_STEP = "_step", 60
 steps (those that are recognised by a word have rank 50)."""
 OWN_PREFIX = "rmetric/"
 """Of the names that this project's monitor gives to the trackers of others."""
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])|(?<=Loss)(?=[A-Z]\d?$)")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096
 MAX_DEPTH = 4

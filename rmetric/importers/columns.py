@@ -16,6 +16,8 @@ from rmetric.importers.names import (
     COMPONENT,
     LIKE_A_LOSS,
     LINE_NUMBER,
+    OF_TESTS,
+    TOTAL,
     ends_in_loss,
     is_adversarial,
     is_whole,
@@ -28,6 +30,8 @@ from rmetric.log_reader import OnDamage
 SURVEYED_ROWS = 20_000
 MAX_NAMES = 4096
 """Names that are remembered."""
+LEAST_TESTS = 3
+"""Test losses from which on they are an evaluation of the training."""
 NO_COLUMN = "there is no column"
 """Begin of the message on a column that is mapped and not there."""
 ROUNDED = 1000
@@ -224,13 +228,21 @@ class Columns:
         return columns
 
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
-        ranks = {name: rank for name, rank in ranks.items() if rank < LIKE_A_LOSS} or ranks
+        ranks = next(
+            found
+            for limit in (LIKE_A_LOSS, OF_TESTS, math.inf)
+            if (found := {name: rank for name, rank in ranks.items() if rank < limit})
+        )
         most = max(survey.seen[name].count for name in ranks)
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         parts = [name for name in frequent if ranks[name] >= COMPONENT]
         if ranks[best] < COMPONENT or ours not in LOSSES:
             self.fields[ours] = (best,)
+        elif ranks[best] >= OF_TESTS:
+            if most >= LEAST_TESTS:  # else they may tell what came out at the end
+                self.fields[ours] = (best,)
+                self.notes.append(f"{ours} is taken from {best!r}, as there is no other evaluation")
         elif len(parts) == 1:
             self.fields[ours] = (best,)
             self.notes.append(f"{ours} is taken from {best!r}, the only loss of its kind")
@@ -274,14 +286,14 @@ class Columns:
             trained = self._rows_trained(survey)
             self.counters = tuple(sorted(steps, key=lambda name: (*_unsteady(survey.seen[name], trained), steps[name])))
             return
-        self.counters = tuple(name for name in survey.seen if plain(name) in BATCH_WORDS)
+        self.counters = self._batches(survey)
         self.are_batches = bool(self.counters)
         if self.counters:
             self.notes.append("there is no step; batches count, on from epoch to epoch")
             return
         losses = [survey.seen[name] for ours in LOSSES for name in self.fields.get(ours, ())[:1]]
         epochs = [seen for name, seen in survey.seen.items() if names_epoch(name)]
-        repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses)
+        repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses[:1])
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
         before = survey.seen.get(LINE_NUMBER)
         if not self.epochs_count and before is not None and not _jumps_back(before) and not _never_rises(before):
@@ -290,6 +302,13 @@ class Columns:
             return
         if self.fields:
             self.notes.append(f"there is no step; {'epochs' if self.epochs_count else 'rows'} count")
+
+    @staticmethod
+    def _batches(survey: Survey) -> tuple[str, ...]:
+        """The counters of batches; one that stands still (``Batch_id=117``) is none beside one with a total."""
+        found = [name for name in survey.seen if plain(name) in BATCH_WORDS]
+        counted = {name for name in found if name + TOTAL in survey.seen}
+        return tuple(name for name in found if not counted or name in counted or not _stands_still(survey.seen[name]))
 
     def _of_the_training(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """Those that count the steps of the training; none if the training is hardly ever stated with one.

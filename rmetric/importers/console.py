@@ -19,8 +19,7 @@ from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters
 from rmetric.importers.console_lines import Line, console_lines
-from rmetric.importers.names import LINE_NUMBER, meanings, names_counter, names_epoch
-from rmetric.importers.steps import TOTAL
+from rmetric.importers.names import LINE_NUMBER, TOTAL, meanings, names_counter, names_epoch
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over

@@ -10,8 +10,7 @@ from typing import Any
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import epoch_of
-from rmetric.importers.names import names_counter, names_epoch
-from rmetric.importers.steps import TOTAL
+from rmetric.importers.names import TOTAL, names_counter, names_epoch
 
 BATCH, EPOCH, STEP = "batch", "epoch", "step"
 LEAST_EPOCHS, LEAST_REPORTS = 2, 3

@@ -27,8 +27,9 @@ MOST_KNOWN = 4096
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
 _DIGIT, _BAR = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE), b"|"
-_WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)")
-"""Where a bar is drawn again, or a dictionary is printed right behind it."""
+_WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)|(?<=(?:it/s|s/it)\])(?=[^\W\d])")
+"""Where a bar is drawn again, or a dictionary or another report is printed right behind it."""
+_MAY_BE_OVER = "\r", "\x08", "]{", "it/s]", "s/it]"
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
 _BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
 """A date and a time, and the level of a message, before the process that has written it."""
@@ -75,7 +76,7 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         if not text:
             yield None
             continue
-        parts = _WRITTEN_OVER.split(text) if "\r" in text or "\x08" in text or "]{" in text else [text]
+        parts = _WRITTEN_OVER.split(text) if any(sign in text for sign in _MAY_BE_OVER) else [text]
         parts = [without_escapes(with_points(part) if has_decimal_commas else part) for part in parts]
         for part in _last_rows(parts, table) if len(parts) > 1 else parts:
             worker = _WORKER.match(part)

@@ -25,15 +25,16 @@ _USUAL = (
     | _words("is with the minibatch mini token log metrics model")
 )
 _NO_LOSS = _words(
-    "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff"
+    "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
 ) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse")
+_PAIRS_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1")
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
-USUAL, COMPONENT, LIKE_A_LOSS = 100, 200, 300
-"""Ranks, after those of the aliases: a name of usual words alone, the loss of a part, and what stands for a loss in a
-log that has none by name."""
+USUAL, COMPONENT, LIKE_A_LOSS, OF_TESTS = 100, 200, 300, 400
+"""Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
+that has none by name, and a test loss, which is a validation loss where there is no other."""
 
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
 _OF_STEPS = _words(
@@ -45,6 +46,8 @@ _OF_RATES = _words("x actor train training trainer optim optimizer opt current c
 LONGEST_COUNTER = 32
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
+TOTAL = " of"
+"""Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
 EPOCH_WORDS = _words("epoch ep epochs round rounds episode episodes generation")
 RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
     "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
@@ -93,10 +96,9 @@ def measures_loss(name: str) -> bool:
 def _is_like_a_loss(words: set[str]) -> bool:
     is_cost = "cost" in words and words - {"cost"} <= _USUAL  # of the training, and not "cost_usd"
     is_short = "l" in words and len(words) == 2 and not words & _NO_SHORT_LOSS and all(map(str.isalpha, words))
-    is_named = (
-        is_short or not words.isdisjoint(_LIKE_A_LOSS) or {"cross", "entropy"} <= words or {"smooth", "l1"} <= words
-    )
-    return is_cost or is_named
+    is_cross_entropy = "ce" in words and words <= _USUAL and not words.isdisjoint(VALIDATION_WORDS | TRAINING_WORDS)
+    is_named = not words.isdisjoint(_LIKE_A_LOSS) or any(pair <= words for pair in _PAIRS_LIKE_A_LOSS)
+    return is_cost or is_short or is_cross_entropy or is_named
 
 
 def _is_rate(words: list[str]) -> bool:
@@ -139,7 +141,7 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     """Our names that a name of theirs may stand for, each with a rank, the lowest first choice.
 
     >>> [meanings(name, FieldMap({})) for name in ("train/box_loss", "Val loss is", "test loss")]
-    [(('training_loss', 201),), (('validation_loss', 101),), ()]
+    [(('training_loss', 201),), (('validation_loss', 101),), (('validation_loss', 500),)]
     """
     found = fields.targets(name)
     if found or name in fields.taken:
@@ -158,14 +160,16 @@ def means_loss(name: str, fields: FieldMap) -> bool:
 
 def _guess(words: list[str]) -> tuple[str, int] | None:
     present = set(words)
-    if present & {"loss", "losses", "nll"} and not present & _NO_LOSS and not present & TEST_WORDS:
-        unusual = [word for word in words if word not in _USUAL and not word.isdecimal()]
+    held_out = "validation_loss" if present & (VALIDATION_WORDS | TEST_WORDS) else "training_loss"
+    of_tests = OF_TESTS if present & TEST_WORDS and not present & VALIDATION_WORDS else 0
+    if present & {"loss", "losses", "nll"} and not present & _NO_LOSS:
+        unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
         if words[-2:] == ["value", "loss"]:
             unusual.append("value")  # that of a critic
         rank = (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
-        return ("validation_loss" if present & VALIDATION_WORDS else "training_loss"), rank
+        return held_out, of_tests + rank
     if _is_like_a_loss(present) and not present & (_NO_LOSS | TEST_WORDS):
-        return ("validation_loss" if present & VALIDATION_WORDS else "training_loss"), LIKE_A_LOSS + len(words)
+        return held_out, LIKE_A_LOSS + len(words)
     if words[0] == "lr" or words[:2] == ["learning", "rate"] or _is_rate(words):
         return "learning_rate", USUAL + len(words)
     if words in (["norm"], ["grad"]) or {"grad", "norm"} <= present or {"gradient", "norm"} <= present:

@@ -15,11 +15,11 @@ from rmetric.importers.names import (
     LINE_NUMBER,
     STEP_WORDS,
     TEST_WORDS,
+    TOTAL,
     TRAINING_WORDS,
     VALIDATION_WORDS,
     measures_loss,
 )
-from rmetric.importers.steps import TOTAL
 
 MAX_LINE = 20_000
 """Characters of a line that are looked at."""
@@ -44,8 +44,8 @@ _NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)"
 """``.nan`` is YAML's."""
 _PADDED = re.compile(rf"\s{{2,}}(?={_NAN}\b)", re.IGNORECASE)
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
-_EXPONENT = r"(?:[eE][-+]?|[dD][-+])\d+"
-"""``e-05``, and ``D-05`` as Fortran writes it."""
+_EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|f[-+]?\d{1,3}(?![\w.]))"
+"""``e-05``, ``D-05`` as Fortran writes it, and ``f0`` as Julia does."""
 _NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
 """A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""
 _SIGN_NEXT = r"(?:/nan|\s?(?:[*@±!%]|\+-|-[\s>])|\s?[a-z%]{1,6}\s*(?:[|,;)\]]|$))"
@@ -111,7 +111,7 @@ _DATE = re.compile(
 )
 """What stands before the day of a date: ``Training Loss (Mon Mar 11 09:27:59 2019)``."""
 _WORDS = re.compile(r"[a-z]+")
-_PLAIN = str.maketrans("dDE", "eee", ",_'")
+_PLAIN = str.maketrans("dDEf", "eeee", ",_'")
 """What makes of a number that a person writes one that Python reads."""
 _SETTINGS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from rmetric.importers.columns import SURVEYED_ROWS, Columns, Row, as_number, epoch_of
-from rmetric.importers.steps import TOTAL
+from rmetric.importers.names import TOTAL
 
 LEAST_ROWS, LEAST_EPOCH_ROWS = 40, 8
 """Rows after the first epoch, and of an epoch, from which on a mean is told from the losses of batches."""

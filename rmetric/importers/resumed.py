@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
-from rmetric.importers.names import names_epoch
-from rmetric.importers.steps import TOTAL, is_next_epoch
+from rmetric.importers.names import TOTAL, names_epoch
+from rmetric.importers.steps import is_next_epoch
 
 CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""

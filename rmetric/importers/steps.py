@@ -9,12 +9,11 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.columns import Columns, as_number, epoch_of
+from rmetric.importers.names import TOTAL
 
 LEAST_JUDGED, MOST_JUDGED = 6, 64
 """Records of training from which on, and up to which, the order of rows is judged."""
 _OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
-TOTAL = " of"
-"""Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
 
 
 def with_total(text: str) -> tuple[int, int] | None:

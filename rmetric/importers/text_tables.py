@@ -7,9 +7,9 @@ from typing import Any
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.csv_cells import reader_of
-from rmetric.importers.names import LINE_NUMBER, means_loss, names_counter
+from rmetric.importers.names import LINE_NUMBER, TOTAL, means_loss, names_counter
 from rmetric.importers.pairs import BARS
-from rmetric.importers.steps import TOTAL, with_total
+from rmetric.importers.steps import with_total
 
 LONGEST_HEADER = 2_000
 _GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")

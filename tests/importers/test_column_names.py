@@ -53,6 +53,9 @@ def test_humps_of_a_name_part_its_words() -> None:
     ("theirs", "ours"),
     [
         ("train_mse", "training_loss"),
+        ("LossPi", "training_loss"),
+        ("val_mean_ce", "validation_loss"),
+        ("test_loss", "validation_loss"),
         ("gNorm", "grad_norm"),
         ("total_norm", "grad_norm"),
         ("L.r.", "learning_rate"),

@@ -68,19 +68,37 @@ def outputs_and_a_rate_below_the_report() -> Iterator[str]:
 
 
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="epochs count"))
+def single_precision_as_julia_writes_it() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch: {step} Train Loss: {loss(step)}f0 Val Loss: {10 * loss(step) + 1:.3f}f-1"
+
+
+@layout(Seen(STEPS, LOSSES, note="epochs count"))
+def a_report_right_behind_a_bar() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{bar(10, 10, 'Training')[:-1]}60.12it/s]Epoch {step}: loss={loss(step)}"
+
+
+@layout(Seen([100 * step for step in STEPS], LOSSES, note="batches count"))
+def batches_beside_a_number_that_never_changes() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch {step}/30 Batch_id=99 100/100 Loss={loss(step)}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="epochs count"))
 def phases_in_the_past_tense() -> Iterator[str]:
     for step in STEPS:
         yield f"Epoch {step} trained with loss {loss(step)}"
         yield f"Epoch {step} evaluated with loss {loss(step) + 0.1:.4f}"
 
 
-@layout(Seen(STEPS, LOSSES, note="epochs count"))
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="as there is no other evaluation"))
 def losses_of_a_test_below_a_heading() -> Iterator[str]:
     for step in STEPS:
         yield f"Epoch: {step}"
         yield f"Loss: {loss(step)} | Acc: 31.2"
         yield "Test results:"
-        yield f"Loss: {loss(step) + 0.3:.4f} | Acc: 30.1"
+        yield f"Loss: {loss(step) + 0.1:.4f} | Acc: 30.1"
 
 
 @layout(Seen(STEPS, LOSSES, evaluations=3, note="batches count"))
