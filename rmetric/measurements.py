@@ -108,6 +108,7 @@ class Observation:
     event_worker: Annotated[
         Value, Measurement("mode", "number, from 0, of the worker that reported most of the hardware events")
     ] = None
+    reward: Annotated[Value, Measurement("mean", "reward of an episode, of an agent that learns by it")] = None
     evaluated: bool = False
     """True if ``validation_loss`` is new in this record."""
     mechanism: Mapping[str, float] = field(default_factory=dict)

@@ -174,6 +174,18 @@ def test_a_loss_that_rounds_to_0_is_not_dead() -> None:
     assert "DEAD" not in names(observed(training_loss=losses))
 
 
+@pytest.mark.parametrize(("rewards", "learns"), [(-FALLING, True), (np.ones(RECORDS), False)])
+def test_an_agent_that_gets_more_reward_learns_whatever_its_loss_does(rewards: np.ndarray, learns: bool) -> None:
+    flat = 2.3 + 0.05 * np.random.default_rng(1).normal(size=RECORDS)
+    assert ("NEVER_LEARNS" not in names(observed(training_loss=flat, reward=rewards))) == learns
+
+
+@pytest.mark.parametrize(("rewards", "worse"), [(-FALLING, False), (FALLING, True), (np.full(RECORDS, np.nan), True)])
+def test_a_loss_that_rises_with_the_reward_of_an_agent_is_no_worse_level(rewards: np.ndarray, worse: bool) -> None:
+    risen = np.where(np.arange(RECORDS) < 200, FALLING, 57.0 + np.random.default_rng(2).normal(size=RECORDS))
+    assert ("WORSE_LEVEL" in names(observed(training_loss=risen, reward=rewards))) == worse
+
+
 @pytest.mark.parametrize(("evaluated", "dead"), [(FALLING, False), (np.full(RECORDS, 2.3), True)])
 def test_a_loss_of_0_is_not_dead_while_the_validation_loss_goes_on(evaluated: np.ndarray, dead: bool) -> None:
     losses = np.where(np.arange(RECORDS) < 100, FALLING, 0.0)

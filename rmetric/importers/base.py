@@ -64,6 +64,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "grdn",
     ),
     "sigma_sq": ("gradient_variance", "grad_norm_variance", "grad_norm_var"),
+    "reward": ("episode_reward_mean", "episodic_return", "ep_rew_mean", "eprewmean", "mean_reward"),
     "step_time_s": ("seconds_per_step", "timing_s_step", "updt_s"),
 }
 """Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time

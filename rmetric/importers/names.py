@@ -36,6 +36,12 @@ USUAL, COMPONENT, LIKE_A_LOSS, OF_TESTS = 100, 200, 300, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
 that has none by name, and a test loss, which is a validation loss where there is no other."""
 
+_REWARD_WORDS = _words("reward rewards rew return returns ret")
+_OF_REWARDS = _words(
+    "ep episode episodes episodic mean avg average undiscounted env runners rollout eval evaluation train charts"
+)
+"""Words beside one of these that leave it the reward of an episode: ``AverageEpRet``, ``rollout/ep_rew_mean``."""
+
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
 _OF_STEPS = _words(
     "completed train training learning global current cur optimizer opt gradient grad progress n i total num env"
@@ -172,6 +178,9 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
         return held_out, LIKE_A_LOSS + len(words)
     if words[0] == "lr" or words[:2] == ["learning", "rate"] or _is_rate(words):
         return "learning_rate", USUAL + len(words)
+    if not present.isdisjoint(_REWARD_WORDS):
+        others = {word for word in present - _REWARD_WORDS if not word.isdecimal()}  # "mean 100 episode reward"
+        return ("reward", USUAL + len(words)) if others <= _OF_REWARDS else None
     if words in (["norm"], ["grad"]) or {"grad", "norm"} <= present or {"gradient", "norm"} <= present:
         return ("grad_norm", USUAL + len(words)) if not present & {"clip", "clipped", "max", "param"} else None
     return None

@@ -51,7 +51,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     read = widened(path, read, fields)
     survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
     columns = Columns.chosen(survey, fields)
-    if survey.rows and columns.fields.keys() <= {"learning_rate"}:
+    if survey.rows and columns.fields.keys() <= {"learning_rate", "reward"}:
         absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
         if absent:
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")

@@ -12,7 +12,7 @@ from rmetric.measurements import Observation
 from rmetric.records import VALIDATION, Observations, reported_evaluations, with_evaluations
 from rmetric.state import state_of
 
-READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes")
+READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes", "reward")
 """Measurements that states are recognised from."""
 MOST_RECORDS = 4096
 FEW = 256

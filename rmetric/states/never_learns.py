@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, evaluations, falls, finite, lie_above
+from rmetric.states.series import Floats, Series, evaluations, falls, finite, lie_above, rises
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
@@ -25,7 +25,7 @@ LEAST_EVALUATIONS = 5
 
 
 def never_learns(observations: Observations) -> Evidence | None:
-    """Score: p-value of a fall of the loss, the smaller of training and validation loss; 0 if it is significant.
+    """Score: p-value of a fall of the loss, training or validation, or of a rising reward; 0 if it is significant.
 
     A fall is a trend over the whole run (Mann and Kendall), or a start above the rest (Mann, Whitney): the smaller
     p-value of the two, doubled. It is looked for in the whole run, its first half and its first quarter, since a run
@@ -40,7 +40,7 @@ def never_learns(observations: Observations) -> Evidence | None:
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
         return None
     p = 1.0
-    for of_one_test in p_values(loss, evaluations(observations)):
+    for of_one_test in p_values(loss, evaluations(observations), finite(observations, "reward")):
         p = min(p, of_one_test)
         if p <= SIGNIFICANT:  # as most runs at the first test
             break
@@ -67,14 +67,16 @@ def is_uniform(gap: Series, level: float) -> bool:
     return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
 
 
-def p_values(loss: Series, held_out: Series) -> Iterator[float]:
-    """p-value of each test for a fall of the training loss, times the number of tests, and of the validation loss."""
+def p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
+    """p-value of each test: for falls of the training loss, times their number, and validation loss; for rewards."""
     parts = [loss.part(slice(0, length)) for part in PARTS if (length := len(loss) // part) >= LEAST_RECORDS // 2]
     for part in parts:
         yield min(1.0, 2.0 * len(parts) * p_of_high_start(part.values))
         yield min(1.0, 2.0 * len(parts) * falls(part.blocks(MOST_BLOCKS).values))
     if len(held_out) >= LEAST_EVALUATIONS:
         yield falls(held_out.values)
+    if len(rewards) >= LEAST_EVALUATIONS:
+        yield rises(rewards.blocks(MOST_BLOCKS).values)
 
 
 def p_of_high_start(losses: Floats) -> float:

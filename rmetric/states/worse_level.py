@@ -36,7 +36,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     that is.
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
-    worse than those before (an annealed term, longer sequences), or the learning rate is known to be higher than at the
+    worse than those before (an annealed term, longer sequences), an agent is known to get more reward than at the best
+    level (there is then more to predict), or the learning rate is known to be higher than at the
     best level, and to have been as high before it, where the loss was as high as now (a restart of the schedule). What
     was before a change that somebody has announced is no level to be kept. Losses that are not above 0 throughout say
     nothing of how good a model is (policy gradients, log-densities), and are not judged.
@@ -60,6 +61,7 @@ def worse_level(observations: Observations) -> Evidence | None:
     none = (
         distance < LEAST_DISTANCE
         or still_as_good(evaluations(observations), since)
+        or gets_more(finite(observations, "reward"), int(blocks.steps[best_at + SMOOTHED]), since)
         or settled
         <= expected(blocks, best_at, settled_at, finite(observations, "learning_rate")) + LEAST_DISTANCE * scale
     )
@@ -89,6 +91,14 @@ def still_as_good(held_out: Series, since: int) -> bool:
     now = float(np.median(held_out.values[len(before) :][-SMOOTHED:]))
     best = float(before.min())
     return now <= best + min(max(noise(held_out.values), 0.0), abs(best))
+
+
+def gets_more(rewards: Series, then: int, since: int) -> bool:
+    """True if an agent's rewards are known to be higher since a step than they were just before another one."""
+    before, now = rewards.values[rewards.steps < then], rewards.values[rewards.steps >= since]
+    if not len(before) or not len(now):
+        return False
+    return float(np.median(now)) > float(np.median(before[-LEAST_VALUES:]))
 
 
 def expected(blocks: Series, best_at: int, settled_at: int, rates: Series) -> float:

@@ -61,7 +61,7 @@ def test_mlcroissant_reads_the_steps_of_a_set(tmp_path: Path) -> None:
     croissant.write(tmp_path)
     records = mlc.Dataset(str(tmp_path / croissant.METADATA)).records(croissant.RECORD_SET)
     (first, second) = itertools.islice(records, 2)
-    younger = {"grad_agreement", "settings_changed", "trained_parameters", "planned_changes"}  # than this set
+    younger = {"grad_agreement", "settings_changed", "trained_parameters", "planned_changes", "reward"}  # than this set
     assert {*first} == {f"steps/{name}" for name in SCHEMA.names if name not in younger}
     wanted = pq.read_table(DATA / "nanogpt.parquet", columns=["step", "training_loss"]).slice(0, 2).to_pylist()
     for record, row in zip((first, second), wanted, strict=True):

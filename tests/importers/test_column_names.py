@@ -54,6 +54,9 @@ def test_humps_of_a_name_part_its_words() -> None:
     [
         ("train_mse", "training_loss"),
         ("LossPi", "training_loss"),
+        ("rollout/ep_rew_mean", "reward"),
+        ("AverageEpRet", "reward"),
+        ("mean 100 episode reward", "reward"),
         ("val_mean_ce", "validation_loss"),
         ("test_loss", "validation_loss"),
         ("gNorm", "grad_norm"),
