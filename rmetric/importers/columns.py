@@ -48,6 +48,8 @@ class Row:
     values: dict[str, Any]
     resumes: bool = False
     """Whether its run goes on here from a step before the latest one."""
+    begins: bool = False
+    """Whether the names of its table stand above it once more."""
     lacks_loss: bool = False
     """Whether its loss is empty, and it says nothing else that is new."""
     is_nan: bool = False

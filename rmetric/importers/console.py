@@ -149,7 +149,8 @@ class Patterns:
                     found = counter | found
                 if "training_loss" in meant and "learning_rate" not in meant:
                     found = rate | found
-                yield Row(line.number, epoch | found if epoch and epoch_of(found) is None else found)
+                found = epoch | found if epoch and epoch_of(found) is None else found
+                yield Row(line.number, found, begins=line.begins)
                 epoch = line.epoch or epoch
             elif lost := self._lost(line):
                 yield Row(line.number, epoch | lost)

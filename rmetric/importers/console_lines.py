@@ -57,6 +57,8 @@ class Line:
     """Which of several processes has written it, if it begins with that."""
     pieces: list[Line] = field(default_factory=list)
     """The single lines, if there are several."""
+    begins: bool = False
+    """Whether it is the first row of a table whose names stand above it once more."""
     epoch: dict[str, Any] = field(default_factory=dict)
     """The epoch of the first of several lines."""
 
@@ -81,10 +83,13 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         for part in _last_rows(parts, table) if len(parts) > 1 else parts:
             worker = _WORKER.match(part)
             said = part if worker is None or worker["bare"] else part[worker.end() :]
-            found = table.row(part) or pairs(heading + said)
+            of_table = table.row(part)
+            found = of_table or pairs(heading + said)
             heading = f"{part.strip()} " if _HEADING.fullmatch(part) else ""
             if found:
-                yield Line(number, part, found, worker["who"].strip() if worker else "")
+                begins = bool(of_table) and table.repeats
+                table.repeats &= not begins
+                yield Line(number, part, found, worker["who"].strip() if worker else "", begins=begins)
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
                 yield None
 

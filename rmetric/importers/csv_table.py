@@ -86,8 +86,12 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
     names = [name.strip() for name in _cells(header, delimiter) or ()]
     value_of = reader_of(delimiter)
     counters, decimals = Counters(names, FieldMap(mapping), delimiter), LastDecimals()
+    begins = False
     for number, text, is_whole in lines:
         cells = _cells(text, delimiter)
+        if cells is not None and [cell.strip() for cell in cells] == names:
+            begins = True
+            continue
         if cells is None or len(cells) != len(names):
             found = "an open quote" if cells is None else f"{len(cells)} cells"
             on_damage(number, f"{found} where {len(names)} cells are due; skipped")
@@ -97,7 +101,8 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
             on_damage(number, CUT_OFF)
             continue
         decimals.add(cells[-1])
-        yield Row(number, {name: value_of(cell) for name, cell in zip(names, cells, strict=True)})
+        yield Row(number, {name: value_of(cell) for name, cell in zip(names, cells, strict=True)}, begins=begins)
+        begins = False
 
 
 def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str, bool]]:

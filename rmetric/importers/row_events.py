@@ -64,12 +64,13 @@ class RowEvents:
         named = (None if self._runs is None else self._runs.title(row)) or self._run
         is_other = named != self._run
         latest = None if is_other else self._clock.latest
-        if is_other or row.resumes:
+        is_again = row.resumes or (row.begins and self._clock.is_back(row.values))
+        if is_other or is_again:
             self._clock.restart()
         step, restarts = self._clock.step(row.values, "training_loss" in event or not self._losses)
         if not self._clock.is_aside:
             yield from self._aside.taken()
-        if is_other or ((restarts or row.resumes) and self._trained):
+        if is_other or ((restarts or is_again) and self._trained):
             yield from self._another_run(row, named)
             if row.resumes and latest is not None:
                 yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")

@@ -58,6 +58,13 @@ class StepClock:
         """Step of the latest row; ``None`` before the first."""
         return self._step
 
+    def is_back(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row states the first count of the run, or one before it."""
+        name = self._columns.counter_of(row)
+        count = epoch_of(row) if name is None else as_number(row[name])
+        first = self._first_epoch if name is None and not self._columns.epochs_count else self._first
+        return count is not None and first is not None and count <= first
+
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
         """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
         epoch, self.is_aside = epoch_of(row), False

@@ -37,6 +37,8 @@ class TextTable:
     def __init__(self, fields: FieldMap) -> None:
         self._fields = fields
         self._names: list[str] = []
+        self.repeats = False
+        """Whether the names stand above the next row once more."""
         self._losses: list[int] = []
         self._between = _GAPS
         self._places: list[tuple[int, int]] = []
@@ -67,6 +69,7 @@ class TextTable:
         losses = [place for place, name in enumerate(names) if means_loss(name, self._fields)]
         if not losses or not any(name == LINE_NUMBER or names_counter(name, self._fields) for name in names):
             return False
+        self.repeats = names == self._names
         self._names, self._losses, self._between = names, losses, between
         return True
 

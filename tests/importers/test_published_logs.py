@@ -334,6 +334,25 @@ def test_fits_that_leave_one_report_an_epoch_are_runs(tmp_path: Path) -> None:
     assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [3, 5, 5]
 
 
+@pytest.mark.parametrize(("file", "between"), [("run.log", "  "), ("run.csv", ",")])
+def test_a_table_whose_names_come_again_with_the_first_epoch_is_another_run(
+    file: str, between: str, tmp_path: Path
+) -> None:
+    def lines() -> Iterator[str]:
+        for epochs in (1, 4):
+            yield between.join(["epoch", "train_loss", "valid_loss"])
+            yield from (between.join(map(str, (epoch, loss(epoch), loss(epoch) + 0.1))) for epoch in range(epochs))
+
+    found = read(lines(), tmp_path, file)
+    assert [run.run.observations.step.tolist() for run in found] == [[0], [0, 1, 2, 3]]
+
+
+def test_names_that_stand_above_every_few_rows_begin_nothing(tmp_path: Path) -> None:
+    lines = (line for step in STEPS for line in (["step,loss"] if step % 5 == 1 else []) + [f"{step},{loss(step)}"])
+    (found,) = read(lines, tmp_path, "run.csv")
+    assert found.run.observations.step.tolist() == STEPS
+
+
 def test_lists_in_a_list_are_no_losses(tmp_path: Path) -> None:
     lines = iter([f"[{', '.join(f'[{step}, {loss(step)}, {loss(step)}]' for step in STEPS)}]"])
     with pytest.raises(UserError):
