@@ -90,11 +90,16 @@ class StepClock:
         count, total = as_number(row[name]), as_number(row.get(name + TOTAL))
         if count is None:
             return row[name], False
-        self.is_aside = not trains and self._counts_aside(name, count, epoch, total)
+        counts_to_another = trains and total is not None and self._total is not None and total != self._total
+        is_over = epoch is not None and epoch == self._epoch and self._last == self._total
+        self.is_aside = (
+            counts_to_another and is_over  # an evaluation that does not say so
+            if trains
+            else self._counts_aside(name, count, epoch, total)
+        )
         if self.is_aside:
             return self._step, False
         is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, self._spacing, total)
-        counts_to_another = trains and total is not None and self._total is not None and total != self._total
         is_back = self._last is not None and count < self._last
         is_again = trains and epoch is not None and self._epoch is not None and epoch < self._epoch
         begins = not is_next and (

@@ -324,6 +324,17 @@ def test_an_attempt_with_other_batches_is_a_run_of_its_own(tmp_path: Path) -> No
     assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [4, 30]
 
 
+def test_an_evaluation_behind_the_last_epoch_is_no_run(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for epoch in STEPS:
+            yield f"Epoch {epoch}/{POINTS}"
+            yield f"469/469 - 3s - loss: {loss(epoch):.4f} - accuracy: 0.9"
+        yield "79/79 - 0s - loss: 1.3000 - accuracy: 0.9"
+
+    (found,) = read(lines(), tmp_path)
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES, abs=1e-3)
+
+
 def test_fits_that_leave_one_report_an_epoch_are_runs(tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         for epochs in (3, 5, 5):
