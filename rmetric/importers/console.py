@@ -17,7 +17,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import LOSSES, FieldMap, register_importer
 from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
-from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters
+from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.names import LINE_NUMBER, TOTAL, meanings, names_counter, names_epoch
 from rmetric.importers.streams import note
@@ -65,7 +65,7 @@ class Patterns:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
-        self._counts_steps = lru_cache(MAX_PATTERNS)(partial(_counts, fields))
+        self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
         self._marks = DecimalMarks()
         self._workers: dict[tuple[str, ...], Counter[str]] = {}
         self._first: dict[tuple[str, ...], str] = {}
@@ -83,7 +83,7 @@ class Patterns:
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
         """Patterns of the first lines."""
         patterns = cls(FieldMap(mapping))
-        counters = ConsoleCounters(patterns._fields)
+        counters = ConsoleCounters(patterns._counters)
         for line in itertools.islice(console_lines(path, passed_over, patterns._fields), SURVEYED_ROWS):
             names = tuple(line.found)
             meant = patterns._meant(names)
@@ -94,7 +94,7 @@ class Patterns:
                     patterns._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
                 patterns._workers.setdefault(names, Counter())[line.worker] += 1
-            if meant.isdisjoint(LOSSES):
+            if "learning_rate" in meant and meant.isdisjoint(LOSSES):
                 patterns._survey_rates(line.found)
             counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
         patterns._settle_workers()
@@ -145,7 +145,7 @@ class Patterns:
                     is_told = True
                     on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                if "training_loss" in meant and not self._counts_steps(names):
+                if "training_loss" in meant and not self._counters(names):
                     found = counter | found
                 if "training_loss" in meant and "learning_rate" not in meant:
                     found = rate | found
@@ -213,8 +213,3 @@ class Patterns:
 def _meant(fields: FieldMap, names: tuple[str, ...]) -> frozenset[str]:
     """Our names that a pattern's may stand for."""
     return frozenset(ours for name in names for ours, _ in meanings(name, fields) if ours != "step")
-
-
-def _counts(fields: FieldMap, names: tuple[str, ...]) -> bool:
-    """Whether a pattern states steps or batches."""
-    return any(names_counter(name, fields) and not names_epoch(name) for name in names)

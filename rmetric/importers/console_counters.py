@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +59,22 @@ class _Course:
         self.lines, self._last = self.lines + 1, count
 
 
-class ConsoleCounters:
-    """The counters of a log's first lines."""
+def counters_among(fields: FieldMap, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the names of a line that count steps or batches."""
+    return tuple(name for name in names if names_counter(name, fields) and not names_epoch(name))
 
-    def __init__(self, fields: FieldMap) -> None:
-        self._fields = fields
+
+class ConsoleCounters:
+    """The counters of a log's first lines.
+
+    Parameters
+    ----------
+    among
+        :func:`counters_among` the names of a line.
+    """
+
+    def __init__(self, among: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
+        self._among = among
         self._in_reports: defaultdict[Any, _Course] = defaultdict(_Course)
         self._before_reports: defaultdict[Key, _Course] = defaultdict(_Course)
         self._stated: dict[Key, Any] = {}
@@ -88,9 +99,8 @@ class ConsoleCounters:
             self._stated_by_reports.update(counters)
 
     def _counters(self, found: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
-        for name in found:
-            if names_counter(name, self._fields) and not names_epoch(name):
-                yield (name, found.get(name + TOTAL) if name == BATCH else None), found[name]
+        for name in self._among(tuple(found)):
+            yield (name, found.get(name + TOTAL) if name == BATCH else None), found[name]
 
     def _add_report(self, names: tuple[str, ...]) -> None:
         """Take in a report without a counter; several of other names, one after the other, are one."""

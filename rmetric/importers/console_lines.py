@@ -85,7 +85,7 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             said = part if worker is None or worker["bare"] else part[worker.end() :]
             of_table = table.row(part)
             found = of_table or pairs(heading + said)
-            heading = f"{part.strip()} " if _HEADING.fullmatch(part) else ""
+            heading = f"{part.strip()} " if not found and _HEADING.fullmatch(part) else ""
             if found:
                 begins = bool(of_table) and table.repeats
                 table.repeats &= not begins
