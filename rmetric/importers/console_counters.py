@@ -100,7 +100,8 @@ class ConsoleCounters:
 
     def _counters(self, found: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
         for name in self._among(tuple(found)):
-            yield (name, found.get(name + TOTAL) if name == BATCH else None), found[name]
+            if isinstance(found[name], int | float):
+                yield (name, found.get(name + TOTAL) if name == BATCH else None), found[name]
 
     def _add_report(self, names: tuple[str, ...]) -> None:
         """Take in a report without a counter; several of other names, one after the other, are one."""

@@ -88,10 +88,10 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
     counters, decimals = Counters(names, FieldMap(mapping), delimiter), LastDecimals()
     begins = False
     for number, text, is_whole in lines:
-        cells = _cells(text, delimiter)
-        if cells is not None and [cell.strip() for cell in cells] == names:
+        if text == header:
             begins = True
             continue
+        cells = _cells(text, delimiter)
         if cells is None or len(cells) != len(names):
             found = "an open quote" if cells is None else f"{len(cells)} cells"
             on_damage(number, f"{found} where {len(names)} cells are due; skipped")

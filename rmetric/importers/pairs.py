@@ -44,7 +44,7 @@ _NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)"
 """``.nan`` is YAML's."""
 _PADDED = re.compile(rf"\s{{2,}}(?={_NAN}\b)", re.IGNORECASE)
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
-_EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|f[-+]?\d{1,3}(?![\w.]))"
+_EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|(?-i:f)[-+]?\d{1,3}(?![\w.]))"
 """``e-05``, ``D-05`` as Fortran writes it, and ``f0`` as Julia does."""
 _NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
 """A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""

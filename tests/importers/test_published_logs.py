@@ -389,6 +389,12 @@ def test_losses_that_play_against_each_other_are_not_added(names: tuple[str, str
         read(lines, tmp_path)
 
 
+def test_a_counter_with_a_comma_announces_nothing(tmp_path: Path) -> None:
+    lines = (line for step in STEPS for line in (f"step: {step}" + ",5" * (step % 2), f"loss: {loss(step)}"))
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES)
+
+
 def test_a_learning_rate_in_a_line_of_its_own_holds_until_the_next(tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         for step in STEPS:
