@@ -121,6 +121,7 @@ class Estimators:
         workers_with_events: Sequence[int] = (),
         mechanism: Mapping[str, float] = NOTHING,
         changed_settings: int | None = None,
+        reward: float | None = None,
         planned_changes: int = 0,
         required_gradients: float = math.inf,
     ) -> Observation:
@@ -147,6 +148,8 @@ class Estimators:
             where not all logits were looked at.
         changed_settings
             Number of settings that have changed abruptly; ``None``: not looked at.
+        reward
+            Mean of the rewards reported since the step before; ``None``: none was.
         planned_changes
             Number of changes that were announced.
         required_gradients
@@ -178,6 +181,7 @@ class Estimators:
             ),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
+            "reward": in_convention(reward),
         }
         self.sources["delta_l"] = self._drift.source
         # + 0.0: no -0.0

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
+from statistics import fmean
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -193,6 +194,7 @@ class TrainingMonitor:
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
         self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
+        self._rewards: list[float] = []  # those that no record has yet
         self._planned_changes, self._announcements, self._states = 0, Announcements(), StateWatch()
         self._pending: PendingStep | None = None
         self._started = self._resumed = self._closed = False
@@ -345,6 +347,16 @@ class TrainingMonitor:
         self._pipeline.note_evaluation(self.step_number, found)
 
     @never_raises(None, ends=False)
+    def reward(self, reward: Tensor | float) -> None:
+        """Report the reward of an agent's episode, or a mean of some; more is better.
+
+        The next record has the mean of those reported since the record before. A loss that rises with the reward, or
+        that stands still meanwhile, is then no sign of a run that got worse or never learns.
+        """
+        if (usable := self._order.usable(reward)) is not None:
+            self._rewards.append(float(usable.detach()))
+
+    @never_raises(None, ends=False)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
         """Report a hardware event that something else saw (a cluster manager); it counts for λ.
 
@@ -492,11 +504,13 @@ class TrainingMonitor:
             self._announce(change, self.step_number)  # processes that act together must all know the same
         validation, self._validation = self._validation, []
         planned, self._planned_changes = self._planned_changes, 0
+        rewards, self._rewards = self._rewards, []
         return self._measurer.measure(
             self.step_number,
             computation,
             step_time_s=self._step_time_s(),
             validation=[loss for _, loss in validation],
+            reward=fmean(rewards) if rewards else None,
             planned_changes=planned,
         )
 
@@ -542,6 +556,7 @@ class TrainingMonitor:
             "step": self.step_number,
             "record_every": self._interval.steps,
             "validation": list(self._validation),
+            "rewards": list(self._rewards),
             "planned_changes": self._planned_changes,
             "recorder": self._recorder.state_dict(),
             "states": state_of(self._states),
@@ -577,6 +592,7 @@ class TrainingMonitor:
         known = ((state["step"], one) if isinstance(one, float) else one for one in state["validation"])
         self._validation = [(step, loss) for step, loss in known]  # states of older versions have the losses alone
         self._planned_changes += state.get("planned_changes", 0)  # states of older versions have none
+        self._rewards = [*state.get("rewards", ()), *self._rewards]
         self._recorder.load_state_dict(state["recorder"])
         if "states" in state:  # states of older versions have none
             restore(self._states, state["states"])

@@ -110,6 +110,7 @@ class StepPipeline:
             workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
             mechanism=inside.values if inside else {},
             changed_settings=None if pending.changed_settings is None else len(changes),
+            reward=pending.reward,
             planned_changes=pending.planned_changes,
             required_gradients=pending.required_gradients,
         )

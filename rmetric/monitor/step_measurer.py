@@ -52,6 +52,8 @@ class PendingStep:
     """Settings that have changed abruptly; ``None``: nobody looked."""
     restored_settings: Sequence[Change] = ()
     """Settings that are what they were again."""
+    reward: float | None = None
+    """Mean of the rewards reported since the step before."""
     planned_changes: int = 0
     """Changes of the training that were announced since the step before."""
     requiring: Sequence[bool] | None = None
@@ -156,6 +158,7 @@ class StepMeasurer:
         *,
         step_time_s: float,
         validation: list[float],
+        reward: float | None = None,
         planned_changes: int = 0,
     ) -> PendingStep:
         """Start the transfer of a step's numbers to the host."""
@@ -190,6 +193,7 @@ class StepMeasurer:
             mean_loss=self._mean_loss(computation.loss),
             changed_settings=self.settings.measure(),
             restored_settings=self.settings.taken_back,
+            reward=reward,
             planned_changes=planned_changes,
             requiring=self.parameters.requiring,
             regrouped=groups != self._groups,
