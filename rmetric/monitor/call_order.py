@@ -60,8 +60,8 @@ WORDS = {
     "inside backward() uses them up; gradient norm, σ² and gradients that are not finite are not watched, loss and "
     "updates are",
     "no loss": "monitor.step(loss), monitor.validation(loss) and monitor.reward(reward) take one real number, a float "
-    "or a tensor with one entry (of a complex loss, loss.real); the value is ignored; where it was that of a step, it is "
-    "not scored and no repair is made",
+    "or a tensor with one entry (of a complex loss, loss.real); the value is ignored; where it was that of a step, "
+    "it is not scored and no repair is made",
     "resumed late": "monitor.load_state_dict(state) is called after the first monitor.step(loss) and is ignored; "
     "call it right after TrainingMonitor(model, optimizer)",
     "closed": "monitor.step(loss) is called after monitor.close() and watches nothing; close it after the last step, "
