@@ -56,7 +56,9 @@ class Event:
     value: float
     """The measurement at the first alert of this kind; infinite: not finite."""
     before: float
-    """Its median over the 50 records before; NaN: not measured."""
+    """Its median over the 50 records before, or as many as there are; NaN: not measured."""
+    known_before: int
+    """How many these are."""
     at: int
     """Step of ``value``."""
     surprise: float
@@ -88,6 +90,7 @@ class Event:
         if _gravity(later.kind) > _gravity(self.kind):
             self.kind, self.measurement = later.kind, later.measurement
             self.value, self.before, self.at = later.value, later.before, later.at
+            self.known_before = later.known_before
         self.until, self.last_record = later.until, later.last_record
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
@@ -174,7 +177,8 @@ class EventSeeker:
             kind=kind, measurement=measurement,
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
-            value=observation[measurement], before=median(recent) if recent else math.nan,
+            value=observation[measurement],
+            before=median(recent) if recent else math.nan, known_before=len(recent),
             surprise=raised.get(ROBUST, math.nan),
             worker=int(worker) if math.isfinite(worker) else None,
         )  # fmt: skip

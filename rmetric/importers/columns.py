@@ -307,8 +307,14 @@ class Columns:
 
     @staticmethod
     def _batches(survey: Survey) -> tuple[str, ...]:
-        """The counters of batches; one that stands still (``Batch_id=117``) is none beside one with a total."""
+        """The counters of batches; one that stands still (``Batch_id=117``) is none beside one with a total.
+
+        Where neither they nor epochs ever move, ``100/100`` of epoch ``1/1`` is that of a fit in a loop: rows count.
+        """
         found = [name for name in survey.seen if plain(name) in BATCH_WORDS]
+        epochs = [name for name in survey.seen if names_epoch(name)]
+        if epochs and all(_never_rises(survey.seen[name]) for name in found + epochs):
+            return ()
         counted = {name for name in found if name + TOTAL in survey.seen}
         return tuple(name for name in found if not counted or name in counted or not _stands_still(survey.seen[name]))
 

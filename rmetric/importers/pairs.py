@@ -97,6 +97,9 @@ _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
+_TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
+_TERSE_NAMES = {"train": "train loss", "trl": "train loss", "val": "val loss", "tel": "val loss"}
+"""``250 train 6.123456`` of build-nanogpt, ``s:250 tel:6.1234`` of llm.c."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
 BARS = re.compile(r"[|│┃]")
@@ -191,6 +194,8 @@ def _beside(said: str, name: str) -> str:
 def _prepared(line: str) -> str:
     """A line without escapes, values after their names, and of a range of batches its end."""
     text = value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line)))))
+    if terse := _TERSE.match(text):
+        text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
     if "10^" in text:
         text = _POWER.sub(r"e\1", text)
     if "-" in text and "atch" in text:

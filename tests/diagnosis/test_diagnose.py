@@ -50,6 +50,14 @@ def test_a_loss_that_is_lost_is_one_finding_with_its_first_step() -> None:
     assert "step 300" in finding.sentence
 
 
+@pytest.mark.parametrize(("before", "told"), [(20, 20), (100, 50)])
+def test_a_finding_says_of_how_many_records_the_median_before_is(before: int, told: int) -> None:
+    loss = losses()
+    loss[before] = np.inf
+    (finding,) = diagnose(run_of(loss)).findings
+    assert f"before (median of {told} records)" in finding.sentence
+
+
 def test_a_spike_that_passes_is_a_note() -> None:
     loss = losses()
     loss[200:210] += 3.0

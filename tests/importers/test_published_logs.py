@@ -85,6 +85,28 @@ def batches_beside_a_number_that_never_changes() -> Iterator[str]:
         yield f"Epoch {step}/30 Batch_id=99 100/100 Loss={loss(step)}"
 
 
+@layout(Seen([250 * step for step in STEPS], LOSSES, evaluations=POINTS))
+def phases_without_the_word_loss() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{250 * step} val {loss(step) + 0.1:.4f}"
+        yield f"{250 * step} hella {0.25 + step / 1000:.4f}"
+        yield f"{250 * step} train {loss(step):.6f}"
+
+
+@layout(Seen([250 * step for step in STEPS], LOSSES, evaluations=POINTS))
+def phases_in_three_letters() -> Iterator[str]:
+    for step in STEPS:
+        yield f"s:{250 * step} tel:{loss(step) + 0.1:.4f} "
+        yield f"s:{250 * step} trl:{loss(step):.6f} lr:0.0001 norm:1.50"
+
+
+@layout(Seen(STEPS, LOSSES, note="rows count"))
+def fits_of_one_epoch_in_a_loop() -> Iterator[str]:
+    for step in STEPS:
+        yield "Epoch 1/1"
+        yield f"100/100 [====] - 1s 10ms/step - loss: {loss(step):.4f}"
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="epochs count"))
 def phases_in_the_past_tense() -> Iterator[str]:
     for step in STEPS:
