@@ -86,12 +86,16 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
     names = [name.strip() for name in _cells(header, delimiter) or ()]
     value_of = reader_of(delimiter)
     counters, decimals = Counters(names, FieldMap(mapping), delimiter), LastDecimals()
-    begins = False
+    begins, nameless = False, None
     for number, text, is_whole in lines:
         if text == header:
             begins = True
             continue
         cells = _cells(text, delimiter)
+        if cells is not None and len(cells) == len(names) + 1:
+            nameless = _empty_cell(cells) if nameless is None else nameless
+            if nameless is not None and not cells[nameless].strip():
+                del cells[nameless]
         if cells is None or len(cells) != len(names):
             found = "an open quote" if cells is None else f"{len(cells)} cells"
             on_damage(number, f"{found} where {len(names)} cells are due; skipped")
@@ -103,6 +107,12 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
         decimals.add(cells[-1])
         yield Row(number, {name: value_of(cell) for name, cell in zip(names, cells, strict=True)}, begins=begins)
         begins = False
+
+
+def _empty_cell(cells: list[str]) -> int | None:
+    """Place of the only empty cell of a row: a column to which the header gives no name, as in old tables of flair."""
+    empty = [place for place, cell in enumerate(cells) if not cell.strip()]
+    return empty[0] if len(empty) == 1 else None
 
 
 def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str, bool]]:

@@ -100,6 +100,12 @@ def phases_in_three_letters() -> Iterator[str]:
         yield f"s:{250 * step} trl:{loss(step):.6f} lr:0.0001 norm:1.50"
 
 
+@layout(Seen(STEPS, LOSSES, file="loss.tsv", note="epochs count"))
+def a_table_with_a_column_that_has_no_name() -> Iterator[str]:
+    yield "\t".join(["EPOCH", "TIMESTAMP", "LEARNING_RATE", "TRAIN_LOSS", "TEST_F1"])
+    yield from (f"{step}\t10:00:00\t0.1\t{loss(step)}\t\t0.5" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, note="rows count"))
 def fits_of_one_epoch_in_a_loop() -> Iterator[str]:
     for step in STEPS:
