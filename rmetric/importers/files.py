@@ -33,6 +33,8 @@ _UNWRITTEN = re.compile(rb"\0{16,}")
 """What a file system leaves of a block that was not written when the machine went down."""
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
+MOST_ROWS = 64
+"""Lines in which a table shows that it is one."""
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
@@ -191,10 +193,13 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
     if are_bare_numbers(path, lines, mapping):
         return "numbers"
     header, first_row = [*(text for _, text, _ in without_preamble((0, line, True) for line in lines)), "", ""][:2]
-    if not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {})):
+    is_header = not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {}))
+    if is_header and _has_rows(header, lines):
         return "csv"
     if _is_text(head) and is_console(path, mapping):
         return "console"
+    if is_header:
+        return "csv"
     if path.suffix.casefold() == ".jsonl" or is_json:
         return "rmetric" if '"event"' in text else "jsonl"
     return ""
@@ -257,6 +262,14 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
         return False  # without text below, the number in the name of ours is its unit, as in [1/s]
     is_table = any(delimiter in header for delimiter in DELIMITERS) or as_number(first_row) is not None
     return is_table and any(meanings(name, fields) for name in names if len(name) <= MAX_NAME)
+
+
+def _has_rows(header: str, lines: Sequence[str]) -> bool:
+    """Whether one of the first lines has as many cells, and a number: below a sentence with commas none has."""
+    delimiter = delimiter_of(header)
+    rows = [row_values(line, delimiter) for line in lines[:MOST_ROWS]]
+    alike = (row for row in rows if row is not None and len(row) > header.count(delimiter))
+    return any(isinstance(value, int | float) for row in alike for value in row)
 
 
 def _are_names_and_numbers(row: Sequence[tuple[str, Any]]) -> bool:

@@ -54,6 +54,8 @@ LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
 TOTAL = " of"
 """Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
+_OF_EPOCHS = TRAINING_WORDS | _words("fine tune finetune tuning pretrain pretraining warmup")
+"""Words beside one of epochs that leave it a counter of the training: ``Train Epoch``, ``Fine-Tune Epoch``."""
 EPOCH_WORDS = _words("epoch ep epochs round rounds episode episodes generation")
 RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
     "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
@@ -64,7 +66,7 @@ RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_
 @lru_cache(4096)
 def _is_epoch(name: str) -> bool:
     words = plain(name).split("_")
-    return words[-1] in EPOCH_WORDS and TRAINING_WORDS.issuperset(words[:-1])  # "Train Epoch"
+    return words[-1] in EPOCH_WORDS and _OF_EPOCHS.issuperset(words[:-1])
 
 
 def names_epoch(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.columns import Columns, Row, Rows, Survey, in_words, late_names, no_column
+from rmetric.importers.columns import Columns, Row, Rows, Survey, epoch_of, in_words, late_names, no_column
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
@@ -112,15 +112,21 @@ def _surveyed(
 
 
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows without the closing one with the mean over the whole run; losses named after their split.
+    """The rows without the Trainer's closing one with the mean over the whole run; losses named after their split.
 
     A row of another split without a loss counts in steps of its own, and is left out.
     """
+    closed: int | float | None = None
     for row in rows:
-        if row.values.get(CLOSING) is None:
-            row.values = _with_split(row.values)
-            if row.values:
-                yield row
+        if row.values.get(CLOSING) is not None:
+            closed = epoch_of(row.values)
+            continue
+        row.values = _with_split(row.values)
+        epoch = None if closed is None else epoch_of(row.values)
+        if closed is not None and epoch is not None and epoch < closed:
+            row.resumes, closed = True, None  # another call of the Trainer's train()
+        if row.values:
+            yield row
 
 
 def _with_split(values: dict[str, Any]) -> dict[str, Any]:

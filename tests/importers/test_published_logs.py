@@ -106,6 +106,14 @@ def a_table_with_a_column_that_has_no_name() -> Iterator[str]:
     yield from (f"{step}\t10:00:00\t0.1\t{loss(step)}\t\t0.5" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES, note="epochs count"))
+def a_sentence_about_losses_above_them() -> Iterator[str]:
+    yield "training the small model, the loss is a cross entropy, the step is a batch"
+    for step in STEPS:
+        yield f"Fine-Tune Epoch {step}"
+        yield f"loss: {loss(step)}"
+
+
 @layout(Seen(STEPS, LOSSES, note="rows count"))
 def fits_of_one_epoch_in_a_loop() -> Iterator[str]:
     for step in STEPS:
@@ -384,6 +392,16 @@ def test_a_table_whose_names_come_again_with_the_first_epoch_is_another_run(
 
     found = read(lines(), tmp_path, file)
     assert [run.run.observations.step.tolist() for run in found] == [[0], [0, 1, 2, 3]]
+
+
+def test_dictionaries_behind_a_closing_one_are_another_run(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for epochs in (1, 2):
+            for step in STEPS:
+                yield f"{{'loss': {loss(step):.4f}, 'learning_rate': 4e-05, 'epoch': {epochs * step / POINTS}}}"
+            yield f"{{'train_runtime': 30.5, 'train_loss': 2.5, 'epoch': {epochs}.0}}"
+
+    assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [POINTS, POINTS]
 
 
 def test_names_that_stand_above_every_few_rows_begin_nothing(tmp_path: Path) -> None:
