@@ -12,7 +12,7 @@ from rmetric.importers.pairs import BARS
 from rmetric.importers.steps import with_total
 
 LONGEST_HEADER = 2_000
-_GAPS, _BLANKS = re.compile(r"\t|\s{2,}"), re.compile(r"\s+")
+_GAPS, _BLANKS = re.compile(r" *\t *|\s{2,}"), re.compile(r"\s+")
 _SHOWN = re.compile(r"\S+(?:\s\S+)*")
 """A cell between gaps."""
 _VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")

@@ -114,6 +114,13 @@ def a_sentence_about_losses_above_them() -> Iterator[str]:
         yield f"loss: {loss(step)}"
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def blanks_beside_the_tabs_of_a_table() -> Iterator[str]:
+    yield "The run begins."
+    yield "Step\tTraining Loss\tValidation Loss"
+    yield from (f"{step}\t   {loss(step):.4f}\t{loss(step) + 0.1:.4f}" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, note="rows count"))
 def fits_of_one_epoch_in_a_loop() -> Iterator[str]:
     for step in STEPS:
