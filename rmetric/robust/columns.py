@@ -30,7 +30,7 @@ from rmetric.robust.context import (
 )
 from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, GradientEvidence, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
-from rmetric.robust.loss import UNIFORM_NATS, LossEvidence, UniformAnswer
+from rmetric.robust.loss import UNIFORM_NATS, Diverged, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
 from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
 
@@ -137,7 +137,16 @@ def training(
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
     lost, stood = windows.lost(of._lost, losses)
     level = _level(of._level, np.where((loss_z > 0.0) & (losses <= stood), 0.0, loss_z))
-    return level, lost, _uniform(of._uniform, part["uniform_gap"])
+    return level, lost, _diverged(of._diverged, losses), _uniform(of._uniform, part["uniform_gap"])
+
+
+def _diverged(of: Diverged, losses: Column) -> Column:
+    found = np.full(len(losses), math.nan)
+    for index, loss in enumerate(losses.tolist()):
+        if of.over:
+            break
+        found[index] = of.update(loss)
+    return found
 
 
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, loss_level: Column) -> tuple[Column, ...]:

@@ -25,6 +25,9 @@ LEAP_CHANGES, LEAP_SHARE = 25, 0.4
 nearly the same.)"""
 CHANGES_80 = 3.6248
 """Width of the middle 80 % of the changes of independent normal noise, in its standard deviations."""
+EARLY_RECORDS, EARLY_SHARE, DIVERGED_FACTOR = 64, 2 / 3, 3.0
+"""A run has just begun within so many losses. Its latest are compared with this share of them, the first ones; of 2,691
+healthy runs none has three in a row so many times as high (twice as high: one, an actor whose critic learns)."""
 
 
 class UniformAnswer:
@@ -105,8 +108,40 @@ class Lost:
         return rise / (unit * doubt(len(self._changes)))
 
 
+class Diverged:
+    """Detects a run that diverges as soon as it has begun: three losses in a row far above all of its first ones.
+
+    Infinite then, and 0 where it has not. It needs neither a course nor the noise, and so judges from the seventh loss
+    on, up to the 64th, when the others can. Losses that are not above 0 throughout have no such unit: NaN.
+
+    >>> diverged = Diverged()
+    >>> [diverged.update(loss) for loss in (4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 270.0)]
+    [nan, nan, nan, nan, nan, nan, inf]
+    """
+
+    def __init__(self, records: int = EARLY_RECORDS) -> None:
+        self._records = records
+        self._losses: list[float] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is past its beginning, so that nothing more is judged."""
+        return len(self._losses) == self._records
+
+    def update(self, loss: float) -> float:
+        """The value of the next loss."""
+        if self.over or not math.isfinite(loss):
+            return math.nan
+        self._losses.append(loss)
+        first, latest = self._losses[: int(EARLY_SHARE * len(self._losses))], self._losses[-LOST_RECORDS:]
+        if len(first) + LOST_RECORDS > len(self._losses) or min(first) <= 0.0:
+            return math.nan
+        return math.inf if min(latest) > DIVERGED_FACTOR * max(first) else 0.0
+
+
 class LossEvidence:
-    """Statistics of ΔL: the loss above its course for eight records; what three have lost; exactly ln(vocabulary).
+    """Statistics of ΔL: the loss above its course for eight records; what three have lost; far above where the run
+    began, soon after; exactly ln(vocabulary).
 
     One high loss is no evidence: a bad batch raises the loss as far as a broken model does, for one step. Nor is one
     that lies above its course but not above where the run stands, the median of its last 25 losses: it falls, though
@@ -114,15 +149,23 @@ class LossEvidence:
 
     A model that answers every token alike has a loss of ln(vocabulary) to the last digit, and will not recover:
     ``uniform_gap`` is infinite then.
+
+    Parameters
+    ----------
+    window
+        Records whose changes make a scale.
+    after
+        Step after which the reference begins, if that is not the run's first: it does not begin there.
     """
 
-    statistics = ("training_loss.level", "training_loss.lost", "uniform_gap.jump")
+    statistics = ("training_loss.level", "training_loss.lost", "training_loss.diverged", "uniform_gap.jump")
     reads = ("training_loss", "uniform_gap")
     _read = staticmethod(reader(reads))
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, after: int = 0) -> None:
         self._level = Level()
         self._lost = Lost(window=window)
+        self._diverged = Diverged(0 if after else EARLY_RECORDS)
         self._uniform = UniformAnswer()
 
     def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:
@@ -132,4 +175,5 @@ class LossEvidence:
         level = self._level.update(0.0 if loss_z > 0.0 and loss <= self._lost.stand else loss_z)
         uniform = self._uniform.update(gap) or math.isinf(gap)
         lost = self._lost.update(loss)
-        return level, lost, math.inf if uniform else 0.0 if gap == gap else math.nan
+        diverged = self._diverged.update(loss)
+        return level, lost, diverged, math.inf if uniform else 0.0 if gap == gap else math.nan

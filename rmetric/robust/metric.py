@@ -126,7 +126,7 @@ class Statistics:
         self._hardware.forget_times()
         self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
         self._gradients = GradientEvidence(self._window, self._warm_up, after)
-        self._loss = LossEvidence(self._window)
+        self._loss = LossEvidence(self._window, after)
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""

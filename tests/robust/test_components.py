@@ -319,6 +319,39 @@ def test_what_is_lost_is_seen_before_the_course_is_known() -> None:
     assert early[22] > 1.0 > np.nanmax(early[:22])
 
 
+def diverged(losses: list[float], planned_at: int | None = None) -> np.ndarray:
+    columns = {"training_loss": np.array(losses), "planned_changes": np.full(len(losses), np.nan)}
+    if planned_at is not None:
+        columns["planned_changes"][planned_at] = 1.0
+    return statistic("training_loss.diverged", Observations(np.arange(1, len(losses) + 1), columns))
+
+
+EXPLODES = [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 270.0]
+
+
+@pytest.mark.parametrize("losses", [EXPLODES, [*[0.7] * 8, *[0.7 * 1.5**power for power in range(6)]]])
+def test_a_run_that_diverges_as_soon_as_it_has_begun_is_told_of_at_once(losses: list[float]) -> None:
+    assert np.flatnonzero(np.isposinf(diverged(losses))).tolist() == [len(losses) - 1]
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 4.8],  # a batch or two
+        [2.0, 9.0, 2.0, 2.0, *[8.0] * 9],  # as high as it has been
+        [-4.8, 4.7, 4.6, 4.7, *[60.0] * 9],  # no unit
+        [*[1.0] * 64, *[60.0] * 9],  # no beginning any more: a matter of what is lost
+    ],
+)
+def test_what_a_run_may_do_in_its_first_records_is_no_divergence(losses: list[float]) -> None:
+    assert not np.isposinf(diverged(losses)).any()
+
+
+def test_a_run_does_not_begin_where_a_change_is_announced_but_before_its_first_record() -> None:
+    assert np.isposinf(diverged(EXPLODES, planned_at=0)).any()
+    assert not np.isposinf(diverged([4.8, *EXPLODES], planned_at=1)).any()
+
+
 def test_what_was_climbed_in_small_steps_is_not_lost() -> None:
     ramp = 0.1 + 2.0 * np.minimum(np.arange(500) / 40.0, 1.0) ** 2
     climbed, leapt = ramp.copy(), ramp.copy()
