@@ -125,6 +125,12 @@ def test_a_run_that_learned_and_then_diverged_did_learn() -> None:
     assert names(observed(training_loss=diverged)) == ["WORSE_LEVEL"]
 
 
+def test_a_run_that_soon_lost_what_it_had_learned_did_learn() -> None:
+    noise = 0.02 * np.random.default_rng(6).normal(size=150)
+    lost = np.where(np.arange(150) < 30, 2.3 - 0.055 * np.arange(150), 2.3) + noise
+    assert names(observed(training_loss=lost)) == ["WORSE_LEVEL"]
+
+
 def test_a_validation_loss_that_falls_is_learning() -> None:
     noise = np.random.default_rng(3).normal(size=RECORDS)
     validation = np.where(np.arange(RECORDS) % 20 == 19, FALLING, math.nan)

@@ -23,7 +23,7 @@ from rmetric.detectors.numerics import zero_gradient
 from rmetric.episodes import REARM_STEPS, Rearm
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.loss import UNIFORM_NATS
+from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
@@ -223,10 +223,13 @@ def lasts(event: Event, history: Observations) -> bool:
 
 
 def exploded(event: Event, history: Observations) -> bool:
-    """Whether the loss has come to stand orders of magnitude above all that it was before a rise."""
+    """Whether the loss has come to stand orders of magnitude above all that it was before a rise.
+
+    An alert comes with the third high loss at the earliest.
+    """
     if event.kind != "LOSS_RISE":
         return False
-    before = _finite(history["training_loss"][history.step < event.step])
+    before = _finite(history["training_loss"][history.step < event.step])[: 1 - LOST_RECORDS]
     return len(before) > 0 and _end(_finite(history["training_loss"])) > EXPLODED * float(np.abs(before).max())
 
 

@@ -65,10 +65,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "sigma_sq": ("gradient_variance", "grad_norm_variance", "grad_norm_var"),
     "reward": ("episode_reward_mean", "episodic_return", "ep_rew_mean", "eprewmean", "mean_reward"),
-    "step_time_s": ("seconds_per_step", "timing_s_step", "updt_s"),
+    "step_time_s": ("updt_s",),
 }
-"""Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: a step time
-is taken only where the name says that it is in seconds."""
+"""Our name → their usual names, most specific first. Compared after :func:`plain`. No unit is ever guessed: any other
+step time says its unit (:mod:`rmetric.importers.step_times`)."""
 
 LOG_CALLS, LAST_STEP = "_step", 60
 """Name under which W&B counts the calls of its ``log``, and its rank: a step only where a log has no other column of

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmetric.importers.base import LAST_STEP, LOG_CALLS, LOSSES, FieldMap, plain
+from rmetric.importers.loss_parts import distinct, whole
 from rmetric.importers.names import (
     BATCH_WORDS,
     COMPONENT,
@@ -25,11 +26,16 @@ from rmetric.importers.names import (
     names_epoch,
     names_step,
 )
+from rmetric.importers.step_times import seconds_in
 from rmetric.log_reader import OnDamage
 
 SURVEYED_ROWS = 20_000
+FIRST_ROWS = 32
+"""Rows that state the same names, of which the values are remembered."""
 MAX_NAMES = 4096
 """Names that are remembered."""
+LEARNED = 0.9
+"""Share of its first value below which a loss has fallen."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 NO_COLUMN = "there is no column"
@@ -96,6 +102,8 @@ class Survey:
     patterns: Counter[frozenset[str]] = field(default_factory=Counter)
     """Names that rows state together."""
     rows: int = 0
+    first: list[dict[str, Any]] = field(default_factory=list)
+    """What the first rows of each pattern say."""
     has_fractional_epochs: bool = False
     _before: dict[str, Any] = field(default_factory=dict)
 
@@ -114,6 +122,8 @@ class Survey:
         names = frozenset(row.values)
         if names in self.patterns or len(self.patterns) < MAX_NAMES:
             self.patterns[names] += 1
+            if self.patterns[names] <= FIRST_ROWS:
+                self.first.append(row.values)
         before, self._before = self._before, row.values
         is_another = before.keys() == row.values.keys() and before != row.values
         for name, value in row.values.items():
@@ -183,7 +193,10 @@ def as_number(value: Any) -> int | float | None:
 
 def epoch_of(values: Mapping[str, Any]) -> int | float | None:
     """The epoch that a row states, if it does."""
-    return next((as_number(value) for name, value in values.items() if names_epoch(name)), None)
+    stated = [name for name in values if names_epoch(name)]
+    # Beside an epoch the episodes are those of the data.
+    name = next((name for name in stated if "epoch" in name.casefold()), stated[0] if stated else None)
+    return None if name is None else as_number(values[name])
 
 
 @dataclass
@@ -215,11 +228,13 @@ class Columns:
         columns = cls(known=set(survey.seen))
         for name in survey.seen:
             for ours, rank in meanings(name, fields):
-                columns._found.setdefault(ours, {})[name] = rank
+                if ours != "step_time_s" or rank < 0 or not _is_clock(survey.seen[name]):
+                    columns._found.setdefault(ours, {})[name] = rank
         for ours, ranks in columns._found.items():
             if ours != "step":
                 columns._choose(ours, ranks, survey)
         columns._choose_gaps(survey)
+        columns._leave_out_zero_norms(survey)
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
         is_lacking = "training_loss" not in columns._found and "training_loss" not in fields.explicit
         if columns.fields and unknown and is_lacking:
@@ -239,6 +254,9 @@ class Columns:
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         parts = [name for name in frequent if ranks[name] >= COMPONENT]
+        play = any(map(is_adversarial, parts))
+        if len(parts) > 1 and not play:
+            parts = distinct(sorted(parts, key=ranks.__getitem__), survey.first)
         if ranks[best] < COMPONENT or ours not in LOSSES:
             self.fields[ours] = (best,)
         elif ranks[best] >= OF_TESTS:
@@ -246,15 +264,18 @@ class Columns:
                 self.fields[ours] = (best,)
                 self.notes.append(f"{ours} is taken from {best!r}, as there is no other evaluation")
         elif len(parts) == 1:
-            self.fields[ours] = (best,)
-            self.notes.append(f"{ours} is taken from {best!r}, the only loss of its kind")
+            self.fields[ours] = (parts[0],)
+            self.notes.append(f"{ours} is taken from {parts[0]!r}, the only loss of its kind")
+        elif sum_of_others := None if play else whole(parts, survey.first):
+            self.fields[ours] = (sum_of_others,)
+            self.notes.append(f"{ours} is taken from {sum_of_others!r}, the sum of others")
         elif len(wholes := [name for name in parts if ends_in_loss(name)]) == 1:
             self.fields[ours] = (wholes[0],)
             self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is not named after a part")
         elif len(wholes := [name for name in parts if is_whole(name)]) == 1:
             self.fields[ours] = (wholes[0],)
             self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is named as a whole")
-        elif any(map(is_adversarial, parts)) or not survey.are_together(parts):
+        elif play or not survey.are_together(parts):
             shown = in_words(parts[:6])
             self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
         else:
@@ -277,6 +298,17 @@ class Columns:
         )
         if self.fills_gaps:
             self.notes.append("validation_loss is NaN in most rows, with single numbers between: not measured in those")
+
+    def _leave_out_zero_norms(self, survey: Survey) -> None:
+        """A gradient norm of 0 in all rows was not measured, where the loss falls."""
+        norm, loss = (
+            survey.seen[self.fields[ours][0]] if ours in self.fields else _Seen()
+            for ours in ("grad_norm", "training_loss")
+        )
+        learns = loss.count > 2 and loss.highest > loss.lowest and loss.value < LEARNED * loss.first
+        if norm.lowest == norm.highest == 0.0 and learns:
+            name = self.fields.pop("grad_norm")[0]
+            self.notes.append(f"{name!r} is 0 in all rows, while the loss falls: it was not measured")
 
     def _choose_counters(self, survey: Survey, fields: FieldMap) -> None:
         steps = self._found.get("step", {})
@@ -365,9 +397,23 @@ class Columns:
             value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
             if value is not None:
                 found[ours] = value
+        if "step_time_s" in found:
+            found["step_time_s"] = _seconds(found["step_time_s"], self.fields["step_time_s"][0])
         if self.fills_gaps and not _is_finite(found.get("validation_loss", 0.0)):
             del found["validation_loss"]
         return found
+
+
+def _seconds(value: Any, name: str) -> Any:
+    """A step time in seconds; one that is mapped without a unit is taken for that."""
+    number, unit = as_number(value), seconds_in(name)
+    return value if number is None or unit is None else number * unit
+
+
+def _is_clock(seen: _Seen) -> bool:
+    """Whether values rise from row to row, as the time since the begin of a run does."""
+    rises = seen.count > 2 and not seen.goes_back and 2 * seen.not_after < seen.count
+    return rises and seen.highest > 2 * seen.lowest
 
 
 def _is_finite(value: Any) -> bool:

@@ -42,8 +42,8 @@ _WORKER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _WORD = re.compile(r"\w")
-_HEADING = re.compile(r"\s*(?:[A-Za-z]+\s+){0,2}[A-Za-z]+\s*:\s*")
-"""A line such as ``Test results:`` above a line with values."""
+_HEADING = re.compile(r"(?:[A-Z]+:[\w.]+:)?[^\w:]*(?P<words>(?:[A-Za-z]+\s+){0,2}[A-Za-z]+\s*:)\s*")
+"""A line such as ``Test results:`` above a line with values, also after what Python's logging puts before it."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,8 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             said = part if worker is None or worker["bare"] else part[worker.end() :]
             of_table = table.row(part)
             found = of_table or pairs(heading + said)
-            heading = f"{part.strip()} " if not found and _HEADING.fullmatch(part) else ""
+            is_heading = None if found else _HEADING.fullmatch(part)
+            heading = f"{is_heading['words']} " if is_heading else ""
             if found:
                 begins = bool(of_table) and table.repeats
                 table.repeats &= not begins

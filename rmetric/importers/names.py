@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rmetric.importers.base import LOSSES, FieldMap, plain
+from rmetric.importers.step_times import seconds_in
 
 
 def _words(text: str) -> frozenset[str]:
@@ -155,7 +156,7 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     if found or name in fields.taken:
         return found
     words = plain(name).split("_")
-    guess = _guess(words)
+    guess = ("step_time_s", USUAL) if seconds_in(name) is not None else _guess(words)
     if guess is None or guess[0] in fields.explicit:
         return ()
     return (guess,)

@@ -20,6 +20,7 @@ from rmetric.importers.names import (
     VALIDATION_WORDS,
     measures_loss,
 )
+from rmetric.importers.step_times import with_unit
 
 MAX_LINE = 20_000
 """Characters of a line that are looked at."""
@@ -98,6 +99,9 @@ _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
 _TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
+_SPACY = re.compile(r"\blosses\s*[:=]?\s*\{([^{}]*)\}", re.IGNORECASE)
+"""``Losses {'ner': 31.4}`` of spaCy."""
+_QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
 _TERSE_NAMES = {"train": "train loss", "trl": "train loss", "val": "val loss", "tel": "val loss"}
 """``250 train 6.123456`` of build-nanogpt, ``s:250 tel:6.1234`` of llm.c."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
@@ -167,6 +171,7 @@ def pairs(line: str) -> dict[str, Any]:
             setting = ""
         if setting and measures_loss(name) and not _SETTINGS & _words(name.casefold()):
             name = f"{setting} {name}"
+        name = with_unit(name, match["unit"], match.string, stop)
         if name not in found:
             found[name] = _value(match)
             if gap.endswith("[") and measures_loss(name) and _LIST_GOES_ON.match(match.string, stop):
@@ -196,6 +201,8 @@ def _prepared(line: str) -> str:
     text = value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line)))))
     if terse := _TERSE.match(text):
         text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
+    if "osses" in text:
+        text = _SPACY.sub(lambda found: _QUOTED.sub(" loss", found[1]), text)
     if "10^" in text:
         text = _POWER.sub(r"e\1", text)
     if "-" in text and "atch" in text:

@@ -79,7 +79,7 @@ class StepClock:
         if not self._columns.epochs_count:
             self._count_row(epoch, trains)
         elif epoch is not None:
-            self._count(epoch, None, None, is_next=False)
+            self._count(epoch, None)
         return self._step, begins
 
     def _counted(self, row: Mapping[str, Any], trains: bool, epoch: int | float | None) -> tuple[Any, bool]:
@@ -109,7 +109,9 @@ class StepClock:
         )
         if begins:
             self.restart()
-        self._count(count, epoch, total, is_next)
+        elif is_next:
+            self._offset += self._passed(count, total, stands=trains and _are_whole(epoch, self._epoch))
+        self._count(count, epoch)
         if trains:
             self._counter, self._total = name, total
             self._trained_with = frozenset(other for other in self._columns.counters if row.get(other) is not None)
@@ -132,12 +134,25 @@ class StepClock:
         is_in_epoch = epoch is not None and self._epoch is not None and epoch >= self._epoch
         return self._last is not None and count < self._last and (self._columns.are_batches or is_in_epoch)
 
-    def _count(self, count: int | float, epoch: int | float | None, total: int | float | None, is_next: bool) -> None:
-        """Take up a count, of the next epoch or not."""
+    def _passed(self, count: int | float, total: int | float | None, *, stands: bool) -> int | float:
+        """Steps of the epoch that is over, with the next one's first count; 0 if that goes on from it.
+
+        A count of the training may stand from epoch to epoch: that of its end.
+        """
+        if (
+            self._last is None
+            or count > self._last
+            or (count == self._last and not (stands or self._columns.are_batches))
+        ):
+            return 0
+        if total is not None:
+            return total
+        return count if count == self._last else self._last + self._spacing - count
+
+    def _count(self, count: int | float, epoch: int | float | None) -> None:
+        """Take up a count."""
         if self._last is None:
             self._first = count
-        elif is_next and (count < self._last or (self._columns.are_batches and count == self._last)):
-            self._offset += total if total is not None else self._last + self._spacing - count
         elif count > self._last:
             self._spacing = count - self._last
         self._last = count
@@ -149,6 +164,10 @@ class StepClock:
         if epoch is not None:
             self._first_epoch = epoch if self._epoch is None else self._first_epoch
             self._epoch = epoch
+
+
+def _are_whole(*epochs: int | float | None) -> bool:
+    return all(epoch is not None and float(epoch).is_integer() for epoch in epochs)
 
 
 def is_next_epoch(

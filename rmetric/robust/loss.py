@@ -25,9 +25,12 @@ LEAP_CHANGES, LEAP_SHARE = 25, 0.4
 nearly the same.)"""
 CHANGES_80 = 3.6248
 """Width of the middle 80 % of the changes of independent normal noise, in its standard deviations."""
-EARLY_RECORDS, EARLY_SHARE, DIVERGED_FACTOR = 64, 2 / 3, 3.0
-"""A run has just begun within so many losses. Its latest are compared with this share of them, the first ones; of 2,691
-healthy runs none has three in a row so many times as high (twice as high: one, an actor whose critic learns)."""
+EARLY_RECORDS = 64
+"""Losses of a run that has just begun."""
+EARLY_SHARE, EARLY_FACTOR, FIRST_FACTOR = 2 / 3, 3.0, 10.0
+"""It diverges with three losses in a row that are three times as high as any of this share of them, the first ones; or
+ten times as high as the very first, for it may break in the step after. Of 2,691 runs without a fault six do so: two of
+an actor whose critic learns, two that fail, and two that are unstable for dozens of records."""
 
 
 class UniformAnswer:
@@ -136,7 +139,8 @@ class Diverged:
         first, latest = self._losses[: int(EARLY_SHARE * len(self._losses))], self._losses[-LOST_RECORDS:]
         if len(first) + LOST_RECORDS > len(self._losses) or min(first) <= 0.0:
             return math.nan
-        return math.inf if min(latest) > DIVERGED_FACTOR * max(first) else 0.0
+        usual = min(EARLY_FACTOR * max(first), FIRST_FACTOR * first[0])
+        return math.inf if min(latest) > usual else 0.0
 
 
 class LossEvidence:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
@@ -22,6 +23,8 @@ UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
+HALF, LEVEL_BLOCKS = 0.5, 5
+"""Share of one level that another one is where a loss has moved; blocks whose median is a level."""
 
 
 def never_learns(observations: Observations) -> Evidence | None:
@@ -35,6 +38,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
     there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
     judged; nor is a log of which more of the run lies before its beginning than within it, as that of a resumed run.
+    The score is 0 as well where the loss came to half of its first level and rose again, or ends at twice of it: it has
+    lost what it had, and is not flat.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -50,7 +55,7 @@ def never_learns(observations: Observations) -> Evidence | None:
         return None
     what = "has never been below ln(classes)" if uniform else "shows no fall"
     return Evidence(
-        score=1.0 if uniform else p if p > SIGNIFICANT else 0.0,
+        score=1.0 if uniform else 0.0 if p <= SIGNIFICANT or has_moved(loss) else p,
         since=int(loss.steps[0]),
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss))},
         sentence=f"the loss {what} in {len(loss):,} records; it stands at {level:.4g}",
@@ -60,6 +65,12 @@ def never_learns(observations: Observations) -> Evidence | None:
 def begins_in_the_middle(loss: Series) -> bool:
     """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
     return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
+
+
+def has_moved(loss: Series) -> bool:
+    """Whether the loss has once been at half of its first level, or ends at twice of it."""
+    levels = np.median(sliding_window_view(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS), axis=1)
+    return bool(levels.min() < HALF * levels[0] or levels[0] < HALF * levels[-1])
 
 
 def is_uniform(gap: Series, level: float) -> bool:

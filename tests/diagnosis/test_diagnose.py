@@ -364,6 +364,13 @@ def test_a_loss_that_explodes_is_an_error_to_the_end() -> None:
     assert found.findings[0].until == 399
 
 
+@pytest.mark.parametrize("records", [20, 100])
+def test_a_run_that_explodes_in_its_first_records_is_an_error_at_once(records: int) -> None:
+    high = 1e5 * np.exp(np.random.default_rng(3).normal(0.0, 0.3, records - 7))
+    (finding,) = diagnose(run_of(np.append([1.42, 1.32, 1.25, 1.08, 0.89, 0.66, 0.5], high))).findings
+    assert (finding.name, finding.severity, finding.step) == ("LOSS_RISE", "error", 9)
+
+
 def test_a_loss_ten_times_higher_is_a_matter_for_somebody_to_look_at() -> None:
     loss = losses()
     loss[300:] *= 10.0

@@ -37,6 +37,11 @@ def loss(step: int) -> float:
     return 4.0 - step / 10
 
 
+def apart(step: int) -> float:
+    """What makes of two parts of a loss more than the same thing twice."""
+    return 0.01 * (step % 3)
+
+
 STEPS = list(range(1, POINTS + 1))
 LOSSES = [loss(step) for step in STEPS]
 
@@ -212,10 +217,55 @@ def an_evaluation_with_a_bar_before_the_first_epoch() -> Iterator[str]:
             )
 
 
+@layout(Seen(STEPS, LOSSES, note="taken from 'ner loss'"))
+def losses_as_spacy_prints_them() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Iteration {step}"
+        yield f"Losses {{'ner': {loss(step)}}}"
+
+
+@layout(Seen([66 * step for step in STEPS], LOSSES, evaluations=POINTS))
+def a_step_that_stands_from_epoch_to_epoch() -> Iterator[str]:
+    for epoch in STEPS:
+        yield f"Epoch {epoch - 1} |   Training | Elapsed Time: 0:10:00 | Steps: 66 | Loss: {loss(epoch):.6f}"
+        yield f"Epoch {epoch - 1} | Validation | Elapsed Time: 0:01:00 | Steps: 8 | Loss: {loss(epoch) + 0.1:.6f}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS // 10))
+def a_heading_behind_what_logging_puts_before_it() -> Iterator[str]:
+    for step in STEPS:
+        yield f"INFO:__main__:Step {step} | Loss: {loss(step):.4f} | Grad: 0.110"
+        if step % 10 == 0:
+            yield "INFO:__main__:📊 Evaluation Results:"
+            yield f"INFO:__main__:   Loss: {loss(step) + 0.1:.4f}"
+
+
+@layout(Seen(STEPS, LOSSES, note="taken from 'world_loss', the sum of others", file="run.csv"))
+def a_loss_that_is_the_sum_of_others() -> Iterator[str]:
+    yield "step,actor_loss,decoder_loss,world_loss,reward_loss"
+    for step in STEPS:
+        yield f"{step},0.3,{loss(step) / 2 + apart(step)},{loss(step)},{loss(step) / 2 - apart(step)}"
+
+
+@layout(Seen(STEPS, LOSSES, note="taken from 'tgt_loss', the only loss of its kind", file="run.csv"))
+def a_loss_beside_its_multiple_and_one_that_is_0() -> Iterator[str]:
+    yield "step,tgt_loss,reduced_tgt_loss,extra_loss"
+    for step in STEPS:
+        yield f"{step},{loss(step)},{loss(step) / 160:.8f},0.0"
+
+
+@layout(
+    Seen(STEPS, LOSSES, note="'grad_norm' is 0 in all rows, while the loss falls: it was not measured", file="run.csv")
+)
+def a_gradient_norm_that_nobody_measured() -> Iterator[str]:
+    yield "step,loss,grad_norm"
+    yield from (f"{step},{loss(step)},0.0" for step in STEPS)
+
+
 @layout(Seen([10 * step for step in STEPS], LOSSES, note="is the sum of 'Task Loss', 'KD Loss'; if another"))
 def parts_of_a_loss() -> Iterator[str]:
     for step in STEPS:
-        task, teacher = 0.75 * loss(step), loss(step) / 4
+        task, teacher = 0.75 * loss(step) + apart(step), loss(step) / 4 - apart(step)
         yield f"12:00:00 INFO: Iters: {10 * step}/9000 || Task Loss: {task:.5f} || KD Loss: {teacher:.5f}"
 
 
@@ -257,18 +307,18 @@ def a_step_that_is_the_length_of_an_episode() -> Iterator[str]:
 def a_table_with_a_ratio_in_the_name_of_a_column() -> Iterator[str]:
     yield "epoch, train/box_loss, train/cls_loss, metrics/mAP_0.5, mAP_0.5:0.95, val/box_loss, val/cls_loss, x/lr0"
     for epoch in STEPS:
-        half = loss(epoch) / 2
-        yield f"{epoch:6d}, {half}, {half}, 0.5, 0.4, {half}, {half + 0.1}, 0.01"
+        half, more = loss(epoch) / 2, apart(epoch)
+        yield f"{epoch:6d}, {half + more}, {half - more}, 0.5, 0.4, {half}, {half + 0.1}, 0.01"
 
 
 @layout(Seen(STEPS, LOSSES, note="is the sum of"))
 def a_table_of_a_detector_with_others_between() -> Iterator[str]:
     for epoch in STEPS:
         yield "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size"
-        part = loss(epoch) / 4
+        part, more = loss(epoch) / 4, apart(epoch)
         yield "\r".join(
-            f"     {epoch:3d}/100     2.3G   {done * part / 5:8.4f}   {part:8.4f}   {part:8.4f}         12        640: "
-            f"{10 * done}%|# | {done}/10"
+            f"     {epoch:3d}/100     2.3G   {done * part / 5 + more:8.4f}   {part - more:8.4f}   {part:8.4f}       "
+            f"  12        640: {10 * done}%|# | {done}/10"
             for done in (5, 10)
         )
         yield "                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95)"
@@ -490,3 +540,37 @@ def test_whether_a_run_learns_is_not_asked_of_its_last_part(first: int, judged: 
     diagnosis = diagnose(tmp_path / "run.csv")
     assert ("NEVER_LEARNS" in [finding.name for finding in diagnosis.findings]) == judged
     assert ("NEVER_LEARNS" in diagnosis.not_judged) != judged
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "iter {step}: loss {loss:.4f}, time {ms:.2f}ms, mfu 20.1%",
+        "step {step} | loss: {loss:.4f} | dt: {ms:.2f} ms | tok/sec: 170000.00",
+        "iteration {step}/ 5000 | elapsed time per iteration (ms): {ms:.1f} | lm loss: {loss:.6E} |",
+        "step {step} | ms/batch {ms:.2f} | loss {loss:.4f}",
+        "step {step} loss {loss:.4f} step_time {s:.5f}s",
+        "step {step} loss {loss:.4f} iter_time_s={s:.5f}",
+    ],
+)
+def test_a_step_time_whose_unit_is_written_is_read(line: str, tmp_path: Path) -> None:
+    times = [300.0 + 7 * (step % 3) for step in STEPS]
+    lines = (line.format(step=step, loss=loss(step), ms=ms, s=ms / 1000) for step, ms in zip(STEPS, times, strict=True))
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations["step_time_s"] == pytest.approx([ms / 1000 for ms in times])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step {step} loss {loss:.4f} time: {step}.5s",  # of the epoch, or of all so far
+        "step {step} loss {loss:.4f} dt: 0.31",
+        "step {step} loss {loss:.4f} train_time: {step}312ms",
+        "step {step} loss {loss:.4f} step_time: {step}00.5ms",  # rises, as a clock does
+        "step {step} loss {loss:.4f} steps_per_second: 3.1",
+        "step {step} loss {loss:.4f} data_time: 3.1ms",
+    ],
+)
+def test_no_unit_of_a_time_is_guessed(line: str, tmp_path: Path) -> None:
+    (found,) = read((line.format(step=step, loss=loss(step)) for step in STEPS), tmp_path)
+    assert not found.run.observations.has("step_time_s")
