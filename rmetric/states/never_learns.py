@@ -23,8 +23,9 @@ UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
-HALF, LEVEL_BLOCKS = 0.5, 5
-"""Share of one level that another one is where a loss has moved; blocks whose median is a level."""
+LEARNED, RISEN, LEVEL_BLOCKS = 0.5, 3.0, 5
+"""Multiples of its first level: a loss has moved that was below the one, or ends above the other; and blocks whose median
+is a level."""
 
 
 def never_learns(observations: Observations) -> Evidence | None:
@@ -38,8 +39,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
     there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
     judged; nor is a log of which more of the run lies before its beginning than within it, as that of a resumed run.
-    The score is 0 as well where the loss came to half of its first level and rose again, or ends at twice of it: it has
-    lost what it had, and is not flat.
+    The score is 0 as well where the loss came to half of its first level and rose again, or ends at three times of
+    it: it has lost what it had, and is not flat.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -68,9 +69,9 @@ def begins_in_the_middle(loss: Series) -> bool:
 
 
 def has_moved(loss: Series) -> bool:
-    """Whether the loss has once been at half of its first level, or ends at twice of it."""
+    """Whether the loss has once been at half of its first level, or ends at three times of it."""
     levels = np.median(sliding_window_view(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS), axis=1)
-    return bool(levels.min() < HALF * levels[0] or levels[0] < HALF * levels[-1])
+    return bool(levels.min() < LEARNED * levels[0] or levels[-1] > RISEN * levels[0])
 
 
 def is_uniform(gap: Series, level: float) -> bool:
