@@ -59,6 +59,8 @@ class Event:
     """Its median over the 50 records before, or as many as there are; NaN: not measured."""
     known_before: int
     """How many these are."""
+    before_is: str
+    """``median``; or ``lowest``, of a loss that rises to less than their median: it has risen before."""
     at: int
     """Step of ``value``."""
     surprise: float
@@ -90,7 +92,7 @@ class Event:
         if _gravity(later.kind) > _gravity(self.kind):
             self.kind, self.measurement = later.kind, later.measurement
             self.value, self.before, self.at = later.value, later.before, later.at
-            self.known_before = later.known_before
+            self.known_before, self.before_is = later.known_before, later.before_is
         self.until, self.last_record = later.until, later.last_record
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
@@ -173,12 +175,15 @@ class EventSeeker:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
         kind, measurement = kind_of(observation, cause)
         recent, worker = self._recent[measurement], observation["event_worker"]
+        before, before_is = median(recent) if recent else math.nan, "median"
+        if kind == "LOSS_RISE" and observation[measurement] <= before:
+            before, before_is = min(recent), "lowest"
         return Event(
             kind=kind, measurement=measurement,
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
             value=observation[measurement],
-            before=median(recent) if recent else math.nan, known_before=len(recent),
+            before=before, known_before=len(recent), before_is=before_is,
             surprise=raised.get(ROBUST, math.nan),
             worker=int(worker) if math.isfinite(worker) else None,
         )  # fmt: skip

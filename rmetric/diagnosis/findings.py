@@ -157,7 +157,7 @@ def _stood_out(event: Event) -> str:
 def _before(event: Event) -> str:
     if math.isnan(event.before):
         return ""
-    return f"; {_number(event.before)} before (median of {event.known_before} records)"
+    return f"; {_number(event.before)} before ({event.before_is} of {event.known_before} records)"
 
 
 def _number(value: float) -> str:

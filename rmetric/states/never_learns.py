@@ -24,8 +24,8 @@ START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
 LEARNED, RISEN, LEVEL_BLOCKS = 0.5, 3.0, 5
-"""Multiples of its first level: a loss has moved that was below the one, or ends above the other; and blocks whose median
-is a level."""
+"""Multiples of its first level: a loss has moved that was below the one, or ends above the other; and blocks whose
+median is a level."""
 
 
 def never_learns(observations: Observations) -> Evidence | None:

@@ -364,6 +364,11 @@ def test_a_loss_that_explodes_is_an_error_to_the_end() -> None:
     assert found.findings[0].until == 399
 
 
+def test_a_loss_that_has_risen_before_the_first_alert_is_compared_with_the_lowest() -> None:
+    (finding,) = diagnose(run_of([0.99, 8e5, 1e8, 2e6, 4e5, 9e4, 2e4, 3e4, 3e4])).findings
+    assert finding.sentence.startswith("loss 2e+04 at step 6; 0.99 before (lowest of 6 records)")
+
+
 @pytest.mark.parametrize("records", [20, 100])
 def test_a_run_that_explodes_in_its_first_records_is_an_error_at_once(records: int) -> None:
     high = 1e5 * np.exp(np.random.default_rng(3).normal(0.0, 0.3, records - 7))
