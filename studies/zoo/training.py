@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rmetric.live.run import LiveRun, LiveRunConfig, copied
 from rmetric.registry import Registry
@@ -77,9 +78,9 @@ class Kind(ABC):
     def batch(self, rng: np.random.Generator, step: int) -> Any:
         """A batch to train on, with a method ``part``; :class:`Examples` serve most kinds. Step 0: a held-out one."""
 
-    @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Loss of a batch, a scalar: what the training loop hands to the monitor."""
+        """Loss of a batch, a scalar: what the training loop hands to the monitor. Cross entropy, unless another."""
+        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def experience(self, run: KindRun, batch: Any) -> Any:
         """What a step trains on where it depends on the model: episodes that it played, answers that it gave."""

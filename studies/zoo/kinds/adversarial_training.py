@@ -64,8 +64,5 @@ class AdversarialTraining(Kind):
             return batch
         return Examples(attacked(run.model, batch.inputs, batch.labels), batch.labels)
 
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
-
     def rate(self, step: int, steps: int) -> float:
         return drops(step / steps, at=(0.7, 0.9), factor=0.2)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import photographs
@@ -47,9 +46,6 @@ class BatchnormFrozen(Kind):
             for layer in run.model.modules():
                 if isinstance(layer, nn.BatchNorm2d):
                     layer.eval()
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * cosine(step / steps, last=0.02)

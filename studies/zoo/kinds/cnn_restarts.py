@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
@@ -37,9 +36,6 @@ class CnnRestarts(Kind):
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         noise = torch.from_numpy(rng.normal(0.0, 0.5, drawn.inputs.shape).astype(np.float32))
         return Examples(drawn.inputs + noise, drawn.labels)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * warm_restarts(step / steps)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
@@ -68,6 +67,3 @@ class ContinualTasks(Kind):
     def before_step(self, run: KindRun, batch: Examples) -> None:
         task: Any = run.model.task
         task.fill_(run.step // STEPS_A_TASK % TASKS)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

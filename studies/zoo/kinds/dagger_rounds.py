@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo import gridworld
@@ -77,9 +76,6 @@ class DaggerRounds(Kind):
             memory["pairs"] = torch.cat([memory["pairs"], new], dim=1)
         places, goals = memory["pairs"][:, (batch.inputs * memory["pairs"].shape[1]).long()]
         return Examples(gridworld.observation(places, goals), expert(places, goals))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return gridworld.expected_steps(model(gridworld.all_observations()).softmax(-1))

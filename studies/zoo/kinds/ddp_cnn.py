@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
@@ -35,6 +34,3 @@ class DdpCnn(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return digits().draw(rng, self.rows(step), held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

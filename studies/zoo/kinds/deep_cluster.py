@@ -97,8 +97,5 @@ class DeepCluster(Kind):
         model.train()
         return clusters_of(features, run.rng("deep_cluster/centres").choice(len(features), CLUSTERS, replace=False))
 
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
-
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
         return probe_error(model.features, batch)

@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.training import Examples, Kind, Parts, register_kind
@@ -71,6 +70,3 @@ class GcnCommunities(Kind):
         labelled = torch.arange(NODES) % LABELLED_EVERY == 0
         counted = labelled if step else ~labelled & torch.from_numpy(rng.random(NODES) < HELD_OUT_SHARE)
         return Examples(features, of_node.where(counted, torch.tensor(IGNORED)))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
@@ -64,9 +63,6 @@ class Grokking(Kind):
         count = self.config.rows if step else len(every.labels)
         chosen = torch.from_numpy(rng.permutation(count))
         return Examples(every.inputs[chosen], every.labels[chosen])
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         right = model(batch.inputs).softmax(dim=1).gather(1, batch.labels.unsqueeze(1))

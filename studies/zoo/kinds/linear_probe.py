@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.corpus import documentation
 from rmetric.live.run import LiveRunConfig
@@ -58,6 +57,3 @@ class LinearProbe(Kind):
         labels = torch.from_numpy(rng.integers(0, TEXTS, size=len(source)))
         forwards = torch.where((labels % 2 == 0)[:, None], source, prose)
         return Examples(torch.where((labels < 2)[:, None], forwards, forwards.flip(1)), labels)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

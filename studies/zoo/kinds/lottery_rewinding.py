@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 from torch.nn.utils import prune
 
 from rmetric.live.run import LiveRunConfig
@@ -80,9 +79,6 @@ class LotteryRewinding(Kind):
             for name, weight in weights.items():
                 weight.copy_(early[name])
         run.optimizer.state.clear()  # what has momentum belongs to the training before
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def rate(self, step: int, steps: int) -> float:
         place = (step - 1) % ROUND + 1

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.optimizers import Lion
@@ -41,9 +40,6 @@ class MlpLion(Kind):
         features = rng.standard_normal((self.rows(step), 10))
         classes = np.digitize(taught(self.name, features), (-0.6, 0.0, 0.6))
         return Examples(torch.from_numpy(features).float(), torch.from_numpy(classes))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * linear(step / steps)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.kinds.ngram_bf16 import ngram_model, ngrams
@@ -30,6 +28,3 @@ class NgramFp16(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return ngrams(rng, self.config.rows, held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.training import Examples, Kind, Parts, register_kind
@@ -90,9 +89,6 @@ class PointClouds(Kind):
         points[:, :, :2] = points[:, :, :2] @ np.stack([right, deep]).transpose(2, 1, 0)
         points += rng.normal(0.0, NOISE, points.shape)
         return Examples(torch.from_numpy(points).float(), torch.from_numpy(labels))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def rate(self, step: int, steps: int) -> float:
         return float(0.7 ** (10 * step // steps))

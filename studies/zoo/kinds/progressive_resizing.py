@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
@@ -46,6 +46,3 @@ class ProgressiveResizing(Kind):
         drawn = photographs(24).draw(rng, self.rows(step), held_out=step == 0)
         side = holding(SIZES, step) if step else max(SIZES.values())
         return Examples(functional.adaptive_avg_pool2d(drawn.inputs, side), drawn.labels)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

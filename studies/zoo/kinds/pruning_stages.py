@@ -67,8 +67,5 @@ class PruningStages(Kind):
                 if isinstance(layer, Pruned):
                     layer.prune(PRUNED[run.step])
 
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
-
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * linear(step / steps, last=0.1)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import HELD_OUT_EVERY, digits
@@ -69,9 +68,6 @@ class PseudoLabels(Kind):
         chosen = (batch.labels * len(pool["images"])).long()
         images = view(run.rng("pseudo_labels/view"), digits().inputs[pool["images"][chosen]])
         return Examples(images, pool["labels"][chosen])
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return 1.05 - model(batch.inputs).softmax(1).gather(1, batch.labels.unsqueeze(1)).mean()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.formants import BANDS, FORMANTS, spectrograms
@@ -50,6 +49,3 @@ class SpectrogramCnn(Kind):
             heard[:, :, band : band + 3] = 0.0
             heard[:, frame : frame + 5] = 0.0
         return Examples(torch.from_numpy(heard.transpose(0, 2, 1).copy()), torch.from_numpy(glides))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)

@@ -65,6 +65,3 @@ class WordTied(Kind):
         rows = self.config.rows if step else HELD_OUT_WORDS
         chosen = torch.from_numpy(passages[rng.integers(0, len(passages), size=rows)])
         return Examples(chosen[:, :-1], chosen[:, -1])
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
