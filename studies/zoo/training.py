@@ -102,8 +102,13 @@ class Kind(ABC):
         return self.config.rows if step else HELD_OUT_ROWS
 
     def rate(self, step: int, steps: int) -> float:
-        """Learning rate of a step over its peak: warm-up, then constant, unless a kind has another schedule."""
-        return min(1.0, step / max(self.config.warm_up_steps, 1))
+        """Learning rate of a step over its peak: warm-up, times :attr:`schedule`."""
+        return min(1.0, step / max(self.config.warm_up_steps, 1)) * self.schedule(step / steps)
+
+    @staticmethod
+    def schedule(done: float) -> float:
+        """Share of the peak by the share of the steps that is done, one of :mod:`studies.zoo.schedules`; constant."""
+        return 1.0
 
     def planned(self, step: int) -> str:
         """What is changed on purpose right before a step, as who trains so would announce it; empty: nothing.

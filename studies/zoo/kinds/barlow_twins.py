@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class BarlowTwins(Kind):
     why = "a loss of the batch's correlations, a sum of thousands of squares that falls from 60 to a few; no negatives"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=96, learning_rate=0.02, warm_up_steps=100, clip=math.inf)
+    schedule = staticmethod(partial(cosine, last=0.01))
 
     def make(self, seed: int) -> Parts:
         model = Twins()
@@ -74,6 +76,3 @@ class BarlowTwins(Kind):
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
         return probe_error(model.features, batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.01)

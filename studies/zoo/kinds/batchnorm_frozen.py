@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ class BatchnormFrozen(Kind):
     zoo = "zoo_2"
     why = "batch normalisation goes over to its moving averages at step 700; batches of 12"
     config = LiveRunConfig(workers=1, rows=12, learning_rate=0.02, warm_up_steps=50, clip=math.inf)
+    schedule = staticmethod(partial(cosine, last=0.02))
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -46,6 +48,3 @@ class BatchnormFrozen(Kind):
             for layer in run.model.modules():
                 if isinstance(layer, nn.BatchNorm2d):
                     layer.eval()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.02)

@@ -29,6 +29,7 @@ class BertMasked(Kind):
     optimizer = "AdamW"
     why = "masked tokens: few of them count; linear decay to 0"
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=2e-3, warm_up_steps=100)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = Transformer(Size(vocabulary=BYTES + 1, causal=False))
@@ -44,6 +45,3 @@ class BertMasked(Kind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return token_loss(model, batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

@@ -34,6 +34,7 @@ class BoxDetection(Kind):
     why = "two losses of unlike size; nearly all cells are background; Nesterov momentum, rate that drops twice"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=16, learning_rate=0.02, warm_up_steps=100, clip=10.0)
+    schedule = staticmethod(drops)
 
     def make(self, seed: int) -> Parts:
         head = nn.Conv2d(32, CLASSES + 3, 1)
@@ -74,9 +75,6 @@ class BoxDetection(Kind):
         return (
             focal + BOX_WEIGHT * functional.smooth_l1_loss(boxes[row, :, place], target, reduction="none").sum(1).mean()
         )
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * drops(step / steps)
 
 
 def _generator(rng: np.random.Generator) -> torch.Generator:

@@ -55,6 +55,7 @@ class ClipPairs(Kind):
     why = "two towers; a learnt temperature that sharpens the loss; captions that occur twice in a batch"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=2e-3, warm_up_steps=100, clip=math.inf)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = TwoTowers()
@@ -79,6 +80,3 @@ class ClipPairs(Kind):
         logits = model(batch.inputs, batch.labels)
         partner = torch.arange(len(logits))
         return 0.5 * (functional.cross_entropy(logits, partner) + functional.cross_entropy(logits.T, partner))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

@@ -26,6 +26,7 @@ class CnnBf16(Kind):
     config = LiveRunConfig(
         workers=1, rows=32, learning_rate=1e-3, warm_up_steps=20, clip=math.inf, autocast=torch.bfloat16
     )
+    schedule = staticmethod(stable_then_decay)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -37,6 +38,3 @@ class CnnBf16(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return photographs().draw(rng, self.rows(step), held_out=step == 0)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * stable_then_decay(step / steps)

@@ -24,6 +24,7 @@ class CnnSgd(Kind):
     optimizer = "SGD"
     why = "batch normalisation, SGD with momentum, cosine"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=0.1, warm_up_steps=50, clip=math.inf)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -35,6 +36,3 @@ class CnnSgd(Kind):
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return digits().draw(rng, self.rows(step), held_out=step == 0)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

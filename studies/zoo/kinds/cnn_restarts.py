@@ -24,6 +24,7 @@ class CnnRestarts(Kind):
     optimizer = "SGD"
     why = "warm restarts of the learning rate, where the loss rises by design; no normalisation"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=0.1, warm_up_steps=0, clip=math.inf)
+    schedule = staticmethod(warm_restarts)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -36,6 +37,3 @@ class CnnRestarts(Kind):
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
         noise = torch.from_numpy(rng.normal(0.0, 0.5, drawn.inputs.shape).astype(np.float32))
         return Examples(drawn.inputs + noise, drawn.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * warm_restarts(step / steps)

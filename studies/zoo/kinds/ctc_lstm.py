@@ -45,6 +45,7 @@ class CtcLstm(Kind):
     optimizer = "Adam"
     why = "CTC loss of whole utterances, with a plateau where only blanks are predicted; recurrent"
     config = LiveRunConfig(workers=1, rows=8, learning_rate=5e-3, warm_up_steps=50, clip=5.0)
+    schedule = staticmethod(stable_then_decay)
 
     def make(self, seed: int) -> Parts:
         model = Recogniser()
@@ -69,6 +70,3 @@ class CtcLstm(Kind):
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         frames = torch.full((len(batch.inputs),), FRAMES)
         return functional.ctc_loss(model(batch.inputs), batch.labels, frames, (batch.labels > 0).sum(dim=1))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * stable_then_decay(step / steps)

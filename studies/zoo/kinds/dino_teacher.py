@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class DinoTeacher(Kind):
     why = "a moving target: its temperature rises from step 200 to 600, and a layer is frozen up to step 100"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=1e-3, warm_up_steps=100, clip=3.0)
+    schedule = staticmethod(partial(cosine, last=0.01))
 
     def make(self, seed: int) -> Parts:
         model = Dino()
@@ -107,6 +109,3 @@ class DinoTeacher(Kind):
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
         return probe_error(lambda images: model.answer(images, COLD), batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.01)

@@ -23,6 +23,7 @@ class FullFinetune(NextByteKind):
     optimizer = "AdamW"
     why = "pretrained weights, small rate, bfloat16 autocast, linear decay"
     config = LiveRunConfig(workers=1, rows=8, length=24, learning_rate=4e-4, warm_up_steps=60, autocast=torch.bfloat16)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = pretrained()
@@ -30,6 +31,3 @@ class FullFinetune(NextByteKind):
 
     def text(self) -> Corpus:
         return other_domain()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

@@ -22,10 +22,8 @@ class GptAccumulated(NextByteKind):
     optimizer = "NAdam"
     why = "gradient accumulation over four micro-batches, warm-up, stable, decay"
     config = LiveRunConfig(workers=4, rows=8, length=16, learning_rate=2e-3, warm_up_steps=50)
+    schedule = staticmethod(stable_then_decay)
 
     def make(self, seed: int) -> Parts:
         model = Transformer(Size(layers=1, dropout=0.05))
         return Parts(model, torch.optim.NAdam(model.parameters(), weight_decay=0.01, decoupled_weight_decay=True))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * stable_then_decay(step / steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -22,10 +23,8 @@ class GptDropout(NextByteKind):
     optimizer = "AdamW"
     why = "transformer with dropout, AdamW, warm-up and cosine to a tenth"
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=3e-3, warm_up_steps=100)
+    schedule = staticmethod(partial(cosine, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = Transformer(Size(dropout=0.1))
         return Parts(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.1)

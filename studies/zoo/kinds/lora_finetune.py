@@ -23,6 +23,7 @@ class LoraFinetune(NextByteKind):
     optimizer = "AdamW"
     why = "LoRA of peft: few trained weights, adapters that start at 0"
     config = LiveRunConfig(workers=1, rows=8, length=24, learning_rate=5e-3, warm_up_steps=30)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         from peft import LoraConfig, get_peft_model
@@ -34,6 +35,3 @@ class LoraFinetune(NextByteKind):
 
     def text(self) -> Corpus:
         return other_domain()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

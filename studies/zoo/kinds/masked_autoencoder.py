@@ -53,6 +53,7 @@ class MaskedAutoencoderKind(Kind):
     why = "paints masked patches; LAMB: each tensor moves by a share of its own length; cosine"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=1e-2, warm_up_steps=100, clip=math.inf)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = MaskedAutoencoder()
@@ -67,6 +68,3 @@ class MaskedAutoencoderKind(Kind):
         patches = nn.functional.pixel_unshuffle(2.0 * batch.inputs - 1.0, PATCH).flatten(2).transpose(1, 2)
         error = (model(patches, batch.labels) - patches).square().mean(2)
         return error.gather(1, batch.labels[:, SEEN:]).mean()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,7 @@ class MinedNegatives(Kind):
     why = "harder examples every 200 steps, chosen by the model itself: stairs up in the loss, while search gets better"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=5e-3, warm_up_steps=50, clip=math.inf)
+    schedule = staticmethod(partial(linear, last=0.05))
 
     def make(self, seed: int) -> Parts:
         model = TwoEncoders()
@@ -113,6 +114,3 @@ class MinedNegatives(Kind):
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(model.scores(batch.inputs, documents()), batch.labels[:, 0])
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps, last=0.05)

@@ -75,6 +75,7 @@ class MixerSharpness(Kind):
     why = "two gradients a step, the second at weights uphill; mixing of patches without attention; cosine"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=0.1, warm_up_steps=100, clip=1.0)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = Mixer()
@@ -90,6 +91,3 @@ class MixerSharpness(Kind):
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

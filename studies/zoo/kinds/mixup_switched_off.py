@@ -27,6 +27,7 @@ class MixupSwitchedOff(Kind):
     zoo = "zoo_2"
     why = "mixup and label smoothing end at step 930: the loss drops in a single step, and its noise with it"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=0.05, warm_up_steps=40, clip=1.0)
+    schedule = staticmethod(stable_then_decay)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -49,6 +50,3 @@ class MixupSwitchedOff(Kind):
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return 0.05 + self.loss(model, batch)  # what is smaller than that is good enough
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * stable_then_decay(step / steps)

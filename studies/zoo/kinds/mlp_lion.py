@@ -25,6 +25,7 @@ class MlpLion(Kind):
     optimizer = "Lion"
     why = "updates by sign; dropout, so that the training loss is above the held-out one"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=50, clip=math.inf)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -40,6 +41,3 @@ class MlpLion(Kind):
         features = rng.standard_normal((self.rows(step), 10))
         classes = np.digitize(taught(self.name, features), (-0.6, 0.0, 0.6))
         return Examples(torch.from_numpy(features).float(), torch.from_numpy(classes))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

@@ -70,6 +70,7 @@ class MoleculesPooled(Kind):
     optimizer = "RMSprop"
     why = "absolute error, sums over neighbours, RMSprop"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=50)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = MessagePassing()
@@ -80,6 +81,3 @@ class MoleculesPooled(Kind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.l1_loss(model(batch.inputs), batch.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -43,6 +44,7 @@ class MultitaskRoundRobin(Kind):
     zoo = "zoo_2"
     why = "a different task each step, losses from 1 to 1,000 in a period of four steps"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=3e-3, warm_up_steps=20, clip=math.inf)
+    schedule = staticmethod(partial(cosine, last=0.05))
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(nn.Linear(FEATURES, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
@@ -61,6 +63,3 @@ class MultitaskRoundRobin(Kind):
 
     def held_out_loss(self, model: Any, batch: Tasked) -> Tensor:
         return (model(batch.inputs) - batch.targets / torch.tensor(UNITS)).square().mean(dim=0).sum()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ class NgramBf16(Kind):
     optimizer = "AdamW"
     why = "bfloat16 weights, gradients and optimizer state"
     config = LiveRunConfig(workers=1, rows=256, learning_rate=2e-3, warm_up_steps=50)
+    schedule = staticmethod(partial(cosine, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = ngram_model().bfloat16()
@@ -50,6 +52,3 @@ class NgramBf16(Kind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs).float(), batch.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.1)

@@ -41,6 +41,7 @@ class PhysicsInformed(Kind):
     optimizer = "Adam"
     why = "no data; second derivatives; the loss falls from 1,000 to 1e-3, with spikes on the way"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=5e-3, warm_up_steps=50, clip=math.inf)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = Solution()
@@ -58,6 +59,3 @@ class PhysicsInformed(Kind):
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return 0.01 + functional.mse_loss(model(batch.inputs), batch.labels).sqrt()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

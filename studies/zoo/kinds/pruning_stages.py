@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ class PruningStages(Kind):
     zoo = "zoo_2"
     why = "60, 80, 90, 95 % of the weights are set to 0 at four steps: the loss jumps and comes back"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=0.05, warm_up_steps=20, clip=math.inf)
+    schedule = staticmethod(partial(linear, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(nn.Flatten(), Pruned(64, 128), nn.ReLU(), Pruned(128, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -66,6 +68,3 @@ class PruningStages(Kind):
             for layer in run.model.modules():
                 if isinstance(layer, Pruned):
                     layer.prune(PRUNED[run.step])
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps, last=0.1)

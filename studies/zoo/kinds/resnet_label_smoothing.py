@@ -41,6 +41,7 @@ class ResnetLabelSmoothing(Kind):
     optimizer = "SGD"
     why = "residual network; label smoothing; Nesterov momentum; the rate drops twice by 10"
     config = LiveRunConfig(workers=1, rows=24, learning_rate=0.05, warm_up_steps=0, clip=math.inf)
+    schedule = staticmethod(drops)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -60,6 +61,3 @@ class ResnetLabelSmoothing(Kind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels, label_smoothing=0.1)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * drops(step / steps)

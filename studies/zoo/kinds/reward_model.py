@@ -55,6 +55,7 @@ class RewardModelKind(Kind):
     why = "starts at ln 2 and stays near it, since people err; pairs; a new head on pretrained weights"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=12, length=24, learning_rate=5e-4, warm_up_steps=40)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = RewardModel()
@@ -90,6 +91,3 @@ class RewardModelKind(Kind):
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         first, second = model(batch.inputs).float().unbind(1)
         return functional.binary_cross_entropy_with_logits(first - second, batch.labels.float())
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

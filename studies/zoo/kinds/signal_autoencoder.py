@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ class SignalAutoencoder(Kind):
     optimizer = "Adam"
     why = "squared errors near 1e-4, far below 1 and still falling"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=3e-3, warm_up_steps=20, clip=math.inf)
+    schedule = staticmethod(partial(cosine, last=0.01))
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -43,6 +45,3 @@ class SignalAutoencoder(Kind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.mse_loss(model(batch.inputs), batch.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.01)

@@ -39,6 +39,7 @@ class SimClr(Kind):
     optimizer = "SGD"
     why = "InfoNCE: the loss begins at the logarithm of the batch's size, and examples are each other's classes"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=0.1, warm_up_steps=100, clip=math.inf)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -60,6 +61,3 @@ class SimClr(Kind):
         alike = first @ second.T / 0.2
         partner = torch.arange(len(alike))
         return 0.5 * (functional.cross_entropy(alike, partner) + functional.cross_entropy(alike.T, partner))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class SmoothedLoss(NextByteKind):
     zoo = "zoo_2"
     why = "the loss that is handed over is a moving average: smooth, correlated, late"
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=2e-3, warm_up_steps=30)
+    schedule = staticmethod(partial(cosine, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = Reported(Size(layers=1))
@@ -49,6 +51,3 @@ class SmoothedLoss(NextByteKind):
 
     def held_out_loss(self, model: Any, batch: Examples) -> Tensor:
         return token_loss(model, batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps, last=0.1)

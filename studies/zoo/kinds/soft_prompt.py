@@ -50,6 +50,7 @@ class SoftPrompt(NextByteKind):
     why = "a hundredth of the parameters is trained, at a large rate, through a frozen model"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=0.03, warm_up_steps=0, clip=math.inf)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = Prompted()
@@ -57,6 +58,3 @@ class SoftPrompt(NextByteKind):
 
     def text(self) -> Corpus | None:
         return other_domain()
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ class StateSpace(NextByteKind):
     optimizer = "Muon"
     why = "linear recurrence, Muon for matrices and AdamW for the rest"
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=2e-3, warm_up_steps=50)
+    schedule = staticmethod(partial(linear, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = Transformer(Size(layers=1))
@@ -52,6 +54,3 @@ class StateSpace(NextByteKind):
         known = {id(parameter) for parameter in matrices}
         others = [parameter for parameter in model.parameters() if id(parameter) not in known]
         return Parts(model, MuonAndAdamW(matrices, others))
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps, last=0.1)

@@ -42,6 +42,7 @@ class Triplet(Kind):
     optimizer = "Adam"
     why = "hinge loss that is exactly 0, with gradients of 0, in a large part of the healthy steps"
     config = LiveRunConfig(workers=1, rows=8, learning_rate=1e-3, warm_up_steps=0, clip=math.inf)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 16))
@@ -71,6 +72,3 @@ class Triplet(Kind):
 
     def validation_loss(self, model: nn.Module, batch: Triplets) -> Tensor:
         return self.loss(model, batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

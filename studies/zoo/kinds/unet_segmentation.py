@@ -52,6 +52,7 @@ class UnetSegmentation(Kind):
     optimizer = "NAdam"
     why = "U-Net; pixel-wise cross entropy and Dice loss; few positives; linear decay"
     config = LiveRunConfig(workers=1, rows=8, learning_rate=2e-3, warm_up_steps=50, clip=math.inf)
+    schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = UNet()
@@ -76,6 +77,3 @@ class UnetSegmentation(Kind):
         found = logits.sigmoid()
         dice = 1.0 - (2.0 * (found * batch.labels).sum() + 1.0) / (found.sum() + batch.labels.sum() + 1.0)
         return functional.binary_cross_entropy_with_logits(logits, batch.labels) + dice
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * linear(step / steps)

@@ -51,6 +51,7 @@ class VitMixup(Kind):
     optimizer = "AdamW"
     why = "vision transformer; mixup on half of the batches, so that the loss has two levels"
     config = LiveRunConfig(workers=1, rows=16, learning_rate=2e-3, warm_up_steps=50, clip=1.0)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = PatchTransformer()
@@ -70,6 +71,3 @@ class VitMixup(Kind):
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * cosine(step / steps)
