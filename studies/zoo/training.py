@@ -21,8 +21,6 @@ Family = Literal[
 ]
 KINDS: Registry[type[Kind]] = Registry("kind of training")
 K = TypeVar("K", bound="type[Kind]")
-HELD_OUT_ROWS = 256
-"""Examples of a held-out batch: enough that its loss says more of the model than of the examples."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,8 @@ class Kind(ABC):
     """Processes of DistributedDataParallel."""
     config: ClassVar[LiveRunConfig] = LiveRunConfig(workers=1)
     """Peak learning rate, warm-up, clipping, precision; ``workers``: micro-batches whose gradients are accumulated."""
+    held_out_rows: ClassVar[int] = 256
+    """Examples of a held-out batch: enough that its loss says more of the model than of the examples."""
 
     @abstractmethod
     def make(self, seed: int) -> Parts:
@@ -99,7 +99,7 @@ class Kind(ABC):
 
     def rows(self, step: int) -> int:
         """Examples of a step's batch, for :meth:`batch`; more in a held-out one."""
-        return self.config.rows if step else HELD_OUT_ROWS
+        return self.config.rows if step else self.held_out_rows
 
     def rate(self, step: int, steps: int) -> float:
         """Learning rate of a step over its peak: warm-up, times :attr:`schedule`."""

@@ -34,6 +34,7 @@ class BoxDetection(Kind):
     why = "two losses of unlike size; nearly all cells are background; Nesterov momentum, rate that drops twice"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=16, learning_rate=0.02, warm_up_steps=100, clip=10.0)
+    held_out_rows = 64
     schedule = staticmethod(drops)
 
     def make(self, seed: int) -> Parts:
@@ -47,9 +48,6 @@ class BoxDetection(Kind):
         )  # fmt: skip
         optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-4)
         return Parts(model, optimizer)
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 64
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)

@@ -50,13 +50,11 @@ class ClickThrough(Kind):
     optimizer = "Adafactor"
     why = "rare positives, mostly chance; embeddings with a long tail; Adafactor"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=0.02, warm_up_steps=50, clip=math.inf)
+    held_out_rows = 1024
 
     def make(self, seed: int) -> Parts:
         model = ClickModel()
         return Parts(model, torch.optim.Adafactor(model.parameters(), lr=0.02))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 1024
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)

@@ -55,14 +55,12 @@ class ClipPairs(Kind):
     why = "two towers; a learnt temperature that sharpens the loss; captions that occur twice in a batch"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=2e-3, warm_up_steps=100, clip=math.inf)
+    held_out_rows = 192
     schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = TwoTowers()
         return Parts(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.2))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 192
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)

@@ -10,7 +10,7 @@ from torch import nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
-from studies.zoo.training import HELD_OUT_ROWS, Examples, Kind, Parts, register_kind
+from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 
 @register_kind("cnn_batch_ramp")
@@ -34,7 +34,7 @@ class CnnBatchRamp(Kind):
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=0.05))
 
     def rows(self, step: int) -> int:
-        return self.config.rows << min(step // 250, 3) if step else HELD_OUT_ROWS
+        return self.config.rows << min(step // 250, 3) if step else self.held_out_rows
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0)

@@ -45,14 +45,12 @@ class CtcLstm(Kind):
     optimizer = "Adam"
     why = "CTC loss of whole utterances, with a plateau where only blanks are predicted; recurrent"
     config = LiveRunConfig(workers=1, rows=8, learning_rate=5e-3, warm_up_steps=50, clip=5.0)
+    held_out_rows = 64
     schedule = staticmethod(stable_then_decay)
 
     def make(self, seed: int) -> Parts:
         model = Recogniser()
         return Parts(model, torch.optim.Adam(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 64
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)

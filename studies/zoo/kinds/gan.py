@@ -50,6 +50,7 @@ class GanRing(Kind):
     optimizer = "Adam"
     why = "adversarial: the generator's cross entropy rises and falls as the discriminator learns"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=1e-3, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 512
 
     def make(self, seed: int) -> Parts:
         model = Gan()
@@ -57,9 +58,6 @@ class GanRing(Kind):
         beside = torch.optim.Adam(model.discriminator.parameters(), lr=self.config.learning_rate, betas=betas)
         generator = torch.optim.Adam(model.generator.parameters(), betas=betas)
         return Parts(model, generator, {"discriminator": beside})
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 512
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)

@@ -90,13 +90,11 @@ class GraphAttentionKind(Kind):
     why = "attention over neighbours of small graphs; dropout on the attention; Adagrad at a constant rate"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=16, learning_rate=0.005, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 64
 
     def make(self, seed: int) -> Parts:
         model = GraphAttention()
         return Parts(model, torch.optim.Adagrad(model.parameters(), lr=0.005))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 64
 
     def batch(self, rng: np.random.Generator, step: int) -> Graphs:
         rows = self.rows(step)

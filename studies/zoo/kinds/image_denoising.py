@@ -24,6 +24,7 @@ class ImageDenoising(Kind):
     optimizer = "Adam"
     why = "image regression; absolute error; constant rate without warm-up"
     config = LiveRunConfig(workers=1, rows=16, learning_rate=2e-3, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 64
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -31,9 +32,6 @@ class ImageDenoising(Kind):
             nn.Conv2d(12, 1, 3, padding=1),
         )  # fmt: skip
         return Parts(model, torch.optim.Adam(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 64
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         clean = photographs().draw(rng, self.rows(step), held_out=step == 0).inputs

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
-from studies.zoo.training import HELD_OUT_ROWS, Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 
 THINGS, RELATIONS, WIDTH, MARGIN = 300, 8, 24, 1.0
 HELD_OUT_EVERY = 8
@@ -70,7 +70,7 @@ class KnowledgeGraph(Kind):
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         every = facts()
         mine = np.flatnonzero((np.arange(len(every)) % HELD_OUT_EVERY == 0) == (step == 0))
-        rows = self.config.rows if step else HELD_OUT_ROWS
+        rows = self.rows(step)
         true = every[torch.from_numpy(rng.choice(mine, rows))]
         false = true.clone()
         false[torch.arange(rows), torch.from_numpy(rng.choice((0, 2), rows))] = torch.from_numpy(

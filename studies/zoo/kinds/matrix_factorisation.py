@@ -50,13 +50,11 @@ class MatrixFactorisation(Kind):
     optimizer = "Adagrad"
     why = "embeddings of which a batch touches few rows; Adagrad, whose steps shrink by themselves"
     config = LiveRunConfig(workers=1, rows=256, learning_rate=0.2, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 2048
 
     def make(self, seed: int) -> Parts:
         model = Factors()
         return Parts(model, torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=0.01))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 2048
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)

@@ -45,13 +45,11 @@ class MixtureDensityKind(Kind):
     why = "negative log-density below 0; spreads that become narrow, so that single examples weigh much"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=5e-3, warm_up_steps=0, clip=5.0)
+    held_out_rows = 1024
 
     def make(self, seed: int) -> Parts:
         model = MixtureDensity()
         return Parts(model, torch.optim.Adam(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 1024
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         answers = rng.uniform(-1.0, 1.0, self.rows(step))

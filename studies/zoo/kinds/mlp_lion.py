@@ -25,6 +25,7 @@ class MlpLion(Kind):
     optimizer = "Lion"
     why = "updates by sign; dropout, so that the training loss is above the held-out one"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=50, clip=math.inf)
+    held_out_rows = 512
     schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
@@ -33,9 +34,6 @@ class MlpLion(Kind):
             nn.Linear(64, 4),
         )  # fmt: skip
         return Parts(model, Lion(model.parameters(), weight_decay=0.1))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 512
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         features = rng.standard_normal((self.rows(step), 10))

@@ -58,13 +58,11 @@ class NormalisingFlow(Kind):
     optimizer = "RAdam"
     why = "negative losses, which pass zero; one-cycle schedule"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=3e-3, warm_up_steps=0, clip=5.0)
+    held_out_rows = 512
 
     def make(self, seed: int) -> Parts:
         model = Flow()
         return Parts(model, torch.optim.RAdam(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 512
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         rows = self.rows(step)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
-from studies.zoo.training import HELD_OUT_ROWS, Examples, Kind, Parts, register_kind
+from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 LARGEST = 1.0
 """Norm to which an example's gradient is clipped."""
@@ -55,7 +55,7 @@ class PrivateDigits(Kind):
         return Parts(model, NoisySgd(model.parameters(), lr=0.3, momentum=0.5))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        rows = max(int(rng.poisson(EXPECTED_ROWS)), 1) if step else HELD_OUT_ROWS
+        rows = max(int(rng.poisson(EXPECTED_ROWS)), 1) if step else self.held_out_rows
         return digits().draw(rng, rows, held_out=step == 0)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:

@@ -28,6 +28,7 @@ class ProgressiveResizing(Kind):
     zoo = "zoo_2"
     why = "images of 6, 12, 24 pixels a side: step time and gradient norm jump at each change"
     config = LiveRunConfig(workers=1, rows=24, learning_rate=2e-3, warm_up_steps=20)
+    held_out_rows = 128
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -38,9 +39,6 @@ class ProgressiveResizing(Kind):
 
     def planned(self, step: int) -> str:
         return "larger images" if step in SIZES else ""
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 128
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = photographs(24).draw(rng, self.rows(step), held_out=step == 0)

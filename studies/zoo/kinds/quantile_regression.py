@@ -25,13 +25,11 @@ class QuantileRegression(Kind):
     optimizer = "RMSprop"
     why = "pinball loss of skewed targets; RMSprop at a constant rate"
     config = LiveRunConfig(workers=1, rows=64, learning_rate=1e-3, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 1024
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, len(QUANTILES)))
         return Parts(model, torch.optim.RMSprop(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 1024
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         features = rng.standard_normal((self.rows(step), 6))

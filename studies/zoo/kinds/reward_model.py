@@ -55,15 +55,13 @@ class RewardModelKind(Kind):
     why = "starts at ln 2 and stays near it, since people err; pairs; a new head on pretrained weights"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=12, length=24, learning_rate=5e-4, warm_up_steps=40)
+    held_out_rows = 128
     schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = RewardModel()
         trained = (each for each in model.parameters() if each.requires_grad)
         return Parts(model, torch.optim.AdamW(trained, weight_decay=0.01))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 128
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = [self._passages(rng, step) for _ in range(1 if step else 4)]

@@ -59,6 +59,7 @@ class ScoreAnnealed(Kind):
     why = "every 350 steps the noise becomes less and the loss climbs, by design"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=2e-3, warm_up_steps=50, clip=1.0)
+    held_out_rows = 2048
 
     def make(self, seed: int) -> Parts:
         model = Score()
@@ -66,9 +67,6 @@ class ScoreAnnealed(Kind):
 
     def planned(self, step: int) -> str:
         return "less noise" if begins_anew(step, STAGE) else ""
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 2048
 
     def batch(self, rng: np.random.Generator, step: int) -> Noised:
         rows = self.rows(step)

@@ -39,6 +39,7 @@ class SimClr(Kind):
     optimizer = "SGD"
     why = "InfoNCE: the loss begins at the logarithm of the batch's size, and examples are each other's classes"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=0.1, warm_up_steps=100, clip=math.inf)
+    held_out_rows = 128
     schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
@@ -48,9 +49,6 @@ class SimClr(Kind):
             nn.Linear(64, 32),
         )  # fmt: skip
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 128
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         images = digits().draw(rng, self.rows(step), held_out=step == 0).inputs

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import photographs
-from studies.zoo.training import HELD_OUT_ROWS, Examples, Kind, Parts, register_kind
+from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 SIDE, FREQUENCY = 32, 15.0
 
@@ -66,7 +66,7 @@ class SirenImage(Kind):
         trained_on, between = pixels()
         if step:
             return trained_on
-        chosen = torch.from_numpy(rng.choice(len(between.labels), HELD_OUT_ROWS, replace=False))
+        chosen = torch.from_numpy(rng.choice(len(between.labels), self.held_out_rows, replace=False))
         return Examples(between.inputs[chosen], between.labels[chosen])
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:

@@ -65,6 +65,7 @@ class SuperResolution(Kind):
     why = "a second term of the loss is switched on at step 700: loss and gradient leap"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=16, learning_rate=1e-3, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 128
 
     def make(self, seed: int) -> Parts:
         model = Upscaler()
@@ -72,9 +73,6 @@ class SuperResolution(Kind):
 
     def planned(self, step: int) -> str:
         return "the second term of the loss" if step == PERCEIVED_FROM else ""
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 128
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         sharp = photographs().draw(rng, self.rows(step), held_out=step == 0).inputs

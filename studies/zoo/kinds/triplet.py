@@ -14,7 +14,7 @@ from torch.nn import functional
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
 from studies.zoo.schedules import linear
-from studies.zoo.training import HELD_OUT_ROWS, Kind, Parts, register_kind
+from studies.zoo.training import Kind, Parts, register_kind
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Triplet(Kind):
         return Parts(model, torch.optim.Adam(model.parameters()))
 
     def batch(self, rng: np.random.Generator, step: int) -> Triplets:
-        rows = self.config.rows if step else HELD_OUT_ROWS
+        rows = self.rows(step)
         drawn = digits().draw(rng, 16 * rows, held_out=step == 0)
         labels, anchors = drawn.labels.numpy(), np.arange(rows)
         same = labels[:rows, None] == labels[None, :]

@@ -52,14 +52,12 @@ class UnetSegmentation(Kind):
     optimizer = "NAdam"
     why = "U-Net; pixel-wise cross entropy and Dice loss; few positives; linear decay"
     config = LiveRunConfig(workers=1, rows=8, learning_rate=2e-3, warm_up_steps=50, clip=math.inf)
+    held_out_rows = 64
     schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = UNet()
         return Parts(model, torch.optim.NAdam(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 64
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = digits().draw(rng, self.rows(step), held_out=step == 0).inputs

@@ -58,13 +58,11 @@ class Word2Vec(Kind):
     zoo = "zoo_2"
     why = "sparse gradients of two tables: most rows change in no step; negative sampling; a plateau first"
     config = LiveRunConfig(workers=1, rows=256, learning_rate=5e-3, warm_up_steps=0, clip=math.inf)
+    held_out_rows = 2048
 
     def make(self, seed: int) -> Parts:
         model = SkipGram()
         return Parts(model, torch.optim.SparseAdam(model.parameters()))
-
-    def rows(self, step: int) -> int:
-        return self.config.rows if step else 2048
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         said, often = words()
