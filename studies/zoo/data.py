@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer, load_digits, load_sample_image
 from torch import Tensor
 
-from studies.zoo.training import Examples
+from studies.zoo.training import Examples, Kind
 
 HELD_OUT_EVERY = 5
 """Every fifth example is held out."""
@@ -37,6 +38,21 @@ def digits() -> Labelled:
     found = load_digits()
     images = torch.from_numpy(found.images.astype(np.float32) / 16.0).unsqueeze(1)
     return Labelled(images, torch.from_numpy(found.target.astype(np.int64)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsKind(Kind):
+    """A kind that trains on :func:`digits`."""
+
+    noise: ClassVar[float] = 0.0
+    """Standard deviation of what is added to each pixel."""
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        if not self.noise:
+            return drawn
+        noise = torch.from_numpy(rng.normal(0.0, self.noise, drawn.inputs.shape).astype(np.float32))
+        return Examples(drawn.inputs + noise, drawn.labels)
 
 
 @cache

@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import DigitsKind
 from studies.zoo.schedules import drops
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 ATTACKED_FROM, REACH, MOVES = 450, 0.15, 3
 """First step with attacks; largest change of a pixel; gradient steps of an attack."""
@@ -34,7 +33,7 @@ def attacked(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 @register_kind("adversarial_training")
 @dataclass(frozen=True, kw_only=True)
-class AdversarialTraining(Kind):
+class AdversarialTraining(DigitsKind):
     """The loss leaps to several times what it was, by design, and comes down slowly. Held out: clean images.
 
     **Source:** Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks.
@@ -55,9 +54,6 @@ class AdversarialTraining(Kind):
 
     def planned(self, step: int) -> str:
         return "batches are changed against the model" if step == ATTACKED_FROM else ""
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)
 
     def experience(self, run: KindRun, batch: Examples) -> Any:
         if run.step < ATTACKED_FROM:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.data import DigitsKind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("cnn_batch_ramp")
 @dataclass(frozen=True, kw_only=True)
-class CnnBatchRamp(Kind):
+class CnnBatchRamp(DigitsKind):
     """Batches of 8, 16, 32 and 64 under a constant rate: noise shrinks and step time grows by design.
 
     **Source:** Smith et al. 2018, Don't Decay the Learning Rate, Increase the Batch Size.
@@ -25,6 +24,7 @@ class CnnBatchRamp(Kind):
     optimizer = "AdamW"
     why = "the batch doubles every 250 steps: noise shrinks, steps take longer"
     config = LiveRunConfig(workers=1, rows=8, learning_rate=1e-3, warm_up_steps=20, clip=1.0)
+    noise = 0.3
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -35,8 +35,3 @@ class CnnBatchRamp(Kind):
 
     def rows(self, step: int) -> int:
         return self.config.rows << min(step // 250, 3) if step else self.held_out_rows
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        noise = torch.from_numpy(rng.normal(0.0, 0.3, drawn.inputs.shape).astype(np.float32))
-        return Examples(drawn.inputs + noise, drawn.labels)

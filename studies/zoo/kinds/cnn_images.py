@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import DigitsKind
 from studies.zoo.schedules import cosine
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("cnn_sgd")
 @dataclass(frozen=True, kw_only=True)
-class CnnSgd(Kind):
+class CnnSgd(DigitsKind):
     """Batch normalisation, momentum, cosine: how image classifiers are trained."""
 
     family = "vision"
@@ -33,6 +32,3 @@ class CnnSgd(Kind):
             nn.Flatten(), nn.Linear(16, 10),
         )  # fmt: skip
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import DigitsKind
 from studies.zoo.schedules import warm_restarts
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("cnn_restarts")
 @dataclass(frozen=True, kw_only=True)
-class CnnRestarts(Kind):
+class CnnRestarts(DigitsKind):
     """Noisy images, three cosines: the loss jumps up where the rate does."""
 
     family = "vision"
     optimizer = "SGD"
     why = "warm restarts of the learning rate, where the loss rises by design; no normalisation"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=0.1, warm_up_steps=0, clip=math.inf)
+    noise = 0.5
     schedule = staticmethod(warm_restarts)
 
     def make(self, seed: int) -> Parts:
@@ -32,8 +32,3 @@ class CnnRestarts(Kind):
             nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 10),
         )  # fmt: skip
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        noise = torch.from_numpy(rng.normal(0.0, 0.5, drawn.inputs.shape).astype(np.float32))
-        return Examples(drawn.inputs + noise, drawn.labels)

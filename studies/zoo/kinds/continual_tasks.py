@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
-from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.data import DigitsKind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 TASKS, STEPS_A_TASK = 8, 300
 
@@ -42,7 +42,7 @@ class Shuffled(nn.Module):
 
 @register_kind("continual_tasks")
 @dataclass(frozen=True, kw_only=True)
-class ContinualTasks(Kind):
+class ContinualTasks(DigitsKind):
     """Permuted images, a new permutation every 300 steps. The held-out loss is of the present task.
 
     **Source:** Goodfellow et al. 2013, An Empirical Investigation of Catastrophic Forgetting.
@@ -60,9 +60,6 @@ class ContinualTasks(Kind):
 
     def planned(self, step: int) -> str:
         return "" if step % STEPS_A_TASK else "the next task"
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         task: Any = run.model.task

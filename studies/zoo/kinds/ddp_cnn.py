@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.data import DigitsKind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("ddp_cnn")
 @dataclass(frozen=True, kw_only=True)
-class DdpCnn(Kind):
+class DdpCnn(DigitsKind):
     """Four workers with few images each: their gradients differ much, and the loss of the first one is noisy."""
 
     family = "vision"
@@ -31,6 +30,3 @@ class DdpCnn(Kind):
             nn.Flatten(), nn.Dropout(0.3), nn.Linear(8 * 16, 10),
         )  # fmt: skip
         return Parts(model, torch.optim.Adam(model.parameters()))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import DigitsKind
 from studies.zoo.schedules import cosine
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.training import Examples, Parts, register_kind
 
 
 @register_kind("ddp_mlp")
 @dataclass(frozen=True, kw_only=True)
-class DdpMlp(Kind):
+class DdpMlp(DigitsKind):
     """The spread of the workers' gradients is measured, not taken from a window of steps."""
 
     family = "vision"
@@ -31,9 +30,6 @@ class DdpMlp(Kind):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 10))
         rate = self.config.learning_rate
         return Parts(model, torch.optim.SGD(model.parameters(), rate, momentum=0.9, weight_decay=1e-3, nesterov=True))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels, label_smoothing=0.1)

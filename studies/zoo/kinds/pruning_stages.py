@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import DigitsKind
 from studies.zoo.schedules import linear
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 PRUNED = {400: 0.6, 600: 0.8, 800: 0.9, 1000: 0.95}
 """Step → share of the weights of each layer that is gone from then on."""
@@ -40,7 +39,7 @@ class Pruned(nn.Linear):
 
 @register_kind("pruning_stages")
 @dataclass(frozen=True, kw_only=True)
-class PruningStages(Kind):
+class PruningStages(DigitsKind):
     """Gradual magnitude pruning up to 95 % (Zhu, Gupta 2017): the loss jumps at each stage, and recovers."""
 
     family = "vision"
@@ -48,6 +47,7 @@ class PruningStages(Kind):
     zoo = "zoo_2"
     why = "60, 80, 90, 95 % of the weights are set to 0 at four steps: the loss jumps and comes back"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=0.05, warm_up_steps=20, clip=math.inf)
+    noise = 0.3
     schedule = staticmethod(partial(linear, last=0.1))
 
     def make(self, seed: int) -> Parts:
@@ -57,11 +57,6 @@ class PruningStages(Kind):
 
     def planned(self, step: int) -> str:
         return "weights are pruned" if step in PRUNED else ""
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        noise = torch.from_numpy(rng.normal(0.0, 0.3, drawn.inputs.shape).astype(np.float32))
-        return Examples(drawn.inputs + noise, drawn.labels)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         if run.step in PRUNED:

@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.data import DigitsKind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 QUANTISED_FROM, WEIGHT_LEVELS, ACTIVATION_LEVELS = 700, 1, 7
 """Step; largest whole number that a weight and an activation are rounded to."""
@@ -49,7 +48,7 @@ class Quantised(nn.Module):
 
 @register_kind("quantised_midway")
 @dataclass(frozen=True, kw_only=True)
-class QuantisedMidway(Kind):
+class QuantisedMidway(DigitsKind):
     """Quantisation-aware training with three values a weight from step 700 on (Jacob et al. 2018)."""
 
     family = "vision"
@@ -57,6 +56,7 @@ class QuantisedMidway(Kind):
     zoo = "zoo_2"
     why = "fake quantisation is switched on at step 700: the loss jumps to another level and noise"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=2e-3, warm_up_steps=20, clip=math.inf)
+    noise = 0.2
 
     def make(self, seed: int) -> Parts:
         model = Quantised()
@@ -64,11 +64,6 @@ class QuantisedMidway(Kind):
 
     def planned(self, step: int) -> str:
         return "quantisation is switched on" if step == QUANTISED_FROM else ""
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        noise = torch.from_numpy(rng.normal(0.0, 0.2, drawn.inputs.shape).astype(np.float32))
-        return Examples(drawn.inputs + noise, drawn.labels)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         on: Any = run.model.on

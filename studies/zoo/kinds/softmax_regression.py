@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.data import DigitsKind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("softmax_regression")
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxRegression(Kind):
+class SoftmaxRegression(DigitsKind):
     """One layer on pixels, averaged SGD: convex, without warm-up or clipping."""
 
     family = "tabular"
@@ -27,6 +26,3 @@ class SoftmaxRegression(Kind):
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
         return Parts(model, torch.optim.ASGD(model.parameters(), weight_decay=1e-3))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)

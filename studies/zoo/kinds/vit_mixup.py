@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import DigitsKind
 from studies.zoo.schedules import cosine
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.training import Examples, Parts, register_kind
 
 
 class PatchTransformer(nn.Module):
@@ -41,7 +40,7 @@ class PatchTransformer(nn.Module):
 
 @register_kind("vit_mixup")
 @dataclass(frozen=True, kw_only=True)
-class VitMixup(Kind):
+class VitMixup(DigitsKind):
     """Every other batch or so is mixed with itself in another order: losses alternate between two levels.
 
     **Source:** Zhang et al. 2018, mixup.
@@ -56,9 +55,6 @@ class VitMixup(Kind):
     def make(self, seed: int) -> Parts:
         model = PatchTransformer()
         return Parts(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.05))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         if torch.rand(()) < 0.5:

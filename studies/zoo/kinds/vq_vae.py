@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.data import DigitsKind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 CODES, WIDTH, PLACES = 48, 8, 4
 REVIVED_EVERY, DEAD = 150, 0.1
@@ -57,7 +56,7 @@ class VqVae(nn.Module):
 
 @register_kind("vq_vae")
 @dataclass(frozen=True, kw_only=True)
-class VqVaeDigits(Kind):
+class VqVaeDigits(DigitsKind):
     """A discrete bottleneck (van den Oord et al. 2017); dead codes move to where the encoder is, every 150 steps."""
 
     family = "generative"
@@ -69,9 +68,6 @@ class VqVaeDigits(Kind):
     def make(self, seed: int) -> Parts:
         model = VqVae()
         return Parts(model, torch.optim.Adam(model.parameters()))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return digits().draw(rng, self.rows(step), held_out=step == 0)
 
     @torch.no_grad()
     def before_step(self, run: KindRun, batch: Examples) -> None:
