@@ -141,6 +141,13 @@ def paper_curve(timeline: Timeline, scores: Column, runs_R: NDArray[np.bool_] | 
     )
 
 
+def curve_of(timeline: Timeline, scores: NDArray[np.float64], protocol: Protocol) -> Curve:
+    """Curve of scores, one a record, under a protocol."""
+    if protocol == "strict":
+        return strict_curve(timeline, timeline.starts(scores))
+    return paper_curve(timeline, scores)
+
+
 def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int32]:
     """Number of the intervals [low, high) that hold each of 0 … size − 1; half the memory of ``np.bincount``."""
     count, one = np.zeros(size, np.int32), np.int32(1)  # of the same type: NumPy is fifty times as fast then

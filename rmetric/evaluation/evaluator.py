@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, ROBUST, Detector, detectors_everywhere, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
-from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
+from rmetric.evaluation.curves import Curve, curve_of, paper_curve, strict_curve
 from rmetric.evaluation.protocols import Counts, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, BootstrapWeights, Score, difference, resample, score, summarise
 from rmetric.evaluation.scoring import Scores, score_study
@@ -372,7 +372,7 @@ class Evaluator:
         key = (np.packbits(runs_R).tobytes(), protocol)
         if key not in self._fits:
             part, signals_3N = self.traces(runs_R & self.halves.fit)
-            self._fits[key] = fit_weights(part, signals_3N, np.ones(len(part), bool), protocol, jobs=self.jobs)
+            self._fits[key] = fit_weights(part, signals_3N, protocol, jobs=self.jobs)
         return self._fits[key]
 
     def traces(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.float64]]:
@@ -386,10 +386,7 @@ class Evaluator:
     def refitted_threshold(self, weights: Weights, protocol: Protocol) -> float:
         """Threshold of highest F1 on the traced fit half for given weights; NaN if no run of it failed."""
         part, signals_3N = self._traced_fit_half
-        scores = weights.weigh(*signals_3N)
-        if protocol == "strict":
-            return threshold_for_f1(strict_curve(part, part.starts(scores)))
-        return threshold_for_f1(paper_curve(part, scores))
+        return threshold_for_f1(curve_of(part, weights.weigh(*signals_3N), protocol))
 
     @cached_property
     def _traced_fit_half(self) -> tuple[Timeline, NDArray[np.float64]]:

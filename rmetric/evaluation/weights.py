@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from rmetric.evaluation.curves import Curve, paper_curve, strict_curve
+from rmetric.evaluation.curves import Curve, curve_of
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import BootstrapWeights, HitCounts, f1, weighted_sums
 from rmetric.evaluation.thresholds import threshold_for_f1
@@ -51,7 +51,6 @@ class Fitted:
 def fit_weights(
     timeline: Timeline,
     signals_3N: NDArray[np.float64],
-    runs_R: NDArray[np.bool_],
     protocol: Protocol = "strict",
     grid: list[Weights] | None = None,
     *,
@@ -62,11 +61,9 @@ def fit_weights(
     Parameters
     ----------
     timeline
-        All runs.
+        The runs to fit to.
     signals_3N
         Normalised λ, σ² and ΔL, shape (3, records).
-    runs_R
-        The fit half.
     grid
         Weights to try; :func:`weight_grid` if left out.
     jobs
@@ -75,18 +72,13 @@ def fit_weights(
     Returns
     -------
     Fitted or None
-        ``None`` if no run of the fit half failed. At a tie, the weights nearest to the paper's.
+        ``None`` if none of the runs failed. At a tie, the weights nearest to the paper's.
     """
-    part, rows = timeline.only(runs_R)
-    signals = signals_3N[:, rows]
-    if not (part.failed & part.counted(protocol)).any():
+    if not (timeline.failed & timeline.counted(protocol)).any():
         return None
 
     def curve_with(weights: Weights) -> Curve:
-        scores = weights.weigh(*signals)
-        if protocol == "strict":
-            return strict_curve(part, part.starts(scores))
-        return paper_curve(part, scores)
+        return curve_of(timeline, weights.weigh(*signals_3N), protocol)
 
     tried = _nearest_first(weight_grid() if grid is None else grid)
     highest = [*_each(lambda weights: float(curve_with(weights).f1.max()), tried, jobs)]
@@ -112,7 +104,6 @@ def _each(work: Callable[[Weights], T], grid: Iterable[Weights], jobs: int | Non
 def bootstrap_weights(
     timeline: Timeline,
     signals_3N: NDArray[np.float64],
-    runs_R: NDArray[np.bool_],
     weights_BR: BootstrapWeights,
     grid: list[Weights] | None = None,
     thresholds: int = BOOTSTRAP_THRESHOLDS,
@@ -126,25 +117,21 @@ def bootstrap_weights(
 
     Parameters
     ----------
-    runs_R
-        The runs to fit to.
     weights_BR
-        How often each of the chosen runs is drawn, shape (draws, chosen runs), from
-        :func:`rmetric.evaluation.scores.resample`.
+        How often each run is drawn, shape (draws, runs), from :func:`rmetric.evaluation.scores.resample`.
 
     Returns
     -------
     array
         Shape (draws, 3), NaN for a resample without a failed run.
     """
-    part, rows = timeline.only(runs_R)
-    signals = signals_3N[:, rows]
-    counted = part.counted("strict")
-    failed_B = weighted_sums(weights_BR, (part.failed & counted).astype(np.float64))
+    counted = timeline.counted("strict")
+    failed_B = weighted_sums(weights_BR, (timeline.failed & counted).astype(np.float64))
     best_B, found_B3 = np.full(len(weights_BR), -1.0), np.full((len(weights_BR), 3), np.nan)
 
     def f1_with(weights: Weights) -> NDArray[np.float64]:
-        hits_R2T = np.hstack(_hits_by_run(part, part.starts(weights.weigh(*signals)), counted, thresholds))
+        starts = timeline.starts(weights.weigh(*signals_3N))
+        hits_R2T = np.hstack(_hits_by_run(timeline, starts, counted, thresholds))
         tp_BT, fp_BT = np.hsplit(weighted_sums(weights_BR, hits_R2T), 2)
         return np.asarray(f1(HitCounts(tp_BT, fp_BT, failed_B[:, None])).max(axis=1))  # NaN without a failed run
 

@@ -193,7 +193,7 @@ def _fitted(ev: Evaluator, name: str, runs_R: NDArray[np.bool_]) -> dict[str, Ce
         return {"fitted_on": name, **dict.fromkeys(keys, nothing)}
     part, signals_3N = ev.traces(runs_R & ev.halves.fit)
     drawn_BR = ev.weights(runs_R & ev.halves.fit & ev.traced)[: _draws(ev)]
-    drawn_B3 = bootstrap_weights(part, signals_3N, np.ones(len(part), bool), drawn_BR, jobs=ev.jobs)
+    drawn_B3 = bootstrap_weights(part, signals_3N, drawn_BR, jobs=ev.jobs)
     counts = ev.counts_with(fitted.weights, fitted.threshold, "strict")
     row: dict[str, Cell] = {"fitted_on": name, "threshold": Score(fitted.threshold), "fit_f1": Score(fitted.f1)}
     for place, (weight, drawn_B) in enumerate(zip(fitted.weights, drawn_B3.T, strict=True)):
