@@ -32,9 +32,6 @@ class FrameworkLog(Sink):
     def __str__(self) -> str:
         return "the framework's log"
 
-    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin the run."""
-
     def event(self, event: Mapping[str, Any]) -> None:
         """Hold the numbers of a record; count an alert."""
         if event.get("event") == "METRICS":
@@ -58,6 +55,3 @@ class FrameworkLog(Sink):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
         self._alerts = int(state.get("alerts", 0))
-
-    def close(self) -> None:
-        """End: there is nothing to close."""

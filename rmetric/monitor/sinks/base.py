@@ -36,8 +36,7 @@ class Sink(ABC):
     """Whether it is told a name of the run (``experiment_id``) where the user gave none. The log is not, so that
     nothing in it depends on its place or on the time."""
 
-    @abstractmethod
-    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:  # noqa: B027 - some begin nothing
         """Begin the run; called once, before any event.
 
         Parameters
@@ -55,8 +54,7 @@ class Sink(ABC):
     def flush(self) -> None:  # noqa: B027 - most sinks hold nothing back
         """Hand on whatever is still held back."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - some have nothing to close
         """End: no event will follow. It may be called twice, and without :meth:`start`."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -26,17 +26,11 @@ class WandbAlerts(Sink):
     def __str__(self) -> str:
         return "alerts of Weights & Biases"
 
-    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin the run."""
-
     def event(self, event: Mapping[str, Any]) -> None:
         """Send an event that is news."""
         run = open_run()
         if run is not None and is_news(event):
             send(run, event)
-
-    def close(self) -> None:
-        """End: there is nothing to close."""
 
 
 def send(run: Any, event: Mapping[str, Any]) -> None:
