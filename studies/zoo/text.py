@@ -45,15 +45,21 @@ def token_loss(model: nn.Module, batch: Examples) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextByteKind(Kind):
+class TokenKind(Kind):
+    """A kind whose model gives logits of each token of a row."""
+
+    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
+        return token_loss(model, batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextByteKind(TokenKind):
     """A kind that predicts the next byte of a text."""
 
-    def text(self) -> Corpus | None:
+    @staticmethod
+    def text() -> Corpus | None:
         """The text; ``None``: the source of the standard library."""
         return None
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0, corpus=self.text())
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)

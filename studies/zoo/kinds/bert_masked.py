@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from rmetric.live.corpus import BYTES
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.schedules import linear
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import TokenKind, next_bytes
+from studies.zoo.training import Examples, Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
 
 MASK, IGNORED = BYTES, -100
@@ -22,7 +21,7 @@ CHOSEN = 0.15
 
 @register_kind("bert_masked")
 @dataclass(frozen=True, kw_only=True)
-class BertMasked(Kind):
+class BertMasked(TokenKind):
     """Few tokens count, so the loss is noisy, and it lingers before it falls."""
 
     family = "language"
@@ -42,6 +41,3 @@ class BertMasked(Kind):
         told = chosen < CHOSEN
         shown = text.where(~told | (way >= 0.9), others).where(~told | (way >= 0.8), torch.tensor(MASK))
         return Examples(shown, text.masked_fill(~told, IGNORED))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from rmetric.live.corpus import BYTES
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.schedules import inverse_root
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import TokenKind, next_bytes
+from studies.zoo.training import Examples, Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
 
 GAPS = ((3, 3), (2, 12), (1, 16))
@@ -42,7 +41,7 @@ def spoilt(rng: np.random.Generator, passage: NDArray[np.int64], way: int) -> tu
 
 @register_kind("denoiser_mixture")
 @dataclass(frozen=True, kw_only=True)
-class DenoiserMixture(Kind):
+class DenoiserMixture(TokenKind):
     """One decoder for all three ways; only what belongs into gaps counts, a fifth to a half of a row.
 
     **Source:** Tay et al. 2023, UL2: Unifying Language Learning Paradigms. **Deviation:** the passage is read causally.
@@ -71,9 +70,6 @@ class DenoiserMixture(Kind):
             counted[row, begins : len(tokens)] = True
         labels = np.where(counted, rows, IGNORED)
         return Examples(torch.from_numpy(rows[:, :-1]), torch.from_numpy(labels[:, 1:]))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return inverse_root(step, self.config.warm_up_steps)

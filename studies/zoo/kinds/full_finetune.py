@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from rmetric.live.corpus import Corpus
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.pretrained import other_domain, pretrained
 from studies.zoo.schedules import linear
@@ -23,11 +22,9 @@ class FullFinetune(NextByteKind):
     optimizer = "AdamW"
     why = "pretrained weights, small rate, bfloat16 autocast, linear decay"
     config = LiveRunConfig(workers=1, rows=8, length=24, learning_rate=4e-4, warm_up_steps=60, autocast=torch.bfloat16)
+    text = staticmethod(other_domain)
     schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = pretrained()
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=0.01))
-
-    def text(self) -> Corpus:
-        return other_domain()

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from rmetric.live.corpus import Corpus
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.pretrained import other_domain, pretrained
 from studies.zoo.text import NextByteKind
@@ -26,13 +25,11 @@ class GradualUnfreezing(NextByteKind):
     zoo = "zoo_2"
     why = "layers are unfrozen every 300 steps: gradient norm and number of trained weights grow in stairs"
     config = LiveRunConfig(workers=1, rows=8, length=24, learning_rate=2e-3, warm_up_steps=20)
+    text = staticmethod(other_domain)
 
     def make(self, seed: int) -> Parts:
         model = pretrained()
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=0.01))
-
-    def text(self) -> Corpus:
-        return other_domain()
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         model: Any = run.model

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.text import token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import TokenKind
+from studies.zoo.training import Examples, Parts, register_kind
 
 SYMBOLS, SHORTEST, LONGEST, WIDTH = 12, 3, 8, 48
 PADDING, IGNORED = 0, -100
@@ -35,7 +35,7 @@ class EncoderDecoder(nn.Module):
 
 @register_kind("gru_reverse")
 @dataclass(frozen=True, kw_only=True)
-class GruReverse(Kind):
+class GruReverse(TokenKind):
     """A task with an answer: the loss stays on plateaus and then falls towards 0."""
 
     family = "language"
@@ -53,6 +53,3 @@ class GruReverse(Kind):
         free = torch.arange(LONGEST) < torch.from_numpy(LONGEST - rng.integers(SHORTEST, LONGEST + 1, size=(rows, 1)))
         ids = ids.masked_fill(free, PADDING)  # on the left, so that the last state is that of the last symbol
         return Examples(ids, ids.flip(1).masked_fill(free.flip(1), IGNORED))
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)

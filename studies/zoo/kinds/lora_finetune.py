@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from rmetric.live.corpus import Corpus
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.pretrained import other_domain, pretrained
 from studies.zoo.schedules import linear
@@ -23,6 +22,7 @@ class LoraFinetune(NextByteKind):
     optimizer = "AdamW"
     why = "LoRA of peft: few trained weights, adapters that start at 0"
     config = LiveRunConfig(workers=1, rows=8, length=24, learning_rate=5e-3, warm_up_steps=30)
+    text = staticmethod(other_domain)
     schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
@@ -32,6 +32,3 @@ class LoraFinetune(NextByteKind):
         model = get_peft_model(pretrained(), settings)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return Parts(model, torch.optim.AdamW(trained, weight_decay=0.0))
-
-    def text(self) -> Corpus:
-        return other_domain()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import NextByteKind, token_loss
+from studies.zoo.training import Examples, Parts, register_kind
 from studies.zoo.transformer import Block, FeedForward, Size, Transformer
 
 EXPERTS, BALANCE, LOGITS = 4, 0.02, 0.001
@@ -43,7 +42,7 @@ class Experts(nn.Module):
 
 @register_kind("moe_balanced")
 @dataclass(frozen=True, kw_only=True)
-class MoeBalanced(Kind):
+class MoeBalanced(NextByteKind):
     """Tokens change their expert from step to step, and the loss has a part that is no likelihood."""
 
     family = "language"
@@ -56,9 +55,6 @@ class MoeBalanced(Kind):
         model = Transformer(size)
         model.blocks = nn.Sequential(Block(size), Block(size, Experts(size)))
         return Parts(model, torch.optim.AdamW(model.parameters()))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return next_bytes(rng, self.config.rows, self.config.length, held_out=step == 0)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         told = token_loss(model, batch)

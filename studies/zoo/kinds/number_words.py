@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.schedules import inverse_root
-from studies.zoo.text import token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import TokenKind
+from studies.zoo.training import Examples, Parts, register_kind
 
 UNITS = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -72,7 +72,7 @@ class Translator(nn.Module):
 
 @register_kind("number_words")
 @dataclass(frozen=True, kw_only=True)
-class NumberWords(Kind):
+class NumberWords(TokenKind):
     """Translation as in the first transformers: warm-up, then the inverse square root of the step."""
 
     family = "language"
@@ -98,9 +98,6 @@ class NumberWords(Kind):
         free = LONGEST - len(words)
         read = [BLANK] * (DIGITS - len(digits)) + digits
         return [*read, WORDS.index("<begin>"), *words[:-1], *[PADDING] * free], [*words, *[IGNORED] * free]
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return inverse_root(step, self.config.warm_up_steps)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rmetric.live.corpus import Corpus
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.pretrained import other_domain, pretrained
 from studies.zoo.schedules import linear
@@ -50,11 +49,9 @@ class SoftPrompt(NextByteKind):
     why = "a hundredth of the parameters is trained, at a large rate, through a frozen model"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=8, length=32, learning_rate=0.03, warm_up_steps=0, clip=math.inf)
+    text = staticmethod(other_domain)
     schedule = staticmethod(linear)
 
     def make(self, seed: int) -> Parts:
         model = Prompted()
         return Parts(model, torch.optim.Adam([model.prompt]))
-
-    def text(self) -> Corpus | None:
-        return other_domain()

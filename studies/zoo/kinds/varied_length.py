@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.text import next_bytes, token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import TokenKind, next_bytes
+from studies.zoo.training import Examples, Parts, register_kind
 from studies.zoo.transformer import Size, Transformer
 
 LENGTHS = (4, 12, 32, 80)
@@ -18,7 +17,7 @@ LENGTHS = (4, 12, 32, 80)
 
 @register_kind("varied_length")
 @dataclass(frozen=True, kw_only=True)
-class VariedLength(Kind):
+class VariedLength(TokenKind):
     """Four levels of loss, gradient norm and step time that change at random."""
 
     family = "language"
@@ -33,6 +32,3 @@ class VariedLength(Kind):
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         length = int(rng.choice(LENGTHS)) if step else self.config.length
         return next_bytes(rng, self.config.rows, length, held_out=step == 0)
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)

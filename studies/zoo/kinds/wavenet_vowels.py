@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.formants import FORMANTS
-from studies.zoo.text import token_loss
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.text import TokenKind
+from studies.zoo.training import Examples, Parts, register_kind
 
 HERTZ, SAMPLES, LEVELS, HARMONICS = 8000, 160, 64, 24
 LOUD = np.array([1.0, 0.5, 0.25])
@@ -75,7 +75,7 @@ class WaveNet(nn.Module):
 
 @register_kind("wavenet_vowels")
 @dataclass(frozen=True, kw_only=True)
-class WaveNetVowels(Kind):
+class WaveNetVowels(TokenKind):
     """Cross entropy of the next of 64 levels; loud and quiet voices are unlike hard.
 
     **Source:** van den Oord et al. 2016, WaveNet: A Generative Model for Raw Audio.
@@ -94,9 +94,6 @@ class WaveNetVowels(Kind):
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = levels(sounds(rng, self.config.rows if step else 48))
         return Examples(drawn[:, :-1], drawn[:, 1:])
-
-    def loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return token_loss(model, batch)
 
     def rate(self, step: int, steps: int) -> float:
         return super().rate(step, steps) * 0.1 ** (step / steps)
