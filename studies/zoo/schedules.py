@@ -19,6 +19,11 @@ def linear(done: float, last: float = 0.0) -> float:
     return last + (1.0 - last) * (1.0 - min(done, 1.0))
 
 
+def exponential(done: float, last: float) -> float:
+    """The same share less in each step, from 1 down to ``last``."""
+    return float(last**done)
+
+
 def drops(done: float, at: Sequence[float] = (0.5, 0.75), factor: float = 0.1) -> float:
     """A constant that is multiplied by ``factor`` at each place."""
     return factor ** sum(done >= place for place in at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -63,6 +64,7 @@ class AdvantageActorCritic(Kind):
     why = "surrogate, value and entropy in one loss of either sign, on 80 correlated moves that are used once"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=EPISODES, learning_rate=7e-4, warm_up_steps=0, clip=0.5)
+    schedule = staticmethod(partial(linear, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = ActorCritic()
@@ -103,6 +105,3 @@ class AdvantageActorCritic(Kind):
 
     def held_out_loss(self, model: nn.Module, batch: Rollout) -> Tensor:
         return gridworld.expected_steps(model(gridworld.all_observations())[0].exp())
-
-    def rate(self, step: int, steps: int) -> float:
-        return linear(step / steps, last=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class AdversarialTraining(DigitsKind):
     why = "from step 450 on each batch is changed against the model: loss and gradients leap"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=48, learning_rate=0.05, warm_up_steps=0, clip=math.inf)
+    schedule = staticmethod(partial(drops, at=(0.7, 0.9), factor=0.2))
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(
@@ -59,6 +61,3 @@ class AdversarialTraining(DigitsKind):
         if run.step < ATTACKED_FROM:
             return batch
         return Examples(attacked(run.model, batch.inputs, batch.labels), batch.labels)
-
-    def rate(self, step: int, steps: int) -> float:
-        return drops(step / steps, at=(0.7, 0.9), factor=0.2)

@@ -25,6 +25,7 @@ class DdpMlp(DigitsKind):
     why = "two processes of DDP, SGD with Nesterov momentum"
     processes = 2
     config = LiveRunConfig(workers=1, rows=64, learning_rate=0.03, warm_up_steps=0, clip=math.inf)
+    schedule = staticmethod(cosine)
 
     def make(self, seed: int) -> Parts:
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 10))
@@ -33,6 +34,3 @@ class DdpMlp(DigitsKind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.cross_entropy(model(batch.inputs), batch.labels, label_smoothing=0.1)
-
-    def rate(self, step: int, steps: int) -> float:
-        return cosine(step / steps)

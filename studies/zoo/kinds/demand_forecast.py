@@ -64,6 +64,7 @@ class DemandForecast(Kind):
     why = "a Huber loss of forecasts, with series that differ in size and rare outages; weight normalisation; one cycle"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=32, learning_rate=4e-3, warm_up_steps=0, clip=0.5)
+    schedule = staticmethod(one_cycle)
 
     def make(self, seed: int) -> Parts:
         model = Forecaster()
@@ -89,6 +90,3 @@ class DemandForecast(Kind):
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.huber_loss(model(batch.inputs), batch.labels, delta=0.5)
-
-    def rate(self, step: int, steps: int) -> float:
-        return one_cycle(step / steps)

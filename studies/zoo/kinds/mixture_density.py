@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
+from studies.zoo.schedules import exponential
 from studies.zoo.training import Examples, Kind, Parts, register_kind
 
 COMPONENTS = 6
@@ -45,6 +47,7 @@ class MixtureDensityKind(Kind):
     why = "negative log-density below 0; spreads that become narrow, so that single examples weigh much"
     zoo = "zoo_3"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=5e-3, warm_up_steps=0, clip=5.0)
+    schedule = staticmethod(partial(exponential, last=0.02))
     held_out_rows = 1024
 
     def make(self, seed: int) -> Parts:
@@ -64,6 +67,3 @@ class MixtureDensityKind(Kind):
 
     def validation_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return self.loss(model, batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return 0.02 ** (step / steps)

@@ -58,6 +58,7 @@ class NormalisingFlow(Kind):
     optimizer = "RAdam"
     why = "negative losses, which pass zero; one-cycle schedule"
     config = LiveRunConfig(workers=1, rows=128, learning_rate=3e-3, warm_up_steps=0, clip=5.0)
+    schedule = staticmethod(one_cycle)
     held_out_rows = 512
 
     def make(self, seed: int) -> Parts:
@@ -81,6 +82,3 @@ class NormalisingFlow(Kind):
 
     def validation_loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return self.loss(model, batch)
-
-    def rate(self, step: int, steps: int) -> float:
-        return one_cycle(step / steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.formants import FORMANTS
+from studies.zoo.schedules import exponential
 from studies.zoo.text import TokenKind
 from studies.zoo.training import Examples, Parts, register_kind
 
@@ -86,6 +88,7 @@ class WaveNetVowels(TokenKind):
     why = "raw audio as classes: a slow fall without an end; dilated gates; a rate that decays by the same share"
     zoo = "zoo_4"
     config = LiveRunConfig(workers=1, rows=6, learning_rate=4e-3, warm_up_steps=20, clip=1.0)
+    schedule = staticmethod(partial(exponential, last=0.1))
 
     def make(self, seed: int) -> Parts:
         model = WaveNet()
@@ -94,6 +97,3 @@ class WaveNetVowels(TokenKind):
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
         drawn = levels(sounds(rng, self.config.rows if step else 48))
         return Examples(drawn[:, :-1], drawn[:, 1:])
-
-    def rate(self, step: int, steps: int) -> float:
-        return super().rate(step, steps) * 0.1 ** (step / steps)
