@@ -19,6 +19,7 @@ STATE = "STATE"
 
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
+    "other optimizer": "the optimizer that was watched updates no parameter of the model",
     "optimizer replaced": "the optimizer that was watched made no updates any more",
     "no gradients": "no gradient was there to be watched",
 }

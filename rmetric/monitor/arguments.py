@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, get_args
@@ -16,20 +15,14 @@ from rmetric.errors import UserError
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch
 from rmetric.monitor.hardware.reports import Kind
 from rmetric.monitor.notes import readable
-from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.ranks.hang_watch import HangWatch
 from rmetric.monitor.record_interval import AUTO
 from rmetric.monitor.sinks import Sink
 from rmetric.monitor.worker_lost import UNKNOWN_WORKER
 
-LOGGER = logging.getLogger("rmetric")
-
 
 def check_trained(model: Any, optimizer: Any) -> None:
-    """Raise :class:`UserError` unless these are a model with something to train and an optimizer.
-
-    An optimizer that has none of the model's parameters is told by a warning: training goes on, if not as it was meant.
-    """
+    """Raise :class:`UserError` unless these are a model with something to train and an optimizer."""
     if isinstance(model, torch.optim.Optimizer) and isinstance(optimizer, nn.Module):
         raise UserError("model and optimizer are swapped; call TrainingMonitor(model, optimizer)")
     if not isinstance(model, nn.Module):
@@ -46,17 +39,10 @@ def check_trained(model: Any, optimizer: Any) -> None:
             f"{type(model).__name__} has parameters that get their shapes in its first forward pass; make that before "
             "TrainingMonitor(model, optimizer)"
         )
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    if not trained:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(
             f"{type(model).__name__} has no parameter with requires_grad=True; give the monitor the model that is "
             "trained, after its layers are unfrozen"
-        )
-    if owned_by(optimizer).isdisjoint(trained):
-        LOGGER.warning(
-            "the optimizer updates no parameter of this %s; make it from model.parameters() of the very model that "
-            "TrainingMonitor(model, optimizer) is given",
-            type(model).__name__,
         )
 
 

@@ -17,6 +17,7 @@ from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_quietly
 from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe
 from rmetric.monitor.modes import trains_as_in_evaluation
+from rmetric.monitor.parameters import owned_by
 from rmetric.robust.context import APART
 
 LOGGER = logging.getLogger("rmetric")
@@ -50,6 +51,8 @@ WORDS = {
     "optimizer.zero_grad() after optimizer.step()",
     "no update": f"the optimizer of TrainingMonitor(model, optimizer) has made no step in {STEPS} calls of "
     "monitor.step(loss); pass the optimizer that updates this model",
+    "other optimizer": "the optimizer updates no parameter of the model; make it from model.parameters() of the very "
+    "model that TrainingMonitor(model, optimizer) is given",
     "evaluation mode": "the model is in evaluation mode while it trains: nothing is dropped, and normalisation "
     "statistics stand still; call model.train() before the first step (a model from from_pretrained() comes in "
     "evaluation mode)",
@@ -117,6 +120,8 @@ class CallOrder:
             optimizer.register_step_pre_hook(UpdateHook(self._before_update)),
             optimizer.register_step_post_hook(self._of_updates),
         ]
+        if owned_by(optimizer).isdisjoint(map(id, parameters)):
+            self.tell("other optimizer")
 
     def step(self) -> None:
         """Look at the gradients in a call of ``monitor.step``."""
