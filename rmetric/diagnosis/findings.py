@@ -54,9 +54,13 @@ def findings_of(
 
 
 def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State | None:
-    """The state that an event belongs to: it explains such events, and began before this one was over."""
+    """The state that an event belongs to: it explains such events, and began before this one was over.
+
+    What lets a loss move explains more than that it has not fallen.
+    """
     for state in states:
-        if event.kind in EXPLAINS.get(state.name, ()) and event.last_step + quiet_steps >= state.since:
+        kinds = () if state.numbers.get("moved") else EXPLAINS.get(state.name, ())
+        if event.kind in kinds and event.last_step + quiet_steps >= state.since:
             return state
     return None
 

@@ -39,8 +39,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
     there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
     judged; nor is a log of which more of the run lies before its beginning than within it, as that of a resumed run.
-    The score is 0 as well where the loss came to half of its first level and rose again, or ends at three times of
-    it: it has lost what it had, and is not flat.
+    ``moved`` is 1 where the loss came to half of its first level and rose again, or ends at three times of it: it is
+    not flat, and what else was found says more.
     """
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
@@ -54,24 +54,27 @@ def never_learns(observations: Observations) -> Evidence | None:
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
     if not uniform and begins_in_the_middle(loss):
         return None
-    what = "has never been below ln(classes)" if uniform else "shows no fall"
+    levels = np.median(sliding_window_view(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS), axis=1)
+    first, lowest, last = float(levels[0]), float(levels.min()), float(levels[-1])
+    moved = lowest < LEARNED * first or last > RISEN * first
+    what = (
+        f"has never been below ln(classes) in {len(loss):,} records; it stands at {level:.4g}"
+        if uniform
+        else f"began at {first:.4g}, had been at {lowest:.4g}, and ends at {last:.4g}, in {len(loss):,} records"
+        if moved
+        else f"shows no fall in {len(loss):,} records; it stands at {level:.4g}"
+    )
     return Evidence(
-        score=1.0 if uniform else 0.0 if p <= SIGNIFICANT or has_moved(loss) else p,
+        score=1.0 if uniform else p if p > SIGNIFICANT else 0.0,
         since=int(loss.steps[0]),
-        numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss))},
-        sentence=f"the loss {what} in {len(loss):,} records; it stands at {level:.4g}",
+        numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss)), "moved": float(moved)},
+        sentence=f"the loss {what}",
     )
 
 
 def begins_in_the_middle(loss: Series) -> bool:
     """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
     return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
-
-
-def has_moved(loss: Series) -> bool:
-    """Whether the loss has once been at half of its first level, or ends at three times of it."""
-    levels = np.median(sliding_window_view(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS), axis=1)
-    return bool(levels.min() < LEARNED * levels[0] or levels[-1] > RISEN * levels[0])
 
 
 def is_uniform(gap: Series, level: float) -> bool:
