@@ -27,10 +27,11 @@ CHANGES_80 = 3.6248
 """Width of the middle 80 % of the changes of independent normal noise, in its standard deviations."""
 EARLY_RECORDS = 64
 """Losses of a run that has just begun."""
-EARLY_SHARE, EARLY_FACTOR, FIRST_FACTOR = 2 / 3, 3.0, 10.0
-"""It diverges with three losses in a row that are three times as high as any of this share of them, the first ones; or
-ten times as high as the very first, for it may break in the step after. Of 2,691 runs without a fault six do so: two of
-an actor whose critic learns, two that fail, and two that are unstable for dozens of records."""
+EARLY_SHARE, EARLY_FACTOR = 2 / 3, 3.0
+"""It diverges with three losses in a row that are three times as high as any of this share of them, the first ones."""
+FIRST_FACTOR, FIRST_NATS = 10.0, 0.1
+"""Or ten times as high as the very first, for it may break in the step after. First losses that are smaller than this
+count as this: those of an agent, or of a penalty on what has not changed yet, have nowhere to go but up."""
 
 
 class UniformAnswer:
@@ -139,7 +140,7 @@ class Diverged:
         first, latest = self._losses[: int(EARLY_SHARE * len(self._losses))], self._losses[-LOST_RECORDS:]
         if len(first) + LOST_RECORDS > len(self._losses) or min(first) <= 0.0:
             return math.nan
-        usual = min(EARLY_FACTOR * max(first), FIRST_FACTOR * first[0])
+        usual = min(EARLY_FACTOR * max(FIRST_NATS, *first), FIRST_FACTOR * max(first[0], FIRST_NATS))
         return math.inf if min(latest) > usual else 0.0
 
 

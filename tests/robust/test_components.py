@@ -340,6 +340,7 @@ def test_a_run_that_diverges_as_soon_as_it_has_begun_is_told_of_at_once(losses: 
         [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 4.8],  # a batch or two
         [2.0, 9.0, 2.0, 2.0, *[8.0] * 9],  # as high as it has been
         [-4.8, 4.7, 4.6, 4.7, *[60.0] * 9],  # no unit
+        [1e-8 * 2**step for step in range(20)] + [0.011 + 0.001 * step for step in range(30)],  # nothing, at first
         [*[1.0] * 64, *[60.0] * 9],  # no beginning any more: a matter of what is lost
     ],
 )
