@@ -98,7 +98,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "DEAD": Advice(
         ("weights that are no longer finite", "a corrupted weight", "units that have all died"),
-        "Stop the run: nothing is learned any more. Go back to the last checkpoint before it began.",
+        "Stop the run: nothing is learned any more. Go back to the last checkpoint before it began, if there is one.",
     ),
     "OVERFITS": Advice(
         ("too many passes over too little data", "too little regularisation", "training data that is unlike the "
