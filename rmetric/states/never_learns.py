@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, evaluations, falls, finite, lie_above, rises
+from rmetric.states.series import Floats, Series, evaluations, falls, finite, levels, lie_above, rises
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
@@ -54,8 +53,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
     if not uniform and begins_in_the_middle(loss):
         return None
-    levels = np.median(sliding_window_view(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS), axis=1)
-    first, lowest, last = float(levels[0]), float(levels.min()), float(levels[-1])
+    course = levels(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS)
+    first, lowest, last = float(course[0]), float(course.min()), float(course[-1])
     moved = lowest < LEARNED * first or last > RISEN * first
     what = (
         f"has never been below ln(classes) in {len(loss):,} records; it stands at {level:.4g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from rmetric.measurements import LARGEST
@@ -82,6 +83,11 @@ def _trend(series: Floats, alternative: str) -> float:
     if len(series) < 2 or series.min() == series.max():
         return 1.0
     return float(kendalltau(np.arange(len(series)), series, alternative=alternative).pvalue)
+
+
+def levels(series: Floats, values: int) -> Floats:
+    """Medians of so many consecutive values, one after the other."""
+    return np.asarray(np.median(sliding_window_view(series, values), axis=1))
 
 
 def noise(series: Floats) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, evaluations, finite, noise, since_planned
+from rmetric.states.series import Floats, Series, evaluations, finite, levels, noise, since_planned
 
 LEAST_RECORDS = 50
 MOST_BLOCKS, LEAST_VALUES = 60, 5
@@ -48,9 +47,9 @@ def worse_level(observations: Observations) -> Evidence | None:
         return None
     blocks = loss.blocks(MOST_BLOCKS, LEAST_VALUES)
     end = max(SMOOTHED, int(SETTLED * len(blocks)))
-    levels = np.median(sliding_window_view(blocks.values[:-end], SMOOTHED), axis=1)
-    best_at, settled_at = int(levels.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
-    best, settled = float(levels[best_at]), float(blocks.values[settled_at])
+    before = levels(blocks.values[:-end], SMOOTHED)
+    best_at, settled_at = int(before.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
+    best, settled = float(before[best_at]), float(blocks.values[settled_at])
     scale = max(_noise_about(blocks.values, best_at, settled), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
     middle = 0.5 * (best + settled)
