@@ -230,9 +230,8 @@ class Columns:
             for ours, rank in meanings(name, fields):
                 if ours != "step_time_s" or rank < 0 or not _is_clock(survey.seen[name]):
                     columns._found.setdefault(ours, {})[name] = rank
-        for ours, ranks in columns._found.items():
-            if ours != "step":
-                columns._choose(ours, ranks, survey)
+        for ours in sorted(columns._found.keys() - {"step"}, key=lambda ours: (ours != "training_loss", ours)):
+            columns._choose(ours, columns._found[ours], survey)
         columns._choose_gaps(survey)
         columns._leave_out_zero_norms(survey)
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
@@ -250,6 +249,7 @@ class Columns:
             for limit in (LIKE_A_LOSS, OF_TESTS, math.inf)
             if (found := {name: rank for name, rank in ranks.items() if rank < limit})
         )
+        ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
@@ -282,6 +282,21 @@ class Columns:
             self.fields[ours] = tuple(parts)
             shown = ", ".join(map(repr, parts))
             self.notes.append(f"{ours} is the sum of {shown}; if another is meant, name it with --map {ours}=NAME")
+
+    def _of_the_loss(self, ranks: Mapping[str, int], survey: Survey) -> Mapping[str, int]:
+        """Those that stand in most rows of the training loss, and begin as it does: the norm of the same network.
+
+        All, where none does.
+        """
+        loss = self.fields.get("training_loss", ("",))[0]
+        rows = [(names, count) for names, count in survey.patterns.items() if loss in names]
+        most = sum(count for _, count in rows) / 2
+        beside = {name for name in ranks if sum(count for names, count in rows if name in names) > most}
+        prefix = loss.casefold().partition("loss")[0]
+        alike = {name for name in ranks if prefix and name.casefold().startswith(prefix)}
+        for some in (beside, alike):
+            ranks = {name: rank for name, rank in ranks.items() if name in some} or ranks
+        return ranks
 
     def _choose_gaps(self, survey: Survey) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.

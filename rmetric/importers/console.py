@@ -19,7 +19,7 @@ from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
-from rmetric.importers.names import LINE_NUMBER, TOTAL, meanings, names_counter, names_epoch
+from rmetric.importers.names import LINE_NUMBER, TOTAL, meanings, means_loss, names_counter, names_epoch
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
@@ -115,11 +115,13 @@ class Patterns:
 
     @property
     def seen(self) -> str:
-        """The most frequent ones in words."""
+        """The most frequent ones in words; a loss that only single lines report is named."""
         repeated = [(names, count) for names, count in self._counts.most_common(_SHOWN) if count >= REPEATED]
-        return "; ".join(
-            f"{count:,} lines report {', '.join(repr(name) for name in names[:6])}" for names, count in repeated
-        )
+        told = [f"{count:,} lines report {', '.join(repr(name) for name in names[:6])}" for names, count in repeated]
+        single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
+        if single is not None and not self.hold_a_loss:
+            told.append(f"{single!r} stands in no two lines of one kind")
+        return "; ".join(told)
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
         """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated."""

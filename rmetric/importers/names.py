@@ -22,15 +22,16 @@ ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversa
 _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
-    | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
+    | _words("loss losses total mean avg average overall lm ce bce nll step iter batch epoch value running current global")
     | _words("is with the minibatch mini token log metrics model")
 )
 _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
 ) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
-_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse")
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse")
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
+_CROSS_ENTROPIES = _words("ce bce")
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 USUAL, COMPONENT, LIKE_A_LOSS, OF_TESTS = 100, 200, 300, 400
@@ -105,7 +106,7 @@ def measures_loss(name: str) -> bool:
 def _is_like_a_loss(words: set[str]) -> bool:
     is_cost = "cost" in words and words - {"cost"} <= _USUAL  # of the training, and not "cost_usd"
     is_short = "l" in words and len(words) == 2 and not words & _NO_SHORT_LOSS and all(map(str.isalpha, words))
-    is_cross_entropy = "ce" in words and words <= _USUAL and not words.isdisjoint(VALIDATION_WORDS | TRAINING_WORDS)
+    is_cross_entropy = bool(words & _CROSS_ENTROPIES) and words <= _USUAL
     is_named = not words.isdisjoint(_LIKE_A_LOSS) or any(those <= words for those in _TOGETHER_LIKE_A_LOSS)
     return is_cost or is_short or is_cross_entropy or is_named
 

@@ -1,8 +1,9 @@
-"""Where a run goes on from an earlier step, as from a checkpoint after a crash."""
+"""Where a run goes on from an earlier step, as from a checkpoint after a crash, or is started anew."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice, pairwise, takewhile
 
 from rmetric.importers.columns import Columns, Row, as_number, epoch_of
 from rmetric.importers.names import TOTAL, names_epoch
@@ -21,9 +22,41 @@ def resumptions(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
     again because an epoch is over.
     """
     watch = _Watch(columns)
-    for row in rows:
+    for row in _started_anew(rows, columns):
         yield from watch.add(row)
     yield from watch.held
+
+
+def _started_anew(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+    """The rows; where the first one that trains comes again with another loss, a run was given up after one report.
+
+    So it is if the next two each state a later step: where two workers or batches report each step, they do not.
+    """
+    rest = iter(rows)
+    first = [*islice(rest, MOST_HELD)]
+    trained = [(row, count) for row in first if (count := _trained_to(row, columns)[0]) is not None]
+    starts = [row for row, _ in takewhile(lambda known: known[1] == trained[0][1], trained)]
+    after = [count for _, count in trained[len(starts) : len(starts) + 2]]
+    if len(after) == 2 and after[0] < after[1]:
+        for before, row in pairwise(starts):
+            row.begins |= _is_other_start(before, row, columns)
+    return chain(first, rest)
+
+
+def _is_other_start(before: Row, row: Row, columns: Columns) -> bool:
+    differs = any(before.values.get(name) != row.values.get(name) for name in columns.fields.get("training_loss", ()))
+    return differs and before.values.keys() == row.values.keys() and epoch_of(before.values) == epoch_of(row.values)
+
+
+def _trained_to(row: Row, columns: Columns) -> tuple[int | float | None, bool]:
+    """The step of a row that trains, and whether that is its epoch; ``None``: it does not, or states none."""
+    loss = columns.fields.get("training_loss")
+    if loss is not None and row.values.get(loss[0]) is None:
+        return None, False
+    if columns.epochs_count:
+        return epoch_of(row.values), True
+    counter = columns.counter_of(row.values)
+    return (None, False) if counter is None else (as_number(row.values[counter]), names_epoch(counter))
 
 
 class _Watch:
@@ -39,7 +72,7 @@ class _Watch:
 
     def add(self, row: Row) -> list[Row]:
         """The rows that can be passed on now that another one has come."""
-        count, is_epoch = self._trained_to(row)
+        count, is_epoch = _trained_to(row, self._columns)
         if count is None:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
@@ -72,13 +105,3 @@ class _Watch:
 
     def _total(self, row: Row) -> int | float | None:
         return as_number(row.values.get(f"{self._columns.counter_of(row.values)}{TOTAL}"))
-
-    def _trained_to(self, row: Row) -> tuple[int | float | None, bool]:
-        """The step of a row that trains, and whether that is its epoch; ``None``: it does not, or states none."""
-        loss = self._columns.fields.get("training_loss")
-        if loss is not None and row.values.get(loss[0]) is None:
-            return None, False
-        if self._columns.epochs_count:
-            return epoch_of(row.values), True
-        counter = self._columns.counter_of(row.values)
-        return (None, False) if counter is None else (as_number(row.values[counter]), names_epoch(counter))

@@ -47,6 +47,7 @@ class StepClock:
         self._epoch: int | float | None = None
         self._first_epoch: int | float | None = None
         self._step: Any = None
+        self._has_evaluated = False
         self._counter, self._trained_with = "", frozenset[str]()
         self._total: int | float | None = None
         """Counter of the latest row that trains, all that it states, and the number up to which it counts."""
@@ -160,7 +161,10 @@ class StepClock:
         self._step = self._offset + count
 
     def _count_row(self, epoch: int | float | None, trains: bool) -> None:
-        self._step = (self._step or 0) + trains
+        """Count a row of the training, and one of an evaluation that follows another one of an epoch before."""
+        advances = epoch is not None and self._epoch is not None and epoch > self._epoch
+        self._step = (self._step or 0) + (trains or (self._has_evaluated and advances))
+        self._has_evaluated = not trains
         if epoch is not None:
             self._first_epoch = epoch if self._epoch is None else self._first_epoch
             self._epoch = epoch

@@ -72,6 +72,11 @@ def outputs_and_a_rate_below_the_report() -> Iterator[str]:
         yield f"I0101 10:00:{step:02d}.123490  1860 sgd_solver.cpp:106] Iteration {20 * step}, lr = {0.1 / step:.4f}"
 
 
+@layout(Seen(STEPS, LOSSES, note="training_loss is taken from 'CE', the only loss of its kind"))
+def a_cross_entropy_alone() -> Iterator[str]:
+    return (f"step {step} CE={loss(step)} KL=0.7 acc=91.0%" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="epochs count"))
 def single_precision_as_julia_writes_it() -> Iterator[str]:
     for step in STEPS:
@@ -490,6 +495,30 @@ def test_losses_that_play_against_each_other_are_not_added(names: tuple[str, str
     lines = (f"Step {step} {names[0]}: {loss(step)} {names[1]}: {loss(step)}" for step in STEPS)
     with pytest.raises(UserError, match="there are several losses"):
         read(lines, tmp_path)
+
+
+def test_evaluations_of_two_epochs_between_two_reports_are_both_kept(tmp_path: Path) -> None:
+    lines = [f"{{'eval_loss': {2.0 / epoch}, 'epoch': {epoch}.0}}" for epoch in range(1, 13)]
+    for place in range(12, 0, -5):
+        lines.insert(place, f"{{'loss': {3.0 / place}, 'epoch': {place}.4}}")
+    (run,) = read(iter(lines), tmp_path)
+    assert {*run.run.observations["validation_loss"].tolist()} == {2.0 / epoch for epoch in range(1, 13)}
+
+
+def test_rate_and_norm_are_those_of_the_loss(tmp_path: Path) -> None:
+    lines = (
+        f"step {step} actor grad_norm 0.001 critic loss {loss(step)} critic grad_norm {step / 10} lr 0.1\n"
+        f"state: step {step} learning_rate 0.5"
+        for step in STEPS
+    )
+    (run,) = read(lines, tmp_path)
+    assert run.run.observations["grad_norm"].tolist() == [step / 10 for step in STEPS]
+    assert {*run.run.observations["learning_rate"].tolist()} == {0.1}
+
+
+def test_a_log_with_one_report_of_its_loss_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'loss' stands in no two lines of one kind"):
+        read(iter(["Epoch 1/1", "loss=0.66 acc=0.61"]), tmp_path)
 
 
 def test_a_counter_with_a_comma_announces_nothing(tmp_path: Path) -> None:

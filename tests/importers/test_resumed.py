@@ -47,6 +47,20 @@ def test_single_rows_that_go_back_are_strays(tmp_path: Path, steps: list[int], k
     assert steps_of(tmp_path, trained(*steps)) == [kept]
 
 
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_run_that_is_given_up_after_its_first_report_takes_nothing_from_the_next(
+    starts: int, tmp_path: Path
+) -> None:
+    rows = [{"step": 50, "loss": 9.0 + start} for start in range(starts)]
+    assert steps_of(tmp_path, [*rows, *trained(50, 100, 150, 200)]) == [[50]] * starts + [[50, 100, 150, 200]]
+
+
+@pytest.mark.parametrize("steps", [[50, 50, 100, 100, 150, 150], [50, 50, 100, 100, 150, 200]])
+def test_reports_that_share_a_step_are_no_starts(steps: list[int], tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": 9.0 - 0.1 * row} for row, step in enumerate(steps)]
+    assert steps_of(tmp_path, rows) == [sorted({*steps})]
+
+
 def test_batches_that_begin_anew_with_an_epoch_are_one_run(tmp_path: Path) -> None:
     rows = [{"epoch": epoch, "batch": batch, "loss": 2.0} for epoch in range(3) for batch in range(10)]
     assert [len(steps) for steps in steps_of(tmp_path, rows)] == [30]
