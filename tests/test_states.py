@@ -137,6 +137,21 @@ def test_a_validation_loss_that_falls_is_learning() -> None:
     assert names(observed(training_loss=5.0 + noise, validation_loss=validation)) == []
 
 
+@pytest.mark.parametrize(
+    ("loss", "records", "better", "found"),
+    [
+        (2.3026, 20, False, True),
+        (2.3026, 19, False, False),
+        (2.3, 60, False, False),
+        (2.3026, 60, True, False),
+    ],
+    ids=["not moved", "too few", "rounded, as it may be", "stale beside evaluations that fall"],
+)
+def test_a_loss_of_one_number_is_told_early(loss: float, records: int, better: bool, found: bool) -> None:
+    held_out = {"validation_loss": np.linspace(2.0, 1.0, records)} if better else {}
+    assert ("NEVER_LEARNS" in names(observed(training_loss=[loss] * records, **held_out))) == found
+
+
 def test_losses_that_are_not_above_0_say_nothing_of_learning() -> None:
     assert "NEVER_LEARNS" not in evidence_of(observed(training_loss=0.1 * RNG.normal(size=RECORDS)))
 

@@ -22,8 +22,8 @@ ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversa
 _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
-    | _words("loss losses total mean avg average overall lm ce bce nll step iter batch epoch value running current global")
-    | _words("is with the minibatch mini token log metrics model")
+    | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
+    | _words("is with the minibatch mini token log metrics model bce")
 )
 _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"

@@ -12,6 +12,8 @@ from rmetric.states.series import Floats, Series, evaluations, falls, finite, le
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
+LEAST_THE_SAME, DECIMALS = 20, 2
+"""Records that are enough where each has the same loss, which is stated to more decimals than that: 2.3 may be rounded."""
 SIGNIFICANT = 0.05
 """Largest p-value of a fall that counts as one, whatever healthy runs show."""
 PARTS = (1, 2, 4)
@@ -36,13 +38,16 @@ def never_learns(observations: Observations) -> Evidence | None:
     and those after it are not made.
 
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
-    there. Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
+    there. It is 1, too, where every record has the same loss to its last digit, if no evaluation or reward gets better.
+
+    Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
     judged; nor is a log of which more of the run lies before its beginning than within it, as that of a resumed run.
     ``moved`` is 1 where the loss came to half of its first level and rose again, or ends at three times of it: it is
     not flat, and what else was found says more.
     """
     loss = finite(observations, "training_loss")
-    if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
+    stands = is_the_same(loss.values)
+    if len(loss) < (LEAST_THE_SAME if stands else LEAST_RECORDS) or loss.values.min() <= 0.0:
         return None
     p = 1.0
     for of_one_test in p_values(loss, evaluations(observations), finite(observations, "reward")):
@@ -61,10 +66,12 @@ def never_learns(observations: Observations) -> Evidence | None:
         if uniform
         else f"began at {first:.4g}, had been at {lowest:.4g}, and ends at {last:.4g}, in {len(loss):,} records"
         if moved
+        else f"is {level:.6g} in each of {len(loss):,} records"
+        if stands
         else f"shows no fall in {len(loss):,} records; it stands at {level:.4g}"
     )
     return Evidence(
-        score=1.0 if uniform else p if p > SIGNIFICANT else 0.0,
+        score=1.0 if uniform or (stands and p > SIGNIFICANT) else p if p > SIGNIFICANT else 0.0,
         since=int(loss.steps[0]),
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss)), "moved": float(moved)},
         sentence=f"the loss {what}",
@@ -74,6 +81,11 @@ def never_learns(observations: Observations) -> Evidence | None:
 def begins_in_the_middle(loss: Series) -> bool:
     """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
     return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
+
+
+def is_the_same(losses: Floats) -> bool:
+    """Whether all losses are one number that is not rounded to few decimals: nothing that moves them is trained."""
+    return len(losses) > 0 and bool((losses == losses[0]).all()) and round(losses[0], DECIMALS) != losses[0]
 
 
 def is_uniform(gap: Series, level: float) -> bool:

@@ -48,9 +48,7 @@ def test_single_rows_that_go_back_are_strays(tmp_path: Path, steps: list[int], k
 
 
 @pytest.mark.parametrize("starts", [1, 3])
-def test_a_run_that_is_given_up_after_its_first_report_takes_nothing_from_the_next(
-    starts: int, tmp_path: Path
-) -> None:
+def test_a_run_that_is_given_up_after_its_first_report_takes_nothing_from_the_next(starts: int, tmp_path: Path) -> None:
     rows = [{"step": 50, "loss": 9.0 + start} for start in range(starts)]
     assert steps_of(tmp_path, [*rows, *trained(50, 100, 150, 200)]) == [[50]] * starts + [[50, 100, 150, 200]]
 
