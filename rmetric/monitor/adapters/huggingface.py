@@ -38,6 +38,8 @@ _TrainerCallback: Any = _transformers.TrainerCallback
 _Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator
 STATE_FILE = "rmetric_monitor.pt"
 ADAPTER = "adapter_model.safetensors"
+REWARD = "reward"
+"""Name under which TRL's trainers log the mean reward of the steps since the last log."""
 
 
 class _LeftError(Exception):
@@ -48,7 +50,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     """Watches a stock Trainer: ``Trainer(..., callbacks=[RMetricCallback(log="run.jsonl")])``.
 
     Gradients are seen unclipped, with every micro-batch of gradient accumulation; the loss is that of the step, as it
-    is backpropagated. Wherever the Trainer reports to (``report_to``), its training logs bring ``rmetric/<field>`` and
+    is backpropagated. A ``reward`` that the training logs, as TRL's GRPO does, is that of the next record. Wherever the Trainer reports to (``report_to``), its training logs bring ``rmetric/<field>`` and
     ``rmetric/alerts``, at once after an alert where it trains in one process; an open run of Weights & Biases gets each
     alert as an alert. The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
     ``trainer.train(resume_from_checkpoint=...)``. With ``policy=GoBack(every=0)`` a run that fails goes back to the
@@ -150,7 +152,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self.monitor = monitor
 
     def _reporting(self) -> AbstractContextManager[None]:
-        """Put the monitor's numbers into what the Trainer logs of its training.
+        """Put the monitor's numbers into what the Trainer logs of its training, and hand on the reward of an agent.
 
         Reporters hear of a log before callbacks of the user do, so that one of these cannot add to it. A training that
         was left is not kept alive by this.
@@ -161,6 +163,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             callback = own()
             known = any(callback is other for other in trainer.callback_handler.callbacks)
             if callback is not None and known and "loss" in logs:
+                if callback.monitor is not None and REWARD in logs:
+                    callback.monitor.reward(logs[REWARD])
                 logs.update(callback._reports.take())
             original(trainer, logs, *args, **options)
 

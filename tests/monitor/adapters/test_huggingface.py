@@ -163,6 +163,23 @@ def test_evaluations_are_handed_on(tmp_path: Path, trainer_of: Callable[..., Tra
 
 
 @pytest.mark.long
+class Rewarded(Trainer):
+    """Logs a reward beside its loss, as TRL's trainers of agents do: the number of the step."""
+
+    def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
+        super().log({**logs, "reward": float(self.state.global_step)} if "loss" in logs else logs, *args, **options)
+
+
+def test_rewards_are_those_of_the_next_record(
+    tmp_path: Path, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "Trainer", Rewarded)
+    trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), eval_strategy="no").train()
+    rewards = read_run(tmp_path / "run.jsonl").observations["reward"]
+    assert np.isnan(rewards[0])
+    assert rewards[1:].tolist() == [float(step) for step in range(1, 8)]
+
+
 def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> None:
     first, second = run_processes("tests.monitor.adapters.two_processes", "trainer", tmp_path)
     assert (first.code, second.code) == (0, 0), first.errors + second.errors
