@@ -1,4 +1,4 @@
-"""What the components of a record share: where the loss should be by now, and whether records are others."""
+"""What the components of a record share: where the loss should be by now, whether records are others, and rewards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import Observation
-from rmetric.robust.reference import CLIP, UpperReference, doubt
+from rmetric.robust.reference import CLIP, WINDOW, SortedWindow, UpperReference, doubt
 
 LARGEST_LOSS = 1e6
 """Beyond any loss; keeps differences finite."""
@@ -36,6 +36,45 @@ turn begin nothing anew."""
 ANNOUNCED, APART = 4, 18
 """Announced changes in a row, each less than so many records after the one before: what is lost, of all the first to be
 judged, is judged in the 18th record."""
+
+LATEST_REWARDS, FIRST_REWARDS = 8, 16
+"""Rewards whose median is compared with those before, and that must have been before to tell."""
+LOW_SHARE = 0.25
+"""Quantile of the rewards before, below which the latest ones have fallen."""
+
+
+class Rewards:
+    """Whether an agent does as well as before, by the rewards that its run reports, if it does.
+
+    The loss of a policy gradient measures no success, and what pulls it back to a reference begins at 0 and rises. Its
+    gradients come and go with the success of single batches, and agree while it learns fast.
+
+    >>> rewards = Rewards()
+    >>> [rewards.hold(reward) for reward in (math.nan, 0.5, math.nan)]
+    [False, True, True]
+    >>> [rewards.hold(reward) for reward in (*[0.5, 0.6] * 12, *[0.1] * 8)][-6:]
+    [True, False, False, False, False, False]
+    """
+
+    def __init__(self) -> None:
+        self._before = SortedWindow(WINDOW)
+        self._latest: deque[float] = deque(maxlen=LATEST_REWARDS)
+        self._hold = False
+
+    @property
+    def told(self) -> bool:
+        """Whether any was reported."""
+        return len(self._latest) > 0
+
+    def hold(self, reward: float) -> bool:
+        """Whether rewards are known by the next record, and the latest have not fallen below those before."""
+        if math.isfinite(reward):
+            if len(self._latest) == LATEST_REWARDS:
+                self._before.add(self._latest[0])
+            self._latest.append(reward)
+            are_few = len(self._before) < FIRST_REWARDS
+            self._hold = are_few or median(self._latest) >= self._before.quantile(LOW_SHARE)
+        return self._hold
 
 
 class Cadence:

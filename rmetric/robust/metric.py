@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.measurements import Observation, reader
 from rmetric.records import Observations
-from rmetric.robust.context import Context, LearningCurve, bounded
+from rmetric.robust.context import Context, LearningCurve, Rewards, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
@@ -33,6 +33,11 @@ NAMES = tuple(component.statistics for component in COMPONENTS)
 """Statistics of each component."""
 STATISTICS = tuple(itertools.chain(*NAMES))
 """All statistics, in the order of :class:`Statistics`."""
+DRIFTS = frozenset(
+    ("grad_norm.level", "grad_agreement.held", "training_loss.level", "training_loss.lost", "training_loss.diverged")
+)
+"""Statistics of what comes by degrees: no evidence while the rewards of an agent hold. Jumps are, whatever it gains."""
+_DRIFT_COLUMNS = np.flatnonzero([name in DRIFTS for name in STATISTICS])
 READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
 """Measurements that the metric sees."""
 _read = reader(READS)
@@ -118,6 +123,7 @@ class Statistics:
     def __init__(self, *, window: int = WINDOW, warm_up: int = WARM_UP) -> None:
         self._window, self._warm_up = window, warm_up
         self._context = Context()
+        self._rewards = Rewards()
         self._hardware = HardwareEvidence(window, warm_up)
         self._start()
 
@@ -135,7 +141,13 @@ class Statistics:
         loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
         loss = self._loss.update(observation, loss_z)
         gradients = self._gradients.update(observation, self._curve.excess, loss[0])
-        return self._hardware.update(observation), gradients, loss
+        found = self._hardware.update(observation), gradients, loss
+        if not self._rewards.hold(observation["reward"]):
+            return found
+        return tuple(
+            tuple(0.0 if name in DRIFTS and value == value else value for name, value in zip(*pair, strict=True))
+            for pair in zip(NAMES, found, strict=True)
+        )
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         """Statistics of the next records, shape (n, statistics); the same bits as ``n`` times :meth:`update`."""
@@ -149,7 +161,12 @@ class Statistics:
             found.append(
                 np.column_stack(columns.training(self._hardware, self._curve, self._gradients, self._loss, part))
             )
-        return np.column_stack([incidents, np.concatenate(found)])
+        statistics = np.column_stack([incidents, np.concatenate(found)])
+        if self._rewards.told or observations.has("reward"):
+            hold = np.array([self._rewards.hold(reward) for reward in observations["reward"].tolist()], dtype=bool)
+            drifts = statistics[:, _DRIFT_COLUMNS]
+            statistics[:, _DRIFT_COLUMNS] = np.where(hold[:, None] & ~np.isnan(drifts), 0.0, drifts)
+        return statistics
 
     @classmethod
     def of(cls, observations: Observations) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from rmetric.states.series import Floats, Series, evaluations, falls, finite, le
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
 LEAST_THE_SAME, DECIMALS = 20, 2
-"""Records that are enough where each has the same loss, which is stated to more decimals than that: 2.3 may be rounded."""
+"""Records that are enough where each has the same loss, stated to more decimals than that: 2.3 may be rounded."""
 SIGNIFICANT = 0.05
 """Largest p-value of a fall that counts as one, whatever healthy runs show."""
 PARTS = (1, 2, 4)

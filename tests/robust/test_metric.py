@@ -92,6 +92,34 @@ def test_streaming_and_batch_and_the_detector_agree() -> None:
     assert bits(make_detector("r_metric_robust").score_run(run)) == bits(r)
 
 
+RISEN = {"training_loss": (LATER, 8.0)}
+BROKEN = {"grad_norm": (slice(ONSET, ONSET + 2), 1e6), "training_loss": (slice(ONSET, ONSET + 2), 8.0)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "later", "every", "seen"),
+    [
+        (RISEN, 0.6, 1, False),
+        (RISEN, 0.6, 10, False),
+        (RISEN, -0.5, 1, True),
+        (RISEN, -0.5, 2, True),
+        (BROKEN, 0.6, 1, True),
+    ],
+    ids=["rewards hold", "rarely told", "rewards fall", "fall, told of every other record", "a jump"],
+)
+def test_a_loss_that_rises_is_no_evidence_while_rewards_hold(
+    changes: dict[str, tuple[slice, float]], later: float, every: int, seen: bool
+) -> None:
+    run = disturbed(changes)
+    rewards = 0.5 + 0.1 * np.sin(np.arange(len(run)))
+    rewards[LATER] += later - 0.5
+    rewards[np.arange(len(run)) % every > 0] = np.nan
+    agent = Observations(run.step, {**run.columns, "reward": rewards})
+    r = np.array([value.r for value in RMetric.robust().extend(agent)])
+    assert (r > RMetric.robust().threshold).any() == seen
+    assert bits(make_detector("r_metric_robust").score_run(agent)) == bits(r)
+
+
 def changed(*names: str, **told: tuple[list[int] | slice, list[float] | float]) -> Observations:
     """Measurements of four times the size from a step on; what is told of it: name → records, values."""
     made = columns()

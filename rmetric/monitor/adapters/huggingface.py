@@ -50,9 +50,10 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     """Watches a stock Trainer: ``Trainer(..., callbacks=[RMetricCallback(log="run.jsonl")])``.
 
     Gradients are seen unclipped, with every micro-batch of gradient accumulation; the loss is that of the step, as it
-    is backpropagated. A ``reward`` that the training logs, as TRL's GRPO does, is that of the next record. Wherever the Trainer reports to (``report_to``), its training logs bring ``rmetric/<field>`` and
-    ``rmetric/alerts``, at once after an alert where it trains in one process; an open run of Weights & Biases gets each
-    alert as an alert. The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
+    is backpropagated. A ``reward`` that the training logs, as TRL's trainers of agents do, is that of the next record.
+    Wherever the Trainer reports to (``report_to``), its training logs bring ``rmetric/<field>`` and ``rmetric/alerts``,
+    at once after an alert where it trains in one process; an open run of Weights & Biases gets each alert as an alert.
+    The state goes to ``rmetric_monitor.pt`` in each checkpoint and is taken up by
     ``trainer.train(resume_from_checkpoint=...)``. With ``policy=GoBack(every=0)`` a run that fails goes back to the
     Trainer's own checkpoints, which are kept from rotation; ``global_step``, schedule and data go on.
 
