@@ -46,6 +46,8 @@ LOSS_FALLS = 10.0
 """Factor of the loss at once that is no learning."""
 LOSS = "the loss"
 NORM, CUT_OFF = "the norm of the gradient", "the number of tensors that get no gradient any more"
+OF_ITS_OWN = ("examples_repeated", "targets_alike", "input_scale", "input_mean", "training_loss")
+"""What an agent makes itself: it learns from what it does, and its loss is no measure of success."""
 FIRST_PASSES = "the number of passes of a step that begin with no gradient"
 RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
@@ -444,7 +446,8 @@ class LoopInvariants:
     if it held in the 32 measurements before. Once is no news: a checkpoint that is loaded, weights that are averaged,
     pruned or drawn anew are acts of the loop. Nor is what a loop does from its beginning on, or has done before:
     weights that are clipped after each update, gradients that add up, one batch of all data. What comes by chance (few
-    and small examples come again, inputs with heavy tails leap) need have been seen once to be no news.
+    and small examples come again, inputs with heavy tails leap) need have been seen once to be no news. What an agent,
+    one that has had a reward, makes of its inputs and its loss is never news.
 
     **Source:** invariants of training loops as what tells a silent error: TrainCheck, Jiang et al., OSDI 2025, arXiv
     2506.14813. Theirs are inferred from the traces of other runs; these are written down, and a run's own past says
@@ -452,6 +455,7 @@ class LoopInvariants:
     """
 
     def __init__(self) -> None:
+        self._of_agent = False
         self._invariants: list[Invariant] = [  # in the order of saved states: a new one comes last
             *(Fact(name) for name in FACTS if name != TURNED),
             InputScale(),
@@ -471,8 +475,9 @@ class LoopInvariants:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what :func:`~rmetric.state.state_of` made of another.
 
-        An older version had fewer invariants, and ``_scales`` for the usual scales of the inputs.
+        An older version had fewer invariants, knew no agents, and had ``_scales`` for the usual scales of the inputs.
         """
+        self._of_agent = state.get("_of_agent", False)
         for invariant, saved in zip(self._invariants, state["_invariants"], strict=False):
             restore(invariant, {"_usual" if name == "_scales" else name: value for name, value in saved.items()})
 
@@ -490,8 +495,8 @@ class LoopInvariants:
         measured
             Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``training_loss``,
             ``grad_norm``, ``learning_rate`` and ``step``, the number of tensors that require a gradient
-            (``required_gradients``) and of those that are cut off from it (``cut_off``). What is missing or NaN was not
-            looked at.
+            (``required_gradients``) and of those that are cut off from it (``cut_off``), and the ``reward`` of an
+            agent. What is missing or NaN was not looked at.
         planned
             Whether a change was announced: what held before counts no more.
         """
@@ -500,5 +505,8 @@ class LoopInvariants:
                 invariant.begin_anew()
         if measured.get("training_loss", 0.0) < 0.0:  # no cross-entropy, whose gradient at the logits tells of targets
             measured = {**measured, "targets_alike": math.nan}
+        self._of_agent |= math.isfinite(measured.get("reward", math.nan))
+        if self._of_agent:
+            measured = {**measured, **dict.fromkeys(OF_ITS_OWN, math.nan)}
         found = [invariant.update(measured) for invariant in self._invariants]
         return [change for change in found if change is not None]

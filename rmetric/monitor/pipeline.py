@@ -178,6 +178,7 @@ class StepPipeline:
             "grad_norm": numbers.norm,
             "required_gradients": pending.required_gradients,
             "cut_off": len(cut_off),
+            "reward": math.nan if pending.reward is None else pending.reward,
         }
         others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
         changes = self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)

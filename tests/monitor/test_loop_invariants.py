@@ -1135,6 +1135,18 @@ def test_inputs_of_another_scale_are_news_from_a_factor_of_three_on(factor: floa
     assert found == ([Change(INPUTS, 0.5, 0.5 * factor)] if far else [])
 
 
+@pytest.mark.parametrize(("reward", "news"), [(math.nan, 1), (0.5, 0)])
+def test_what_an_agent_makes_of_its_inputs_and_loss_is_no_news(reward: float, news: int) -> None:
+    told, again = LoopInvariants(), LoopInvariants()
+    usual = {"examples_repeated": 0.0, "input_scale": 1.0, "training_loss": 2.0, "batch_key": math.nan}
+    later = {"examples_repeated": 1.0, "input_scale": 9.0, "training_loss": 0.001}
+    assert not told.update({**usual, "reward": reward})
+    assert not any(told.update(usual) for _ in range(40))
+    again.load_state(state_of(told))
+    found = [change for invariants in (told, again) for _ in range(4) for change in invariants.update(later)]
+    assert len(found) == 6 * news
+
+
 @pytest.mark.parametrize(
     ("usual", "now", "news"),
     [
