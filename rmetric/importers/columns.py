@@ -312,7 +312,11 @@ class Columns:
             for seen in evaluated
         )
         if self.fills_gaps:
-            self.notes.append("validation_loss is NaN in most rows, with single numbers between: not measured in those")
+            some = any(math.isfinite(seen.lowest) for seen in evaluated)
+            where = (
+                "most rows, with single numbers between: not measured in those" if some else "all rows: not measured"
+            )
+            self.notes.append(f"validation_loss is NaN in {where}")
 
     def _leave_out_zero_norms(self, survey: Survey) -> None:
         """A gradient norm of 0 in all rows was not measured, where the loss falls."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import LOSSES, FieldMap, register_importer
-from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of
+from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of, in_words
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
@@ -27,7 +27,7 @@ from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
-_REPORTED = frozenset((*LOSSES, "grad_norm"))
+_REPORTED = frozenset((*LOSSES, "grad_norm", "reward"))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
@@ -74,10 +74,10 @@ class Patterns:
         """Numbers up to which ``[3/100]`` counts epochs."""
         self._announcement: Announcement | None = None
         """The counter that stands in a line before each report."""
-        self._rates: dict[str, Any] = {}
-        """Learning rates in lines without a loss, each with its first value."""
+        self._rates: dict[str, tuple[Any, list[Any]]] = {}
+        """Learning rates in lines without a loss, each with its first value, and what else its line counts."""
         self._changing: set[str] = set()
-        """Those of them that change: others may be settings."""
+        """Those of them that change, or are told at one count after the other: others may be settings."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
@@ -102,9 +102,12 @@ class Patterns:
         return patterns
 
     def _survey_rates(self, found: Mapping[str, Any]) -> None:
+        counts = [value for name, value in found.items() if names_counter(name, self._fields)]
         for name, value in found.items():
-            if "learning_rate" in self._meant((name,)) and self._rates.setdefault(name, value) != value:
-                self._changing.add(name)
+            if "learning_rate" in self._meant((name,)):
+                before = self._rates.setdefault(name, (value, counts))
+                if before[0] != value or (counts and before[1] and before[1] != counts):
+                    self._changing.add(name)
 
     @property
     def hold_a_loss(self) -> bool:
@@ -117,11 +120,14 @@ class Patterns:
     def seen(self) -> str:
         """The most frequent ones in words; a loss that only single lines report is named."""
         repeated = [(names, count) for names, count in self._counts.most_common(_SHOWN) if count >= REPEATED]
-        told = [f"{count:,} lines report {', '.join(repr(name) for name in names[:6])}" for names, count in repeated]
+        told = [f"{count:,} lines report {in_words(sorted(names, key=self._counts_only))}" for names, count in repeated]
         single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
         if single is not None and not self.hold_a_loss:
             told.append(f"{single!r} stands in no two lines of one kind")
         return "; ".join(told)
+
+    def _counts_only(self, name: str) -> bool:
+        return names_counter(name.removesuffix(TOTAL), self._fields)
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
         """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated."""
@@ -147,6 +153,8 @@ class Patterns:
                     is_told = True
                     on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
+                if meant.isdisjoint(LOSSES) and "reward" in meant:  # an agent may count the steps of its world
+                    found = {name: value for name, value in found.items() if not names_counter(name, self._fields)}
                 if "training_loss" in meant and not self._counters(names):
                     found = counter | found
                 if "training_loss" in meant and "learning_rate" not in meant:

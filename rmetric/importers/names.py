@@ -32,6 +32,10 @@ _NO_LOSS = _words(
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse")
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
 _CROSS_ENTROPIES = _words("ce bce")
+_DISTANCES = _words("l1 l2")
+"""Of the training or validation data: ``train's l2``."""
+_OF_TIME = _words("batch step iter")
+"""What a cost that is the time of it is of: ``batch_cost``."""
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 USUAL, COMPONENT, LIKE_A_LOSS, OF_TESTS = 100, 200, 300, 400
@@ -104,11 +108,13 @@ def measures_loss(name: str) -> bool:
 
 
 def _is_like_a_loss(words: set[str]) -> bool:
-    is_cost = "cost" in words and words - {"cost"} <= _USUAL  # of the training, and not "cost_usd"
+    is_cost = "cost" in words and words - {"cost"} <= _USUAL - _OF_TIME  # of the training, and not "cost_usd"
     is_short = "l" in words and len(words) == 2 and not words & _NO_SHORT_LOSS and all(map(str.isalpha, words))
     is_cross_entropy = bool(words & _CROSS_ENTROPIES) and words <= _USUAL
+    data = words & (VALIDATION_WORDS | TRAINING_WORDS)
+    is_distance = bool(words & _DISTANCES and data) and all(len(word) == 1 for word in words - _DISTANCES - data)
     is_named = not words.isdisjoint(_LIKE_A_LOSS) or any(those <= words for those in _TOGETHER_LIKE_A_LOSS)
-    return is_cost or is_short or is_cross_entropy or is_named
+    return is_cost or is_short or is_cross_entropy or is_distance or is_named
 
 
 def _is_rate(words: list[str]) -> bool:
@@ -156,11 +162,17 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     found = fields.targets(name)
     if found or name in fields.taken:
         return found
-    words = plain(name).split("_")
+    words = _apart(plain(name).split("_"))
     guess = ("step_time_s", USUAL) if seconds_in(name) is not None else _guess(words)
     if guess is None or guess[0] in fields.explicit:
         return ()
     return (guess,)
+
+
+def _apart(words: list[str]) -> list[str]:
+    """The words; ``valloss`` and ``closs`` as two."""
+    is_glued = {word for word in words if word.endswith("loss") and word != "loss"} - _LIKE_A_LOSS
+    return [part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,))]
 
 
 def means_loss(name: str, fields: FieldMap) -> bool:
@@ -178,8 +190,8 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
             unusual.append("value")  # that of a critic
         rank = (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
         return held_out, of_tests + rank
-    if _is_like_a_loss(present) and not present & (_NO_LOSS | TEST_WORDS):
-        return held_out, LIKE_A_LOSS + len(words)
+    if _is_like_a_loss(present) and not present & _NO_LOSS:
+        return held_out, of_tests + LIKE_A_LOSS + len(words)
     if words[0] == "lr" or words[:2] == ["learning", "rate"] or _is_rate(words):
         return "learning_rate", USUAL + len(words)
     if not present.isdisjoint(_REWARD_WORDS):

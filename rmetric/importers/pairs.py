@@ -55,7 +55,7 @@ _ABSENT = r"(?:(?:none|null|n/?a|\*{2,}|∞)(?=\s|[,;|)\]}]|$)|-{1,3}(?=\s*(?:[,
 _AFTER_LOSS = r"(?:(?<=loss\s)|(?<=loss[:=])|(?<=loss[:=]\s)|(?<=loss\s[:=]\s))"
 _VALUE = re.compile(
     rf"""(?=[-+.\dni*∞])                                       # what follows is slow, and most letters begin no value
-    (?<![\w.])(?<!\d[:/-])                                  # not within a word, a time, a date, a path
+    (?<![\w.])(?<!\d[/-])(?<![^A-Za-z_]\d:)(?<!^\d:)        # not within a word, a time, a date, a path; but in "l2:0.1"
     (?:(?P<windows>{NOT_FINITE_ON_WINDOWS})
       |(?P<commas>[-+]?{_COMMAS}(?:{_EXPONENT})?)
       |(?P<number>[-+]?(?:{_GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:{_EXPONENT})?)
@@ -111,6 +111,8 @@ BARS = re.compile(r"[|│┃]")
 _CELL_OF_VALUE = re.compile(r"[-+]?\.?\d\S*|[-+]?nan|[-+]?inf")
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
+_A_RATE = re.compile(r"\d[\d.]*\s?\w*/")
+"""The begin of ``58.7s/10 iters``, which is no name."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _DATE = re.compile(
@@ -276,7 +278,7 @@ def _name(gap: str) -> str:
     for found in _BREAK.finditer(text):
         start = found.end()
     name = text[start:].lstrip(" \t'\"[(<>])-*#~.").strip()
-    if name in _LEVELS or _DATE.search(name):
+    if name in _LEVELS or _DATE.search(name) or _A_RATE.match(name):
         return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 

@@ -90,7 +90,7 @@ class RowEvents:
 
     def _record(self, row: Row, step: Any, event: Event) -> Iterator[NumberedEvent]:
         if self._columns.counters and self._columns.counter_of(row.values) is None:
-            event = {ours: value for ours, value in event.items() if ours == "validation_loss"}
+            event = {ours: value for ours, value in event.items() if ours in ("validation_loss", "reward")}
         if not event:
             return
         self._line = row.line

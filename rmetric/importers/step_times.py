@@ -14,7 +14,7 @@ _UNITS = {
 }
 """Unit → seconds."""
 _OF_ONE_STEP = frozenset({"step", "iter", "iteration", "it", "update", "batch"})
-_TIME_WORDS = frozenset({"time", "timing", "dt", "elapsed", "duration", "took"})
+_TIME_WORDS = frozenset({"time", "timing", "dt", "elapsed", "duration", "took", "cost"})
 _BESIDE = _OF_ONE_STEP | _TIME_WORDS | {"per", "train", "training"}
 """Words of which the name of a step time consists, but for its unit. One with another word is the time of something
 else: of the data, of an epoch, of all so far, or a mean."""

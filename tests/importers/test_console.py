@@ -178,7 +178,7 @@ def test_a_row_of_one_long_cell_is_read_in_time_that_grows_with_its_length() -> 
 
 def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:
     path = log(tmp_path, *(f"round {step} quality {step / 10}" for step in range(8)))
-    with pytest.raises(UserError, match=r"8 lines report 'round', 'quality'; map one with --format console --map"):
+    with pytest.raises(UserError, match=r"8 lines report 'quality', 'round'; map one with --format console --map"):
         detect_format(path)
     with pytest.raises(UserError, match="reports no loss"):
         list(read_console(path, {}, pytest.fail))

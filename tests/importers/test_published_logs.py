@@ -72,6 +72,30 @@ def outputs_and_a_rate_below_the_report() -> Iterator[str]:
         yield f"I0101 10:00:{step:02d}.123490  1860 sgd_solver.cpp:106] Iteration {20 * step}, lr = {0.1 / step:.4f}"
 
 
+@layout(Seen(STEPS, LOSSES))
+def a_rate_of_iterations_before_the_loss_and_its_parts_in_lines_of_their_own() -> Iterator[str]:
+    for step in STEPS:
+        half = loss(step) / 2
+        yield f"I1109 10:34:34.28 x.cpp:219] Iteration {step} (0.17 iter/s, {58 + step / 100}s/10 iters), loss = {2 * half}"
+        for place, name in enumerate(("loss_a", "loss_b")):
+            yield f"I1109 10:34:34.29 9709 x.cpp:238]     output #{place}: {name} = {half} (* 1 = {half} loss)"
+
+
+@layout(Seen(STEPS, LOSSES, note="training_loss is taken from 'closs', the only loss of its kind"))
+def a_word_that_ends_in_loss() -> Iterator[str]:
+    return (f"[{step}/99]  closs: {loss(step)} ({loss(step)})  grad_norm: 0.5  lr: 0.001  time: 2.1" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def names_that_end_in_a_digit() -> Iterator[str]:
+    return (f"[{step}]:  train's l2:{loss(step)}  valid's l2:{loss(step) + 0.1}" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="validation_loss is taken from 'test-logloss'"))
+def what_stands_for_a_loss_of_tests() -> Iterator[str]:
+    return (f"[{step}]  train-logloss:{loss(step)}+0.0004  test-logloss:{loss(step) + 0.1}+0.0029" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, note="training_loss is taken from 'CE', the only loss of its kind"))
 def a_cross_entropy_alone() -> Iterator[str]:
     return (f"step {step} CE={loss(step)} KL=0.7 acc=91.0%" for step in STEPS)
@@ -542,6 +566,31 @@ def test_a_learning_rate_that_never_changes_may_be_a_setting(tmp_path: Path) -> 
     lines = (line for step in STEPS for line in ("  lr: 0.01", f"iter {step} loss {loss(step)}"))
     (found,) = read(lines, tmp_path)
     assert not found.run.observations.has("learning_rate")
+
+
+def test_a_learning_rate_beside_a_count_is_no_setting(tmp_path: Path) -> None:
+    lines = (
+        line for step in STEPS for line in (f"Iteration {step}, lr = 0.01", f"Iteration {step}, loss = {loss(step)}")
+    )
+    (found,) = read(lines, tmp_path)
+    assert {*found.run.observations["learning_rate"].tolist()} == {0.01}
+
+
+def test_rewards_in_lines_of_their_own_belong_to_the_step_before(tmp_path: Path) -> None:
+    lines = (
+        line
+        for step in STEPS
+        for line in (f"Learner step {step} loss {loss(step)}", f"Steps {99 * step} Reward {step}.0")
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == STEPS
+    assert found.run.observations["reward"].tolist() == STEPS
+
+
+def test_the_cost_of_a_batch_in_seconds_is_its_time(tmp_path: Path) -> None:
+    lines = (f"epoch: 1, step: {step}, loss: {loss(step)}, reader_cost: 0.1 s, batch_cost: 1.82 s" for step in STEPS)
+    (found,) = read(lines, tmp_path)
+    assert {*found.run.observations["step_time_s"].tolist()} == {1.82}
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
