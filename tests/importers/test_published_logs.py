@@ -75,8 +75,8 @@ def outputs_and_a_rate_below_the_report() -> Iterator[str]:
 @layout(Seen(STEPS, LOSSES))
 def a_rate_of_iterations_before_the_loss_and_its_parts_in_lines_of_their_own() -> Iterator[str]:
     for step in STEPS:
-        half = loss(step) / 2
-        yield f"I1109 10:34:34.28 x.cpp:219] Iteration {step} (0.17 iter/s, {58 + step / 100}s/10 iters), loss = {2 * half}"
+        half, rate = loss(step) / 2, f"(0.17 iter/s, {58 + step / 100}s/10 iters)"
+        yield f"I1109 10:34:34.28 x.cpp:219] Iteration {step} {rate}, loss = {2 * half}"
         for place, name in enumerate(("loss_a", "loss_b")):
             yield f"I1109 10:34:34.29 9709 x.cpp:238]     output #{place}: {name} = {half} (* 1 = {half} loss)"
 
@@ -629,6 +629,8 @@ def test_whether_a_run_learns_is_not_asked_of_its_last_part(first: int, judged: 
         "step {step} | ms/batch {ms:.2f} | loss {loss:.4f}",
         "step {step} loss {loss:.4f} step_time {s:.5f}s",
         "step {step} loss {loss:.4f} iter_time_s={s:.5f}",
+        "global step {step}: loss = {loss:.4f} ({s:.5f} sec/step)",
+        "{step} | loss {loss:.4f} | lr 4.9e-04 | {ms:.2f}ms | mfu 3.1%",
     ],
 )
 def test_a_step_time_whose_unit_is_written_is_read(line: str, tmp_path: Path) -> None:
@@ -643,6 +645,7 @@ def test_a_step_time_whose_unit_is_written_is_read(line: str, tmp_path: Path) ->
     [
         "step {step} loss {loss:.4f} time: {step}.5s",  # of the epoch, or of all so far
         "step {step} loss {loss:.4f} dt: 0.31",
+        "{step}/100 - 9s - loss: {loss:.4f} - 3s/step",  # a mean of the epoch so far
         "step {step} loss {loss:.4f} train_time: {step}312ms",
         "step {step} loss {loss:.4f} step_time: {step}00.5ms",  # rises, as a clock does
         "step {step} loss {loss:.4f} steps_per_second: 3.1",
