@@ -24,6 +24,7 @@ EVENTS_OF = {
 ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 """Of these a log needs one: hardware alone says nothing of how the training goes."""
 OUTLIERS = "outliers"
+OF_AN_AGENT = "loss and gradients that change by degrees"
 NEEDS = {
     "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, not from late in a run",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
@@ -58,6 +59,8 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
     }
     if records <= WARM_UP:
         missing[OUTLIERS] = f"the first {WARM_UP} records tell what is usual in the run; it has {records:,}"
+    if "reward" in measured:
+        missing[OF_AN_AGENT] = "an agent's rewards say how it does; they are evidence only where these fall"
     known = evidence_of(history)
     since = " since the last change that was announced" if history.has("planned_changes") else ""
     return missing | {

@@ -42,6 +42,16 @@ def test_a_run_without_records_is_not_called_healthy() -> None:
     assert found.not_judged == {"everything": "there is no record"}
 
 
+def test_of_an_agent_it_is_said_that_its_rewards_are_what_tells() -> None:
+    loss = losses()
+    loss[200:] += 3.0
+    run = run_of(loss, norms())
+    rewards = np.linspace(0.0, 1.0, len(loss))
+    found = diagnose(Observations(run.step, {**run.columns, "reward": rewards}))
+    assert "LOSS_RISE" not in [finding.name for finding in found.findings]
+    assert "evidence only where these fall" in found.not_judged["loss and gradients that change by degrees"]
+
+
 def test_a_loss_that_is_lost_is_one_finding_with_its_first_step() -> None:
     loss, norm = losses(), norms()
     loss[300:], norm[300:] = np.inf, np.inf
