@@ -18,9 +18,11 @@ from rmetric.importers.names import (
     LIKE_A_LOSS,
     LINE_NUMBER,
     OF_TESTS,
+    PERPLEXITY,
     TOTAL,
     ends_in_loss,
     is_adversarial,
+    is_perplexity,
     is_whole,
     meanings,
     names_epoch,
@@ -217,6 +219,7 @@ class Columns:
     fills_gaps: bool = False
     """True if the validation loss is NaN where there was no evaluation."""
     _found: dict[str, dict[str, int]] = field(default_factory=dict)
+    _has_perplexities: bool = False
 
     @classmethod
     def chosen(cls, survey: Survey, fields: FieldMap) -> Columns:
@@ -246,7 +249,7 @@ class Columns:
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
         ranks = next(
             found
-            for limit in (LIKE_A_LOSS, OF_TESTS, math.inf)
+            for limit in (LIKE_A_LOSS, PERPLEXITY, OF_TESTS, math.inf)
             if (found := {name: rank for name, rank in ranks.items() if rank < limit})
         )
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
@@ -259,6 +262,10 @@ class Columns:
             parts = distinct(sorted(parts, key=ranks.__getitem__), survey.first)
         if ranks[best] < COMPONENT or ours not in LOSSES:
             self.fields[ours] = (best,)
+        elif is_perplexity(best):
+            self.fields[ours] = (best,)
+            self._has_perplexities = True
+            self.notes.append(f"{ours} is the logarithm of {best!r}, as there is no other loss")
         elif ranks[best] >= OF_TESTS:
             if most >= LEAST_TESTS:  # else they may tell what came out at the end
                 self.fields[ours] = (best,)
@@ -416,11 +423,19 @@ class Columns:
             value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
             if value is not None:
                 found[ours] = value
+        for ours in found.keys() & LOSSES if self._has_perplexities else ():
+            if is_perplexity(self.fields[ours][0]):
+                found[ours] = _logarithm(found[ours])
         if "step_time_s" in found:
             found["step_time_s"] = _seconds(found["step_time_s"], self.fields["step_time_s"][0])
         if self.fills_gaps and not _is_finite(found.get("validation_loss", 0.0)):
             del found["validation_loss"]
         return found
+
+
+def _logarithm(value: Any) -> Any:
+    number = as_number(value) if not isinstance(value, float) else value
+    return value if number is None else math.log(number) if number > 0.0 else math.nan
 
 
 def _seconds(value: Any, name: str) -> Any:

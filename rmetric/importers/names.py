@@ -38,9 +38,10 @@ _OF_TIME = _words("batch step iter")
 """What a cost that is the time of it is of: ``batch_cost``."""
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
-USUAL, COMPONENT, LIKE_A_LOSS, OF_TESTS = 100, 200, 300, 400
+USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_TESTS = 100, 200, 300, 350, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
-that has none by name, and a test loss, which is a validation loss where there is no other."""
+that has none by name, the exponential of one, and a test loss, which is a validation loss where there is no other."""
+_PERPLEXITIES = _words("ppl perplexity")
 
 _REWARD_WORDS = _words("reward rewards rew return returns ret")
 _OF_REWARDS = _words(
@@ -134,6 +135,11 @@ def ends_in_loss(name: str) -> bool:
     return bool(start) and "loss" in words and words <= _USUAL
 
 
+def is_perplexity(name: str) -> bool:
+    """Whether what a name stands for is the exponential of a loss."""
+    return not measures_loss(name) and not _PERPLEXITIES.isdisjoint(plain(name).split("_"))
+
+
 def is_whole(name: str) -> bool:
     """Whether a loss is named as one that others are parts of.
 
@@ -192,6 +198,8 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
         return held_out, of_tests + rank
     if _is_like_a_loss(present) and not present & _NO_LOSS:
         return held_out, of_tests + LIKE_A_LOSS + len(words)
+    if present & _PERPLEXITIES and present - _PERPLEXITIES <= _USUAL | TEST_WORDS:
+        return held_out, of_tests + PERPLEXITY + len(words)
     if words[0] == "lr" or words[:2] == ["learning", "rate"] or _is_rate(words):
         return "learning_rate", USUAL + len(words)
     if not present.isdisjoint(_REWARD_WORDS):

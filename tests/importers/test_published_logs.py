@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -94,6 +95,13 @@ def names_that_end_in_a_digit() -> Iterator[str]:
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="validation_loss is taken from 'test-logloss'"))
 def what_stands_for_a_loss_of_tests() -> Iterator[str]:
     return (f"[{step}]  train-logloss:{loss(step)}+0.0004  test-logloss:{loss(step) + 0.1}+0.0029" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="training_loss is the logarithm of 'ppl'"))
+def perplexities_alone() -> Iterator[str]:
+    for step in STEPS:
+        yield f"global step {step} lr 1 step-time 0.91s wps 5.14K ppl {math.exp(loss(step)):.9f} gN 8.76"
+        yield f"global step {step} valid ppl {math.exp(loss(step) + 0.1):.6f}"
 
 
 @layout(Seen(STEPS, LOSSES, note="training_loss is taken from 'CE', the only loss of its kind"))
