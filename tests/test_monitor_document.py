@@ -24,8 +24,9 @@ from rmetric.detectors import RobustRMetricDetector
 torch = pytest.importorskip("torch", reason="needs the extra 'live'")
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "monitor.md").read_text(encoding="utf-8")
-ABROAD, ROBUST = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("abroad.md", "robust.md"))
-FINDINGS, ROBUST = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("FINDINGS.md", "robust.md"))
+ABROAD, ROBUST, FINDINGS = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("abroad.md", "robust.md", "FINDINGS.md")
+)
 COMMAND = "import sys; from rmetric.commands import main; sys.exit(main())"
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
