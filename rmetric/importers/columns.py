@@ -193,6 +193,15 @@ def as_number(value: Any) -> int | float | None:
     return value if is_number and -sys.float_info.max <= value <= sys.float_info.max else None
 
 
+def as_measured(value: Any) -> int | float | None:
+    """The same of a measurement, which may not be finite.
+
+    >>> as_measured("12"), as_measured(math.inf), as_measured("one")
+    (12, inf, None)
+    """
+    return value if isinstance(value, float) else as_number(value)
+
+
 def epoch_of(values: Mapping[str, Any]) -> int | float | None:
     """The epoch that a row states, if it does."""
     stated = [name for name in values if names_epoch(name)]
@@ -219,7 +228,8 @@ class Columns:
     fills_gaps: bool = False
     """True if the validation loss is NaN where there was no evaluation."""
     _found: dict[str, dict[str, int]] = field(default_factory=dict)
-    _has_perplexities: bool = False
+    _logarithms: set[str] = field(default_factory=set)
+    """Our names whose values are logarithms of theirs."""
 
     @classmethod
     def chosen(cls, survey: Survey, fields: FieldMap) -> Columns:
@@ -233,6 +243,7 @@ class Columns:
             for ours, rank in meanings(name, fields):
                 if ours != "step_time_s" or rank < 0 or not _is_clock(survey.seen[name]):
                     columns._found.setdefault(ours, {})[name] = rank
+        # The training loss first: rate and norm are those of the one that is read.
         for ours in sorted(columns._found.keys() - {"step"}, key=lambda ours: (ours != "training_loss", ours)):
             columns._choose(ours, columns._found[ours], survey)
         columns._choose_gaps(survey)
@@ -264,7 +275,7 @@ class Columns:
             self.fields[ours] = (best,)
         elif is_perplexity(best):
             self.fields[ours] = (best,)
-            self._has_perplexities = True
+            self._logarithms.add(ours)
             self.notes.append(f"{ours} is the logarithm of {best!r}, as there is no other loss")
         elif ranks[best] >= OF_TESTS:
             if most >= LEAST_TESTS:  # else they may tell what came out at the end
@@ -423,9 +434,8 @@ class Columns:
             value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
             if value is not None:
                 found[ours] = value
-        for ours in found.keys() & LOSSES if self._has_perplexities else ():
-            if is_perplexity(self.fields[ours][0]):
-                found[ours] = _logarithm(found[ours])
+        for ours in found.keys() & self._logarithms:
+            found[ours] = _logarithm(found[ours])
         if "step_time_s" in found:
             found["step_time_s"] = _seconds(found["step_time_s"], self.fields["step_time_s"][0])
         if self.fills_gaps and not _is_finite(found.get("validation_loss", 0.0)):
@@ -434,7 +444,7 @@ class Columns:
 
 
 def _logarithm(value: Any) -> Any:
-    number = as_number(value) if not isinstance(value, float) else value
+    number = as_measured(value)
     return value if number is None else math.log(number) if number > 0.0 else math.nan
 
 
@@ -485,7 +495,7 @@ def _stands_still(seen: _Seen) -> bool:
 
 
 def _sum(values: list[Any]) -> float | None:
-    numbers = [as_number(value) if not isinstance(value, float) else value for value in values]
+    numbers = [*map(as_measured, values)]
     return None if any(number is None for number in numbers) else float(sum(numbers))  # type: ignore[arg-type]
 
 

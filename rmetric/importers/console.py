@@ -27,7 +27,7 @@ from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
-_REPORTED = frozenset((*LOSSES, "grad_norm", "reward"))
+_REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
@@ -105,8 +105,8 @@ class Patterns:
         counts = [value for name, value in found.items() if names_counter(name, self._fields)]
         for name, value in found.items():
             if "learning_rate" in self._meant((name,)):
-                before = self._rates.setdefault(name, (value, counts))
-                if before[0] != value or (counts and before[1] and before[1] != counts):
+                first, began = self._rates.setdefault(name, (value, counts))
+                if first != value or (counts and began and began != counts):
                     self._changing.add(name)
 
     @property
@@ -153,8 +153,6 @@ class Patterns:
                     is_told = True
                     on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                if meant.isdisjoint(LOSSES) and "reward" in meant:  # an agent may count the steps of its world
-                    found = {name: value for name, value in found.items() if not names_counter(name, self._fields)}
                 if "training_loss" in meant and not self._counters(names):
                     found = counter | found
                 if "training_loss" in meant and "learning_rate" not in meant:
@@ -167,8 +165,14 @@ class Patterns:
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
                 rate = {name: value for name, value in found.items() if name in self._changing} or rate
+                if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
+                    yield Row(line.number, self._rewards(found))
             if self._announcement is not None and "training_loss" not in meant:
                 counter = self._announcement.stated(found) or counter
+
+    def _rewards(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        doubtful = self._doubtful(found)
+        return {name: found[name] for name in found if "reward" in self._meant((name,)) and name not in doubtful}
 
     def _lost(self, line: Line) -> dict[str, Any]:
         """What a line counts, and its losses without a number, where it has the counters of a report, hardly less."""

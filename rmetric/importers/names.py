@@ -51,7 +51,8 @@ _OF_REWARDS = _words(
 
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
 _OF_STEPS = _words(
-    "completed train training learning global current cur optimizer opt gradient grad progress n i total num env"
+    "completed train training learning learner global current cur "
+    "optimizer opt gradient grad progress n i total num env"
 )
 """Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")

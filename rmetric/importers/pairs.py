@@ -20,7 +20,7 @@ from rmetric.importers.names import (
     VALIDATION_WORDS,
     measures_loss,
 )
-from rmetric.importers.step_times import unit_behind, with_unit
+from rmetric.importers.step_times import with_unit, without_a_name
 
 MAX_LINE = 20_000
 """Characters of a line that are looked at."""
@@ -161,7 +161,7 @@ def pairs(line: str) -> dict[str, Any]:
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = _beside(said, name)
-        name = unit_behind(name, match["unit"], match.string, stop)
+        name = name or without_a_name(match["unit"], match.string, stop)
         if not name or (name in found and name == LINE_NUMBER):
             continue
         if is_guess and said and name.casefold() == "batch":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rmetric.importers.columns import Columns, Row, as_number
+from rmetric.importers.columns import Columns, Row, as_measured
 from rmetric.importers.nan_losses import LASTING, EmptyLosses, ZeroLosses
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.steps import StepClock
@@ -111,7 +111,7 @@ class _BatchesAside:
 
     def add(self, line: int, step: Any, loss: Any) -> None:
         """Take up the loss of a batch, if it has one."""
-        number = loss if isinstance(loss, float) else as_number(loss)
+        number = as_measured(loss)
         if number is not None:
             self._line, self._step = line, step
             self._losses.append(float(number))

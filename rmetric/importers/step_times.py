@@ -13,7 +13,7 @@ _UNITS = {
     **dict.fromkeys(("us", "µs", "microseconds"), 1e-6),
 }
 """Unit → seconds."""
-_OF_ONE_STEP = frozenset(("step", "iter", "iteration", "it", "update", "batch"))
+_OF_ONE_STEP = frozenset({"step", "iter", "iteration", "it", "update", "batch"})
 _TIME_WORDS = frozenset({"time", "timing", "dt", "elapsed", "duration", "took", "cost"})
 _BESIDE = _OF_ONE_STEP | _TIME_WORDS | {"per", "train", "training"}
 """Words of which the name of a step time consists, but for its unit. One with another word is the time of something
@@ -24,18 +24,17 @@ _APART = re.compile(rf"\s({'|'.join(_UNITS)})(?=\s*(?:[|,;()\]]|$)|\s\s)", re.IG
 _PER_STEP = re.compile(rf"\s(?:{'|'.join(_UNITS)})/(?:{'|'.join(_OF_ONE_STEP)})\b", re.IGNORECASE)
 
 
-def unit_behind(name: str, unit: str, text: str, end: int) -> str:
-    """The name of a value in a text; of one that has a unit of time and no name, what says that it is that of a step.
+def without_a_name(unit: str, text: str, end: int) -> str:
+    """The name of a value that has none in a text, if it has a unit that says that it is the time of a step.
 
-    >>> unit_behind("", "ms", "| 8060.78ms |", 11), unit_behind("", "", "(22.7 sec/step)", 5)
+    >>> without_a_name("ms", "| 8060.78ms |", 11), without_a_name("", "(22.7 sec/step)", 5)
     ('time', 'sec/step')
-    >>> unit_behind("", "s", "3s/step", 2), unit_behind("loss", "", "loss 2.5", 8)
-    ('', 'loss')
+    >>> without_a_name("s", "3s/step", 2)
+    ''
     """
-    if name:
-        return name
-    per_step = _PER_STEP.match(text, end)
-    return per_step[0].strip() if per_step else "time" if unit == "ms" and not text.startswith("/", end) else ""
+    if per_step := _PER_STEP.match(text, end):
+        return per_step[0].strip()
+    return "time" if unit == "ms" and not text.startswith("/", end) else ""
 
 
 def with_unit(name: str, unit: str, text: str, end: int) -> str:

@@ -595,6 +595,14 @@ def test_rewards_in_lines_of_their_own_belong_to_the_step_before(tmp_path: Path)
     assert found.run.observations["reward"].tolist() == STEPS
 
 
+@pytest.mark.parametrize("counter", ["Episode", "Step"])
+def test_what_a_line_with_a_reward_counts_holds_for_the_report_below(counter: str, tmp_path: Path) -> None:
+    lines = (f"{counter} {10 * step} Reward {step}.0\nupdate loss: {loss(step)}" for step in STEPS)
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [10 * step for step in STEPS]
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES)
+
+
 def test_the_cost_of_a_batch_in_seconds_is_its_time(tmp_path: Path) -> None:
     lines = (f"epoch: 1, step: {step}, loss: {loss(step)}, reader_cost: 0.1 s, batch_cost: 1.82 s" for step in STEPS)
     (found,) = read(lines, tmp_path)
