@@ -3,6 +3,7 @@
 python -m studies.loops.record --out logs_LOOPS                        # every program, two seeds
 python -m studies.loops.record --out logs_LOOPS --resume --seeds 0 1 2
 python -m studies.loops.record --out logs_LOOPS_TRY --only kfold_logreg --seeds 0 --steps 50
+python -m studies.loops.record --out logs_AGENTS --agents --seeds 0 1 2  # agents that report their rewards
 """
 
 from __future__ import annotations
@@ -21,15 +22,24 @@ from rmetric.errors import UserError
 from studies.processes import in_fresh_processes, training_device
 
 PROGRAMS = Path(__file__).parent / "programs"
+AGENTS = Path(__file__).parent / "agents"
 ASKED = "asked_steps"
 """Setting in a log: what its program was asked for. It is no horizon: each of five folds makes a fifth of the steps."""
-NAMES = sorted(path.stem for path in PROGRAMS.glob("[!_]*.py"))
+
+
+def names_in(folder: Path) -> list[str]:
+    """Programs in a folder."""
+    return sorted(path.stem for path in folder.glob("[!_]*.py"))
 
 
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Record training loops that others wrote, each with the monitor's two lines in it.")
     p.add_argument("--out", type=Path, default=Path("logs_LOOPS"), metavar="FOLDER", help="folder for the logs")
+    p.add_argument(
+        "--agents", dest="programs", action="store_const", const=AGENTS, default=PROGRAMS,
+        help="agents that report their rewards, in place of the loops that announce nothing",
+    )  # fmt: skip
     p.add_argument("--only", nargs="+", metavar="NAME", help="programs by name (default: all that there are)")
     p.add_argument(
         "--seeds", nargs="+", type=whole_number(0), default=[0, 1], metavar="N", help="seeds of each program"
@@ -53,14 +63,14 @@ def refuse_other_steps(log: Path, steps: int) -> None:
         raise UserError(f"{log} is of --steps {asked or 'unknown'}, not {steps}; choose another --out, or move it away")
 
 
-def record(name: str, seed: int, steps: int, folder: Path) -> None:
+def record(programs: Path, name: str, seed: int, steps: int, folder: Path) -> None:
     """Run a program in this process. Its logs appear in the folder when it has ended, the first monitor's last."""
     training_device("cpu")
     log = f"{name}_seed{seed}.jsonl"
     unfinished = folder / f".{name}_seed{seed}"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    program = import_module(f"studies.loops.programs.{name}")
+    program = import_module(f"studies.loops.{programs.name}.{name}")
     program.train(steps, seed, log=unfinished / log, config={"model_type": name, ASKED: steps}, announce=False)
     for path in sorted(unfinished.iterdir(), key=lambda path: path.name == log):
         path.replace(folder / path.name)
@@ -71,18 +81,19 @@ def record(name: str, seed: int, steps: int, folder: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, record what is not there yet, say what was recorded."""
     args = parser().parse_args(argv)
-    unknown = [name for name in args.only or () if name not in NAMES]
+    names = names_in(args.programs)
+    unknown = [name for name in args.only or () if name not in names]
     if unknown:
-        raise UserError(f"there is no program {unknown[0]!r}; choose among {', '.join(NAMES)}")
+        raise UserError(f"there is no program {unknown[0]!r}; choose among {', '.join(names)}")
     folder = output_folder(args.out)
     if not args.resume and any(folder.glob("*.jsonl")):
         raise UserError(f"{folder} already holds logs; --resume goes on with them, or choose another --out")
-    runs = [(name, seed) for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or NAMES)]
+    runs = [(name, seed) for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or names)]
     logs = {(name, seed): folder / f"{name}_seed{seed}.jsonl" for name, seed in runs}
     finished = {run for run, log in logs.items() if is_finished(log)}
     for run in finished:
         refuse_other_steps(logs[run], args.steps)
-    todo = [(*run, args.steps, folder) for run in runs if run not in finished]
+    todo = [(args.programs, *run, args.steps, folder) for run in runs if run not in finished]
     found = len(finished)
     with tqdm(total=len(runs), initial=found, unit="run", disable=None, desc="training") as bar:
         for _ in in_fresh_processes(record, todo, args.jobs) if todo else ():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,24 +13,28 @@ import pytest
 pytest.importorskip("torch")
 
 from rmetric.log_reader import read_run
-from studies.loops.record import NAMES, PROGRAMS, is_finished, main, record
+from studies.loops.record import AGENTS, PROGRAMS, is_finished, main, names_in, record
 
-SHORT = ("freeze_tail", "gp_evidence", "kfold_logreg")
-EACH = [pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.long) for name in NAMES]
+SHORT = ("freeze_tail", "gp_evidence", "kfold_logreg", "grid_ddqn", "reach_sac")
+NAMES = names_in(PROGRAMS)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_program_says_what_it_is_and_has_a_train(name: str) -> None:
-    module = ast.parse((PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
+def each(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.long) for name in names]
+
+
+@pytest.mark.parametrize("file", [folder / f"{name}.py" for folder in (PROGRAMS, AGENTS) for name in names_in(folder)])
+def test_a_program_says_what_it_is_and_has_a_train(file: Path) -> None:
+    module = ast.parse(file.read_text(encoding="utf-8"))
     said = ast.get_docstring(module)
     assert said and said.endswith(".") and len(said.splitlines()) <= 3
     (train,) = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "train")
     assert ast.unparse(train.args) == "steps: int, seed: int, **watch: Any"
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", each(NAMES))
 def test_a_program_runs_and_its_logs_hold_finite_losses(name: str, tmp_path: Path) -> None:
-    record(name, 0, 8, tmp_path)
+    record(PROGRAMS, name, 0, 8, tmp_path)
     logs = sorted(tmp_path.iterdir())
     assert tmp_path / f"{name}_seed0.jsonl" in logs
     assert all(is_finished(log) for log in logs)
@@ -39,10 +45,22 @@ def test_a_program_runs_and_its_logs_hold_finite_losses(name: str, tmp_path: Pat
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.parametrize("name", each(names_in(AGENTS)))
+def test_each_log_of_an_agent_has_its_losses_and_rewards(name: str, tmp_path: Path) -> None:
+    steps = 102  # the first episode of the pendulums that counts ends at 101
+    record(AGENTS, name, 0, steps, tmp_path)
+    runs = [read_run(log) for log in tmp_path.iterdir()]
+    assert len(runs) == (2 if name == "reach_sac" else 1)
+    for run in runs:
+        assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": steps}
+        assert np.isfinite(run.observations["training_loss"]).all()
+        assert np.isfinite(run.observations["reward"]).any()
+
+
 @pytest.mark.slow
 def test_a_resumed_recording_keeps_what_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (0, 1):
-        record("kfold_logreg", seed, 10, tmp_path)
+        record(PROGRAMS, "kfold_logreg", seed, 10, tmp_path)
     first, second = (tmp_path / f"kfold_logreg_seed{seed}.jsonl" for seed in (0, 1))
     kept, whole = first.read_bytes(), second.read_bytes()
     second.write_bytes(whole[: len(whole) // 2])
