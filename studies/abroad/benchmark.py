@@ -96,9 +96,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     scored: set[str] = set()
     for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
         judged = judged_by(detectors, source, out, args)
-        unannounced = sources.unannounced(source)
-        if unannounced is not None:
-            rows += rows_of(unannounced, judged_by(detectors, unannounced, out, args))
+        for untold in sources.untold(source):
+            rows += rows_of(untold, judged_by(detectors, untold, out, args))
         for name, theirs in alerts.items():
             judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
         rows += rows_of(source, judged)

@@ -7,7 +7,7 @@ episode after 50 quiet *records*, leads and false alarms are in records. All oth
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,16 +26,18 @@ from studies.abroad.strangers import read_strangers
 
 WORKLOADS = ("criteo1tb", "fastmri", "imagenet_resnet", "imagenet_vit", "librispeech_conformer",
              "librispeech_deepspeech", "ogbg", "wmt")  # fmt: skip
-UNFITTED_ZOOS = ("zoo_2", "zoo_3", "zoo_4", "loops")
-"""Zoos to no kind of which anything may be fitted, and the loops of others."""
+UNFITTED_ZOOS = ("zoo_2", "zoo_3", "zoo_4", "loops", "agents")
+"""Zoos to no kind of which anything may be fitted, and the loops and agents of others."""
 NOT_FOR_FITTING = (*UNFITTED_ZOOS, "bugs_2", "real_runs_fresh", "real_runs_transfer")
 """Beginnings of the names of all sets that nothing may be fitted to."""
 FITTED_CELLS = {(model, "adamw") for model in ("tiny-llama", "tiny-mistral", "tiny-moe")}
 """Models and optimizers of ``real_runs``: those of ``studies.real_runs.plan.MATRIX``, which would need torch."""
 SEEDS_A_PLAN = 1_000_000
 """Of the same trainings with another seed of the plan, which are fresh, the runs have seeds from here on."""
-PLANNED = "planned_changes"
-"""Measurement that says where a change of the training was announced."""
+PLANNED, REWARD = "planned_changes", "reward"
+"""What only the user can tell a monitor: where the training was changed on purpose, and what an agent has gained."""
+LEFT_OUT = {PLANNED: "nothing announced", REWARD: "no rewards"}
+"""Measurement that the user tells → what is said of runs scored as if it had not been told."""
 
 
 @dataclass(frozen=True)
@@ -109,19 +111,20 @@ def set_name(place: Path) -> str:
     return place.stem.removeprefix("logs_").lower() if place.stem.startswith("logs_") else place.stem
 
 
-def unannounced(source: RunSet) -> RunSet | None:
-    """A set, and parts of it, as if nobody had announced a change of the training; ``None`` where nobody has."""
-    if not any(run.observations.has(PLANNED) for run in source.study.runs):
-        return None
-    study = replace(source.study, runs=[_unannounced(run) for run in source.study.runs])
-    groups = [group for group in source.groups if group.level in ("source", "half")]
-    renamed = [replace(group, name=f"{group.name}, nothing announced") for group in groups]
-    return RunSet(f"{source.name}, nothing announced", study, source.timeline, renamed)
+def untold(source: RunSet) -> Iterator[RunSet]:
+    """A set, and parts of it, as if its users had not told what :data:`LEFT_OUT` names; of rewards, each kind too."""
+    for told, said in LEFT_OUT.items():
+        if any(run.observations.has(told) for run in source.study.runs):
+            study = replace(source.study, runs=[_without(run, told) for run in source.study.runs])
+            levels = ("source", "half", "kind") if told == REWARD else ("source", "half")
+            groups = [group for group in source.groups if group.level in levels]
+            renamed = [replace(group, name=f"{group.name}, {said}") for group in groups]
+            yield RunSet(f"{source.name}, {said}", study, source.timeline, renamed)
 
 
-def _unannounced(run: Run) -> Run:
+def _without(run: Run, measurement: str) -> Run:
     seen = run.observations
-    columns = {name: column for name, column in seen.columns.items() if name != PLANNED}
+    columns = {name: column for name, column in seen.columns.items() if name != measurement}
     return replace(run, observations=Observations(seen.step, columns, seen.evaluated))
 
 

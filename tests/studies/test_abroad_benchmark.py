@@ -15,7 +15,7 @@ from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
 from studies.abroad.scoring import alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import FITTED_CELLS, Group, RunSet, own, stranger_timeline, unannounced
+from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold
 from tests.evaluation.builders import build_run
 
 RECORDS, CADENCE = 400, 100
@@ -71,16 +71,17 @@ def test_a_detector_that_can_read_nothing_is_not_said_to_be_quiet() -> None:
     assert isinstance(rate, Score) and not rate.defined and "reads" in rate.reason
 
 
-def test_a_set_with_announced_changes_is_scored_without_them_too() -> None:
+@pytest.mark.parametrize(("told", "said"), LEFT_OUT.items())
+def test_a_set_whose_users_tell_something_is_scored_as_if_they_did_not(told: str, said: str) -> None:
     some = source()
-    assert unannounced(some) is None
-    planned = np.full(RECORDS, np.nan)
-    planned[200] = 1.0
-    some.study.runs[0].observations.columns["planned_changes"] = planned
-    silent = unannounced(some)
-    assert silent is not None and silent.name == "some, nothing announced"
-    assert not any(run.observations.has("planned_changes") for run in silent.study.runs)
-    assert some.study.runs[0].observations.has("planned_changes")
+    assert not [*untold(some)]
+    column = np.full(RECORDS, np.nan)
+    column[200] = 1.0
+    some.study.runs[0].observations.columns[told] = column
+    (silent,) = untold(some)
+    assert silent.name == f"some, {said}" and [group.name for group in silent.groups] == [silent.name]
+    assert not any(run.observations.has(told) for run in silent.study.runs)
+    assert some.study.runs[0].observations.has(told)
     for before, after in zip(some.study.runs, silent.study.runs, strict=True):
         np.testing.assert_array_equal(before.observations["training_loss"], after.observations["training_loss"])
 
