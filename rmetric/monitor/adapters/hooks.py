@@ -17,6 +17,8 @@ from rmetric.monitor.repair.runner import checked_policies
 from rmetric.registry import Registry
 
 LOGGER = logging.getLogger("rmetric")
+REWARD = "reward"
+"""Name under which an agent's training logs its mean reward: TRL's trainers, those since the last log."""
 UPDATES = 3
 """Updates without a backward pass before that is told."""
 

@@ -21,6 +21,7 @@ from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import (
     LOGGER,
+    REWARD,
     PoliciesOfEachFit,
     UnseenPasses,
     check_option_names,
@@ -38,8 +39,6 @@ _TrainerCallback: Any = _transformers.TrainerCallback
 _Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator
 STATE_FILE = "rmetric_monitor.pt"
 ADAPTER = "adapter_model.safetensors"
-REWARD = "reward"
-"""Name under which TRL's trainers log the mean reward of the steps since the last log."""
 
 
 class _LeftError(Exception):

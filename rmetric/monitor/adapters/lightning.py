@@ -11,7 +11,14 @@ from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
-from rmetric.monitor.adapters.hooks import LOGGER, PoliciesOfEachFit, UnseenPasses, check_option_names, log_errors
+from rmetric.monitor.adapters.hooks import (
+    LOGGER,
+    REWARD,
+    PoliciesOfEachFit,
+    UnseenPasses,
+    check_option_names,
+    log_errors,
+)
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
@@ -27,7 +34,8 @@ BY_HAND = (
 class RMetricLightning(_Callback):  # type: ignore[misc]
     """Watches a Lightning Trainer: ``Trainer(..., callbacks=[RMetricLightning(log="run.jsonl")])``.
 
-    Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. Lightning's
+    Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. A ``reward`` that
+    the module logs (``self.log("reward", ...)``) is that of the next record. Lightning's
     checkpoints carry the monitor's state. The Trainer's loggers get ``rmetric/<field>`` and ``rmetric/alerts`` every
     ``log_every_n_steps``, and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With
     several optimizers the first one is watched. With ``policy=GoBack(every=0)`` a run that fails goes back to the
@@ -58,6 +66,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._left: dict[str, Any] = {}
         """State of the training that has ended: checkpoints are written after that, too."""
         self._losses: list[Tensor] = []
+        self._rewarded: Tensor | None = None
         self._asked_at, self._proceed = -1, True
         self._unseen = UnseenPasses(BY_HAND)
         self._kept: KeptCheckpoints | None = None
@@ -130,10 +139,18 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._offered = written
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Report when it is time, once a step."""
+        """Hand on a reward; report when it is time, once a step."""
+        self._hand_on_reward(trainer)
         due = trainer.log_every_n_steps and trainer.global_step % trainer.log_every_n_steps == 0
         if (due or self._reports.urgent) and trainer.global_step > self._reported:
             self._report(trainer)
+
+    def _hand_on_reward(self, trainer: Any) -> None:
+        """Hand on what the module has logged since the last time; Lightning has its last reward there until another."""
+        reward, last = trainer.callback_metrics.get(REWARD), self._rewarded
+        if self.monitor is not None and reward is not None and (last is None or reward.data_ptr() != last.data_ptr()):
+            self._rewarded = reward  # held, so that no other tensor is put in its place
+            self.monitor.reward(reward)
 
     def _report(self, trainer: Any) -> None:
         values = self._reports.take()

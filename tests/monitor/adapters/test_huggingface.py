@@ -162,7 +162,6 @@ def test_evaluations_are_handed_on(tmp_path: Path, trainer_of: Callable[..., Tra
     trainer.evaluate()  # after the end: nobody is there to be told
 
 
-@pytest.mark.long
 class Rewarded(Trainer):
     """Logs a reward beside its loss, as TRL's trainers of agents do: the number of the step."""
 
@@ -180,6 +179,7 @@ def test_rewards_are_those_of_the_next_record(
     assert rewards[1:].tolist() == [float(step) for step in range(1, 8)]
 
 
+@pytest.mark.long
 def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> None:
     first, second = run_processes("tests.monitor.adapters.two_processes", "trainer", tmp_path)
     assert (first.code, second.code) == (0, 0), first.errors + second.errors

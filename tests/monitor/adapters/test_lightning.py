@@ -113,6 +113,16 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(package: Any, tmp_path
     assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": STEPS}
 
 
+def test_a_reward_that_is_logged_is_that_of_the_next_record_and_of_no_other(package: Any, tmp_path: Path) -> None:
+    module = module_of(package)
+    module.before_step = lambda step: module.log("reward", 0.5) if step % 3 else None
+    callback = RMetricLightning(log=tmp_path / "run.jsonl", hardware=False)
+    fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1), module)
+    rewards = read_run(tmp_path / "run.jsonl").observations["reward"]
+    assert np.isfinite(rewards).tolist() == [step % 3 != 0 for step in range(STEPS)]
+    assert np.nanmax(rewards) == np.nanmin(rewards) == 0.5
+
+
 def test_a_resumed_training_writes_the_log_of_one_never_interrupted(package: Any, tmp_path: Path) -> None:
     """Two epochs of four steps, the second one resumed: in the middle of one Lightning would deal the data anew."""
     whole, log = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
