@@ -35,7 +35,7 @@ def play(player, opponent):
     live, game = torch.ones(GAMES, dtype=torch.bool), torch.arange(GAMES)
     boards, moves, games = [], [], []
     for turn in range(10):
-        mine = (turn % 2 == 0) == (game % 2 == 0)
+        mine = (game % 2 == 0) == (turn % 2 == 0)
         with torch.no_grad():
             logits = torch.where(mine[:, None], player(board)[0], opponent(-board)[0])
         logits[~live] = 0
