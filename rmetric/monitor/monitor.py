@@ -49,7 +49,7 @@ from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
 from rmetric.monitor.step_measurer import PendingStep, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
-from rmetric.monitor.waits import Waits
+from rmetric.monitor.waits import Waits, own_clock
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import SUCCESS, Event, Observations
 from rmetric.robust.context import Announcements
@@ -206,8 +206,8 @@ class TrainingMonitor:
         detector_set = DetectorSet(detectors, vocabulary)
         with closed_on_error() as made:
             # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
-            timed = several or bool(hang)
-            phases = made(PhaseClock(model, optimizer, now if several else time.perf_counter) if timed else None)
+            own_s = (own_clock() if clock is None else clock) if several else time.perf_counter
+            phases = made(PhaseClock(model, optimizer, own_s) if several or hang else None)
             make = PartsFor(model, optimizer, scaler, vocabulary, self._processes, phases, self._interval, log)
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
             self._recorder = make.recorder(detector_set, announce, sinks, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -39,6 +40,15 @@ class Waits:
         self._seconds += now_s - self._before_s
         self._before_s = now_s
         return self._seconds
+
+
+def own_clock() -> Callable[[], float]:
+    """A clock that stands still while the thread that calls waits for a processor, seconds.
+
+    Where a thread waits between the two looks that make a reading, two readings may differ by less than nothing.
+    """
+    waited = Waits()
+    return lambda: time.perf_counter() - waited()
 
 
 class _OfThread:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from rmetric.monitor import waits
 from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.waits import Waits, _OfThread
+from rmetric.monitor.waits import Waits, _OfThread, own_clock
 
 BUSY = """
 import os
@@ -121,8 +122,24 @@ def crowded() -> Iterator[None]:
     busy.communicate()
 
 
-@pytest.mark.skipif(not Path(waits.COUNTED).exists(), reason="this system does not count waits for a processor")
+counted = pytest.mark.skipif(
+    not Path(waits.COUNTED).exists(), reason="this system does not count waits for a processor"
+)
+
+
+@counted
 def test_the_system_counts_what_another_process_costs(crowded: None) -> None:
     waited = Waits()
     while waited() < 0.05:  # ends, for the two share a processor
         sum(range(10_000))
+
+
+@counted
+def test_a_clock_of_one_s_own_stands_still_meanwhile(crowded: None) -> None:
+    own = own_clock()
+    begin, own_begin = time.perf_counter(), own()
+    waited = Waits()
+    while waited() < 0.05:
+        sum(range(10_000))
+    own_end, end = own(), time.perf_counter()
+    assert end - begin - (own_end - own_begin) >= 0.05

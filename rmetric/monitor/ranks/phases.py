@@ -68,7 +68,7 @@ class HostStopwatch:
         return self._now()
 
     def seconds(self, begin: float, end: float) -> float:
-        return end - begin
+        return max(end - begin, 0.0)
 
 
 class DeviceStopwatch:
