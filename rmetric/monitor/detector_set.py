@@ -157,10 +157,8 @@ class GradientNormBaseline:
     neither.
     """
 
-    _latest = np.empty(0)  # here and not in an object: states of older versions have none
-
     def __init__(self) -> None:
-        self._means = np.empty(0)
+        self._means, self._latest = np.empty(0), np.empty(0)
 
     def outliers(self, numbers: StepNumbers) -> GradientOutliers:
         """Gradients of a step that stand out against the steps before it."""

@@ -73,8 +73,6 @@ class Estimators:
         Observations between measurements of σ² from parts of a batch; those between keep the latest value.
     """
 
-    _fewer_records = 0  # here and not in an object: states of older versions have none
-
     def __init__(
         self, vocabulary: int | None, *, scaled: bool = False, record_every: int = 1, sigma_sq_every: int = 1
     ) -> None:
@@ -88,7 +86,7 @@ class Estimators:
         self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._noise = GradientNoiseScale()
         self._validation_loss = math.nan
-        self._trained_parameters = 0.0
+        self._trained_parameters, self._fewer_records = 0.0, 0
         self.elapsed_s = 0.0
         """Training time so far, seconds: what λ counts in."""
         self.sources = {"sigma_sq": WINDOW, "delta_l": self._drift.source}

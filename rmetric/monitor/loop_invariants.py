@@ -11,11 +11,9 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from rmetric.monitor.settings import FACTOR, Change
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
-from rmetric.state import restore
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
@@ -217,7 +215,6 @@ class Clipping(Invariant):
     """
 
     by_chance = True
-    _lengthened = False  # here and not in an object: states of older versions have none
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +224,7 @@ class Clipping(Invariant):
     def begin_anew(self) -> None:
         super().begin_anew()
         self._bound, self._left_alone = math.inf, 0.0
-        self._now, self._clipped = math.nan, False
+        self._now, self._clipped, self._lengthened = math.nan, False, False
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
         norm, self._norm = self._norm, measured.get("grad_norm", math.nan)  # an update is seen one measurement later
@@ -456,7 +453,7 @@ class LoopInvariants:
 
     def __init__(self) -> None:
         self._of_agent = False
-        self._invariants: list[Invariant] = [  # in the order of saved states: a new one comes last
+        self._invariants: list[Invariant] = [
             *(Fact(name) for name in FACTS if name != TURNED),
             InputScale(),
             Clipping(),
@@ -471,15 +468,6 @@ class LoopInvariants:
             LossFalls(),
             InputCentre(),
         ]
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :func:`~rmetric.state.state_of` made of another.
-
-        An older version had fewer invariants, knew no agents, and had ``_scales`` for the usual scales of the inputs.
-        """
-        self._of_agent = state.get("_of_agent", False)
-        for invariant, saved in zip(self._invariants, state["_invariants"], strict=False):
-            restore(invariant, {"_usual" if name == "_scales" else name: value for name, value in saved.items()})
 
     def stand_for_more_steps(self) -> None:
         """Take in that records come more seldom: of an epoch in order each of them sees other batches, maybe few."""

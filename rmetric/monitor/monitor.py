@@ -584,18 +584,16 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _load(self, state: Mapping[str, Any]) -> None:
-        if self._interval.open and state.get("record_every", 1) > 1:
+        if self._interval.open and state["record_every"] > 1:
             self._interval.fix(state["record_every"])
             self._keep_interval()
         self._pipeline.load_state_dict(state)
         self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
-        known = ((state["step"], one) if isinstance(one, float) else one for one in state["validation"])
-        self._validation = [(step, loss) for step, loss in known]  # states of older versions have the losses alone
-        self._planned_changes += state.get("planned_changes", 0)  # states of older versions have none
-        self._rewards = [*state.get("rewards", ()), *self._rewards]
+        self._validation = [(step, loss) for step, loss in state["validation"]]
+        self._planned_changes += state["planned_changes"]
+        self._rewards = [*state["rewards"], *self._rewards]
         self._recorder.load_state_dict(state["recorder"])
-        if "states" in state:  # states of older versions have none
-            restore(self._states, state["states"])
+        restore(self._states, state["states"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])
         self.step_number, self._resumed = state["step"], True

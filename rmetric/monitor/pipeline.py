@@ -199,8 +199,7 @@ class StepPipeline:
                 f"{', '.join(sorted(ours))}; resume with the settings of the first run"
             )
         self.non_finite_since = restore(self._history, state["history"])[-1]
-        if "loop_invariants" in state:  # states of older versions have none
-            self._invariants.load_state(state["loop_invariants"])
+        restore(self._invariants, state["loop_invariants"])
         self._seen = History.of_state(state["seen"]) if "seen" in state else None
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])

@@ -256,12 +256,10 @@ class StepMeasurer:
         """Go on from the state after a step, in which the parts' norms came from this source."""
         self.parameters.load_state_dict(state["parameters"])
         self.update.load_state_dict(state["update"])
-        if self.agreement is not None and "agreement" in state:  # states of older versions have none
+        if self.agreement is not None and "agreement" in state:  # with other records there is none
             self.agreement.load_state_dict(state["agreement"])
-        if "settings" in state:
-            self.settings.load_state_dict(state["settings"])
-        if "batch_shapes" in state:
-            self._shapes.load_state_dict(state["batch_shapes"])
+        self.settings.load_state_dict(state["settings"])
+        self._shapes.load_state_dict(state["batch_shapes"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
         for dispersion in self.dispersion:

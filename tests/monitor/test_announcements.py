@@ -23,7 +23,6 @@ from rmetric.monitor.ending import AtExit
 from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks import PrometheusEndpoint
-from rmetric.monitor.sinks.announcer import Announcer
 from tests.forked import Ended, needs_fork, run_forked
 from tests.monitor.common import small_loss, small_training
 from tests.monitor.repair.common import Toy
@@ -272,14 +271,6 @@ def test_that_there_is_no_gpu_is_told_to_who_asked_for_one(
 def test_a_watch_that_the_user_brings_is_left_to_the_user() -> None:
     with HardwareWatch([], None) as watch:
         assert own_watch(watch, on_gpu=False) is None and own_watch(False, on_gpu=True) is None
-
-
-def test_counts_of_an_older_version_are_taken_up() -> None:
-    announcer = Announcer()
-    kept = announcer.state_dict() | {"alerts": 3}
-    del kept["wrong_calls"]
-    announcer.load_state_dict(kept)
-    assert announcer.state_dict() == {**kept, "wrong_calls": 0}
 
 
 class Leaves:

@@ -141,18 +141,3 @@ def test_an_evaluation_between_two_records_has_one_line_after_a_resume(tmp_path:
     monitor.close()
     assert [step for kind, step in lines(log) if kind == "VALIDATION"] == [11]
     assert read_run(log).observations["validation_loss"].tolist()[-1] == 0.5
-
-
-def test_a_state_of_a_version_that_kept_the_losses_alone_is_taken_up(tmp_path: Path) -> None:
-    log = tmp_path / "run.jsonl"
-    model, optimizer = small_training()
-    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False)
-    train(monitor, model, optimizer, 1, 2)
-    monitor.validation(0.5)
-    state = monitor.state_dict() | {"validation": [0.5]}
-    monitor.detach()
-    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False)
-    monitor.load_state_dict(state)
-    train(monitor, model, optimizer, 3, 3)
-    monitor.close()
-    assert lines(log)[-2:] == [("VALIDATION", 2), ("METRICS", 3)]

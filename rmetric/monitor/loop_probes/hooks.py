@@ -49,12 +49,3 @@ class UpdateHook:
 def _is_traced() -> bool:
     """Whether this is a pass of a compiler: what a hook does would become part of the model."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
-
-
-def _no_hook() -> Callable[..., None]:
-    """What older versions have put into files."""
-    return _look_at_nothing
-
-
-def _look_at_nothing(*_: Any) -> None:
-    """Do nothing."""

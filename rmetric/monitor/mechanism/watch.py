@@ -171,12 +171,11 @@ class MechanismWatch:
         """State that later measurements depend on: tensors on the CPU and plain values."""
         told = {name: self._ask(name, methodcaller("state_dict")) for name in self.names}
         states = {name: told[name] for name in self.names}
-        given_up = {"given_up": list(self._given_up)} if self._given_up else {}
-        return {"stride": self.stride, "monitors": states, **given_up}
+        return {"stride": self.stride, "monitors": states, "given_up": list(self._given_up)}
 
     def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
         """Go on from a state that was taken after a step; raises ``ValueError`` for another stride or monitors."""
-        given_up = state.get("given_up", ())
+        given_up = state["given_up"]
         if state["stride"] != self.stride or {*state["monitors"], *given_up} != {*self._monitors}:
             raise ValueError(
                 f"the checkpoint's mechanism watch has the stride {state['stride']} and {sorted(state['monitors'])}, "

@@ -61,7 +61,7 @@ class Announcer(Sink):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
         if state:
-            restore(self._summary, {**state_of(self._summary), **state})  # an older version counted less
+            restore(self._summary, state)
 
 
 def _what_is_wrong(log: JsonlSink) -> str:
