@@ -11,15 +11,13 @@ from rmetric.monitor.mechanism.base import MechanismMonitor, MonitorResult
 from rmetric.monitor.mechanism.execution import MechanismResult
 from rmetric.monitor.mechanism.qk_spectral import QkSpectral, QkWeights
 from rmetric.monitor.mechanism.router import Router
-from rmetric.monitor.mechanism.update import ByDifference, FromState, UpdateExtremes
+from rmetric.monitor.mechanism.update import UpdateExtremes
 from rmetric.monitor.mechanism.watch import MONITORS, STRIDE, MechanismWatch
 
 __all__ = [
     "MONITORS",
     "STRIDE",
     "AttentionRows",
-    "ByDifference",
-    "FromState",
     "GradientAlignment",
     "MechanismMonitor",
     "MechanismResult",

@@ -1,4 +1,4 @@
-"""The optimizer's last update: by difference, and from the formulas."""
+"""The optimizer's last update."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.mechanism import FromState, MonitorResult, UpdateExtremes
+from rmetric.monitor.mechanism import MonitorResult, UpdateExtremes
 from rmetric.monitor.mechanism.execution import run_tasks
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -21,8 +21,6 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam with decay": lambda parameters: torch.optim.Adam(parameters, lr=0.01, weight_decay=0.1, betas=(0.8, 0.9)),
     "adam that maximises": lambda parameters: torch.optim.Adam(parameters, lr=0.01, maximize=True, foreach=False),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=0.1),
-}
-OTHERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, nesterov=True),
     "amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, amsgrad=True),
@@ -52,11 +50,11 @@ def measured(monitor: UpdateExtremes) -> MonitorResult | None:
     return monitor.summarise(found)
 
 
-def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer], from_state: bool) -> list[tuple[MonitorResult, Any]]:
+def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer]) -> list[tuple[MonitorResult, Any]]:
     """Of five steps with a schedule in between: what the monitor says, and the true changes."""
     model = network()
     optimizer = optimizer_of(model.parameters())
-    monitor = UpdateExtremes(model, source=FromState(optimizer) if from_state else None)
+    monitor = UpdateExtremes(model)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     found = []
     for step in range(5):
@@ -72,11 +70,9 @@ def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer], from_state: bo
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "from_state"), [*((n, True) for n in OPTIMIZERS), *((n, False) for n in {**OPTIMIZERS, **OTHERS})]
-)
-def test_every_tensors_size_and_maximum_are_those_of_the_true_change(name: str, from_state: bool) -> None:
-    for seen, changes in updates({**OPTIMIZERS, **OTHERS}[name], from_state):
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_tensors_size_and_maximum_are_those_of_the_true_change(name: str) -> None:
+    for seen, changes in updates(OPTIMIZERS[name]):
         assert seen.details["tensors"] == [*changes]
         rms = [change.square().mean().sqrt().item() for change in changes.values()]
         largest = [change.abs().max().item() for change in changes.values()]
@@ -87,11 +83,10 @@ def test_every_tensors_size_and_maximum_are_those_of_the_true_change(name: str, 
         assert seen.worst["update_max"] in near
 
 
-@pytest.mark.parametrize("from_state", [False, True])
-def test_a_step_that_was_skipped_has_the_update_zero(from_state: bool) -> None:
+def test_a_step_that_was_skipped_has_the_update_zero() -> None:
     model = network()
     optimizer = OPTIMIZERS["adamw"](model.parameters())
-    monitor = UpdateExtremes(model, source=FromState(optimizer) if from_state else None)
+    monitor = UpdateExtremes(model)
     backward(model, 0)
     optimizer.step()
     monitor.arm()
@@ -104,7 +99,7 @@ def test_a_step_that_was_skipped_has_the_update_zero(from_state: bool) -> None:
 def test_a_parameter_without_a_gradient_did_not_move() -> None:
     model = network()
     optimizer = OPTIMIZERS["momentum"](model.parameters())
-    monitor = UpdateExtremes(model, source=FromState(optimizer))
+    monitor = UpdateExtremes(model)
     backward(model, 0)
     optimizer.step()
     backward(model, 1)
@@ -140,28 +135,20 @@ def test_a_parameter_that_was_corrupted_between_two_steps_shows_and_is_named() -
     assert seen.worst["update_max"] == "2.weight"
 
 
-@pytest.mark.parametrize("from_state", [False, True])
-def test_a_checkpoint_between_the_update_and_its_measurement(from_state: bool) -> None:
+def test_a_checkpoint_between_the_update_and_its_measurement() -> None:
     model = network()
     optimizer = OPTIMIZERS["adamw"](model.parameters())
-    source = FromState(optimizer) if from_state else None
-    monitor = UpdateExtremes(model, source=source)
+    monitor = UpdateExtremes(model)
     for step in range(2):
         backward(model, step)
         monitor.arm()
         optimizer.step()
-    other = UpdateExtremes(model, source=FromState(optimizer) if from_state else None)
+    other = UpdateExtremes(model)
     other.load_state_dict(monitor.state_dict())
     seen, again = measured(monitor), measured(other)
     assert seen is not None and again is not None
     assert again.values == seen.values
     assert again.details["rms"].tolist() == seen.details["rms"].tolist()
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_rule_that_is_not_known_is_refused_in_words(name: str) -> None:
-    with pytest.raises(UserError, match="cannot be worked out from its state; leave FromState out"):
-        FromState(OTHERS[name](network().parameters()))
 
 
 def test_a_model_without_trained_parameters_is_refused_in_words() -> None:
