@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rmetric.monitor.batch_shapes import BatchShapes
 from rmetric.monitor.call_order import LOOKS
-from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.dispersion import dispersion_source
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
@@ -120,8 +120,8 @@ class StepMeasurer:
             self.updates, self._batches = made(UpdateProbe(self.parameters, optimizer)), made(BatchProbe(model))
             self._targets, self._statistics = made(TargetProbe(model)), StatisticsProbe(model, self.parameters)
             self._attention = made(AttentionLogits(model) if attention_logits else None)
-            self.dispersion = dispersion_sources(model, phases.gradients_ready if phases else tuple)
-        """Sources of the parts' gradient norms, best first."""
+            self.dispersion = dispersion_source(model, phases.gradients_ready if phases else tuple)
+        """Source of the parts' gradient norms; ``None``: there is none."""
         self._version = self.parameters.version
         self._groups = len(optimizer.param_groups)
         self.stand_for(record_every, sigma_sq_every)
@@ -135,7 +135,7 @@ class StepMeasurer:
     def close(self) -> None:
         """Give back every hook. May be called twice."""
         probes = (self.updates, self._batches, self._targets)
-        close_all([*probes, *self.dispersion, self._attention, self._mechanism, self._phases])
+        close_all([*probes, self.dispersion, self._attention, self._mechanism, self._phases])
 
     def computation(self, loss: Loss | None) -> StepComputation:
         """Collect the traces of a forward and backward pass; the next ones begin anew."""
@@ -203,8 +203,8 @@ class StepMeasurer:
 
     def rest(self, step: int) -> None:
         """Pass by a step between two that are measured."""
-        for source in self.dispersion:
-            source.collect()
+        if self.dispersion is not None:
+            self.dispersion.collect()
         if self._attention is not None:
             self._attention.collect()
         if self._phases is not None:
@@ -219,12 +219,11 @@ class StepMeasurer:
         self.updates.arm(due or step <= LOOKS)
         if self._record_every > 1 and due:
             self.update.begin()
-        for source in self.dispersion:
-            source.next_step(step % self._sigma_sq_every == 0)
+        if self.dispersion is not None:
+            self.dispersion.next_step(step % self._sigma_sq_every == 0)
 
     def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
-        means = [source.mean_loss(loss) for source in self.dispersion]
-        return next((mean for mean in means if mean is not None), None)
+        return None if self.dispersion is None else self.dispersion.mean_loss(loss)
 
     def keep_pace(self) -> None:
         """Take part in what the other processes exchange, though nothing is measured here any more."""
@@ -232,7 +231,7 @@ class StepMeasurer:
             self._mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:
-        times = next((source.worker_times for source in self.dispersion if source.worker_times is not None), None)
+        times = None if self.dispersion is None else self.dispersion.worker_times
         return None if times is None or not times.numel() else PendingTensor(times)
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
@@ -262,19 +261,20 @@ class StepMeasurer:
         self._shapes.load_state_dict(state["batch_shapes"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
-        for dispersion in self.dispersion:
-            if dispersion.name == source:
-                dispersion.start_measuring()
-                dispersion.next_step((step + 1) % self._sigma_sq_every == 0)
+        if self.dispersion is not None and self.dispersion.name == source:
+            self.dispersion.start_measuring()
+            self.dispersion.next_step((step + 1) % self._sigma_sq_every == 0)
 
     def _parts_norms(self) -> tuple[Tensor | None, str]:
-        """Gradient norms of the parts from the best source that has them, and its name; every source is asked."""
-        found = [(source.collect(), source.name) for source in self.dispersion]
+        """Gradient norms of the parts, and the name of their source; ``None`` and an empty name: there are none."""
+        if self.dispersion is None:
+            return None, ""
+        parts = self.dispersion.collect()
         if self._version != self.parameters.version:
             self._version = self.parameters.version
-            for source in self.dispersion:
-                source.refresh()
-        parts, name = next(((parts, name) for parts, name in found if parts is not None), (None, ""))
+            self.dispersion.refresh()
+        if parts is None:
+            return None, ""
         # The parts were measured before the gradients were unscaled; get_scale() would wait for the device.
         scale = self._scaler._get_scale_async() if self._scaler is not None else None
-        return parts / scale.to(parts.device) if parts is not None and scale is not None else parts, name
+        return parts if scale is None else parts / scale.to(parts.device), self.dispersion.name

@@ -31,7 +31,7 @@ from rmetric.live.corpus import BYTES, corpus_of
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.dispersion import collectives, dispersion_sources, mean_loss, workers
+from rmetric.monitor.dispersion import collectives, dispersion_source, mean_loss, workers
 from rmetric.monitor.measures import GradientNorms
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair import SkipUpdate
@@ -102,7 +102,7 @@ def _watched(
     for model in (watched, alone):
         if prepare is not None:
             prepare(model)
-    (spread,) = dispersion_sources(watched)
+    spread = dispersion_source(watched)
     steps = [step for _ in range(rounds) for step in _train(watched, rank, spread=spread, **train)]
     for _ in range(rounds):
         _train(alone, rank, **train)
@@ -136,7 +136,7 @@ def _only_in_the_first_process(rank: int) -> dict[str, Any]:
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("rmetric").addHandler(handler)
     model = _wrapped()
-    spread = dispersion_sources(model)[0] if rank == 0 else None
+    spread = dispersion_source(model) if rank == 0 else None
     found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._forward_pre_hooks), "messages": messages}
     collectives.PATIENCE_S = 30.0
     next(collectives.SERIAL) if rank else None  # so that the scenarios after this one count alike
@@ -146,20 +146,20 @@ def _only_in_the_first_process(rank: int) -> dict[str, Any]:
 def _given_up_by_one(rank: int) -> dict[str, Any]:
     """One process closes its spread; the others go on, and so does training."""
     model = _wrapped()
-    (spread,) = dispersion_sources(model)
+    spread = dispersion_source(model)
     _train(model, rank, spread=spread)
     if rank == 1:
         spread.close()
     steps = _train(model, rank, spread=spread)
     if rank == 0:
         spread.close()
-    (later,) = dispersion_sources(model)
+    later = dispersion_source(model)
     return {"steps": steps, "a_later_one": _train(model, rank, spread=later)}
 
 
 def _resumed(rank: int) -> dict[str, Any]:
     model = _wrapped()
-    (spread,) = dispersion_sources(model)
+    spread = dispersion_source(model)
     spread.start_measuring()
     return {"steps": _train(model, rank, spread=spread)}
 
@@ -167,7 +167,7 @@ def _resumed(rank: int) -> dict[str, Any]:
 def _uneven(rank: int) -> list[int]:
     """The first process has more batches than the second; DDP.join lets the second shadow it."""
     model = _wrapped()
-    (spread,) = dispersion_sources(model)
+    spread = dispersion_source(model)
     found = []
     with model.join():
         for step in range(3 + 2 * (rank == 0)):
@@ -181,7 +181,7 @@ def _uneven(rank: int) -> list[int]:
 def _uneven_alike(rank: int) -> bool:
     """Whether gradients that are averaged over those who still have batches are the same with and without a spread."""
     watched, alone = _wrapped(), _wrapped()
-    (spread,) = dispersion_sources(watched)
+    spread = dispersion_source(watched)
     for model in (watched, alone):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with model.join(divide_by_initial_world_size=False):
@@ -328,7 +328,7 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     model: Any = fully_shard(network)
-    (spread,) = dispersion_sources(model)
+    spread = dispersion_source(model)
     whole = GradientNorms(ModelParameters(model))
     found = []
     for step in range(STEPS):

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_run
-from rmetric.monitor.dispersion import dispersion_sources
+from rmetric.monitor.dispersion import MicroBatchDispersion, dispersion_source
 from rmetric.monitor.dispersion.collectives import patience_s
 from rmetric.monitor.dispersion.mean_loss import LossExchange
 from rmetric.monitor.worker_lost import WorkerLost
@@ -206,10 +206,10 @@ def test_the_wait_for_the_other_monitors_ends_before_the_training_would(
 def test_a_model_whose_process_group_is_gone_is_refused_in_one_line(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
     model = DistributedDataParallel(nn.Linear(2, 1))
-    assert [spread.name for spread in dispersion_sources(model)] == ["micro_batches"]  # a single worker has no variance
+    assert isinstance(dispersion_source(model), MicroBatchDispersion)  # a single worker has no variance
     dist.destroy_process_group()
     with pytest.raises(UserError, match=r"call torch\.distributed\.init_process_group first") as caught:
-        dispersion_sources(model)
+        dispersion_source(model)
     assert "\n" not in str(caught.value)
 
 

@@ -12,7 +12,7 @@ from rmetric.monitor.dispersion.collectives import OwnTimes
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.dispersion.micro_batches import MicroBatchDispersion
 
-__all__ = ["DispersionSource", "MicroBatchDispersion", "dispersion_sources"]
+__all__ = ["DispersionSource", "MicroBatchDispersion", "dispersion_source"]
 
 
 class DispersionSource(Protocol):
@@ -61,8 +61,8 @@ class DispersionSource(Protocol):
         """Give back every hook. May be called twice."""
 
 
-def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple) -> list[DispersionSource]:
-    """List the sources that a model offers, best first; without any, σ² is taken over a window of steps.
+def dispersion_source(model: nn.Module, own_times: OwnTimes = tuple) -> DispersionSource | None:
+    """The source that a model offers; without one, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
@@ -74,31 +74,26 @@ def dispersion_sources(model: nn.Module, own_times: OwnTimes = tuple) -> list[Di
     distributed model that cannot be watched.
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
-    if dist.is_available():
-        from torch.nn.parallel import DistributedDataParallel
+    if not dist.is_available():
+        return MicroBatchDispersion(model)
+    from torch.nn.parallel import DistributedDataParallel
 
-        from rmetric.monitor.dispersion.workers import WorkerDispersion
+    from rmetric.monitor.dispersion.workers import WorkerDispersion
 
-        if isinstance(model, DistributedDataParallel):
-            workers = WorkerDispersion(model, own_times)
-            return [workers] if model.process_group.size() > 1 else [MicroBatchDispersion(model)]
-        if (sharded := _sharded(model, own_times)) is not None:
-            return sharded
-    return [MicroBatchDispersion(model)]
+    if isinstance(model, DistributedDataParallel):
+        workers = WorkerDispersion(model, own_times)
+        return workers if model.process_group.size() > 1 else MicroBatchDispersion(model)
+    # Otherwise nobody can have made a sharded model, and importing them takes seconds.
+    if {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+        from torch.distributed.tensor import DTensor
 
+        from rmetric.monitor.dispersion.sharded import ShardedDispersion
 
-def _sharded(model: nn.Module, own_times: OwnTimes) -> list[DispersionSource] | None:
-    """Sources of a model whose parameters are sharded over devices; ``None``: they are not."""
-    if not {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
-        return None  # nobody can have made such a model, and importing them takes seconds
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
-
-    from rmetric.monitor.dispersion.sharded import ShardedDispersion
-
-    modules = list(model.modules())
-    if any(isinstance(module, FSDPModule) for module in modules):
-        return [ShardedDispersion(model, own_times)]
-    if any(isinstance(module, FullyShardedDataParallel) for module in modules):
-        return []
-    return [] if any(isinstance(parameter, DTensor) for parameter in model.parameters()) else None
+        modules = list(model.modules())
+        if any(isinstance(module, FSDPModule) for module in modules):
+            return ShardedDispersion(model, own_times)
+        parts = [*modules, *model.parameters()]
+        if any(isinstance(part, FullyShardedDataParallel | DTensor) for part in parts):
+            return None
+    return MicroBatchDispersion(model)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.live.models import tiny_model
-from rmetric.monitor.dispersion import MicroBatchDispersion, dispersion_sources, micro_batches
+from rmetric.monitor.dispersion import MicroBatchDispersion, dispersion_source, micro_batches
 from rmetric.signals import gradient_variance
 
 MICRO_BATCHES = 3
@@ -443,14 +443,14 @@ def test_a_model_without_anything_to_train_has_nothing_to_measure() -> None:
 
 
 def test_a_model_on_one_device_offers_its_micro_batches() -> None:
-    assert [spread.name for spread in dispersion_sources(_network())] == ["micro_batches"]
+    assert isinstance(dispersion_source(_network()), MicroBatchDispersion)
 
 
 def test_a_compiled_model_is_measured_too() -> None:
     model = _network()
     expected = [_own_norm(model, part) for part in _parts(1)]
     compiled = torch.compile(model, backend="aot_eager")
-    (spread,) = dispersion_sources(compiled)
+    spread = dispersion_source(compiled)
     for step in range(2):
         compiled.zero_grad()
         for part in _parts(step):
