@@ -9,6 +9,14 @@ from collections import deque
 from rmetric.monitor.hardware.reports import STALL, STRAGGLER, HardwareReport
 from rmetric.robust.reference import NORMAL
 
+WINDOW = 64
+"""Recent steps that make the level."""
+WARM_UP = 16
+"""Steps before anything is reported; the first ones allocate and compile."""
+FACTOR = 2.0
+"""Step time over the median."""
+MINIMUM_EXCESS_S = 0.1
+"""Seconds over the median that are worth a report: shorter ones are the scheduling of the operating system."""
 SIGMAS = 6.0
 """Robust standard deviations of the level within which a step is noise, however long."""
 STALL_FACTOR = 10.0
@@ -18,9 +26,9 @@ STALL_EXCESS_S = 1.0
 class StepTimes:
     r"""Reports a step that took far longer than the recent ones.
 
-    .. math:: t > \max(factor · m,\; m + minimum\_excess\_s,\; m + 6 · 1.4826 · MAD)
+    .. math:: t > \max(2 m,\; m + 0.1 s,\; m + 6 · 1.4826 · MAD)
 
-    with the median m and the median absolute deviation MAD of the last ``window`` steps. Such a step is a
+    with the median m and the median absolute deviation MAD of the last 64 steps. Such a step is a
     ``straggler``, or a ``stall`` if it took more than 10 medians and 1 s over the median.
 
     It enters the window clipped to the bar it exceeded, so that even a run of outliers leaves the bar where it was: a
@@ -29,52 +37,26 @@ class StepTimes:
 
     How often healthy steps are reported: never if all lie below twice the median (noise of ±20 % with some of 1.5 ×).
     3,000 healthy steps of 18 ms and 80 ms on a shared two-core machine gave none, although the worst took five
-    medians: 72 ms over the median do not reach ``minimum_excess_s``. Log-normal step times, as with batches of very
+    medians: 72 ms over the median do not reach 0.1 s. Log-normal step times, as with batches of very
     different length, are reported about 4 times in 1,000 steps at a standard deviation of the logarithm of 0.5.
 
     Time that is not training (a validation, a checkpoint) belongs out of the step times, or it is reported.
 
     Parameters
     ----------
-    window
-        Number of recent steps that make the level.
-    warm_up
-        Number of steps before anything is reported; the first ones allocate and compile.
-    factor
-        Step time over the median, above 1.
-    minimum_excess_s
-        Seconds over the median that are worth a report: shorter ones are the scheduling of the operating system.
     worker
         The worker whose steps these are.
 
     State: numbers, a deque and a list of numbers, nothing else. An update costs about 1 µs.
 
-    >>> times = StepTimes(warm_up=3)
-    >>> [times.update(seconds) for seconds in (0.2, 0.2, 0.2, 0.2)]
-    [None, None, None, None]
+    >>> times = StepTimes()
+    >>> any(times.update(0.2) for _ in range(20))
+    False
     >>> times.update(0.9).details
     'step took 0.900 s, 4.5 times the recent 0.200 s'
     """
 
-    def __init__(
-        self,
-        window: int = 64,
-        warm_up: int = 16,
-        factor: float = 2.0,
-        minimum_excess_s: float = 0.1,
-        *,
-        worker: int = 0,
-    ) -> None:
-        if window < 2:
-            raise ValueError(f"window must be at least 2 steps, not {window}")
-        if not 1 <= warm_up <= window:
-            raise ValueError(f"warm_up must be 1 to window ({window}) steps, not {warm_up}")
-        if not factor > 1.0:
-            raise ValueError(f"factor must be above 1, not {factor}")
-        self._window = window
-        self._warm_up = warm_up
-        self._factor = factor
-        self._minimum_excess_s = minimum_excess_s
+    def __init__(self, *, worker: int = 0) -> None:
         self._worker = worker
         self._recent_s: deque[float] = deque()
         self._sorted_s: list[float] = []
@@ -88,11 +70,11 @@ class StepTimes:
         """Take in a step; return a report if it was far too long. A negative or non-finite time is no measurement."""
         if not 0.0 <= step_time_s < math.inf:
             return None
-        if len(self._sorted_s) < self._warm_up:
+        if len(self._sorted_s) < WARM_UP:
             self._accept(step_time_s)
             return None
         level_s = self.level_s
-        bar_s = max(self._factor * level_s, level_s + self._minimum_excess_s)
+        bar_s = max(FACTOR * level_s, level_s + MINIMUM_EXCESS_S)
         if step_time_s > bar_s:  # the costly part, rarely
             bar_s = max(bar_s, level_s + SIGMAS * NORMAL * self._deviation_s(level_s))
         if step_time_s <= bar_s:
@@ -102,7 +84,7 @@ class StepTimes:
         return self._report(step_time_s, level_s)
 
     def _accept(self, step_time_s: float) -> None:
-        if len(self._recent_s) == self._window:
+        if len(self._recent_s) == WINDOW:
             del self._sorted_s[bisect_left(self._sorted_s, self._recent_s.popleft())]
         self._recent_s.append(step_time_s)
         insort(self._sorted_s, step_time_s)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from rmetric.monitor.hardware import HardwareReport, StepTimes
+from rmetric.monitor.hardware.step_times import WINDOW
 from rmetric.state import restore, state_of
 
 
@@ -98,22 +99,23 @@ def test_steps_that_take_no_time_by_the_clock_are_a_level() -> None:
     assert report.component == "stall"
 
 
-@given(st.lists(st.floats(min_value=0.0, max_value=0.1), max_size=60))
-def test_the_level_is_the_median_of_the_window(steps_s: list[float]) -> None:
-    times = StepTimes(window=8, warm_up=8)  # nothing exceeds 0.1 s, so nothing is clipped
+@given(st.integers(0, 3 * WINDOW), st.randoms())
+def test_the_level_is_the_median_of_the_window(steps: int, generator: random.Random) -> None:
+    steps_s = [generator.uniform(0.0, 0.1) for _ in range(steps)]
+    times = StepTimes()  # nothing exceeds 0.1 s, so nothing is clipped
     for seconds in steps_s:
         times.update(seconds)
     if steps_s:
-        recent = sorted(steps_s[-8:])
+        recent = sorted(steps_s[-WINDOW:])
         assert times.level_s == recent[len(recent) // 2]
     else:
         assert math.isnan(times.level_s)
 
 
 def test_nothing_grows_with_the_run() -> None:
-    times = StepTimes(window=8, warm_up=4)
+    times = StepTimes()
     reports(times, healthy(10_000))
-    assert len(json.dumps(state_of(times))) < 1_000
+    assert len(json.dumps(state_of(times))) < 5_000
 
 
 def test_resuming_from_plain_values_gives_the_same_reports() -> None:
@@ -126,18 +128,3 @@ def test_resuming_from_plain_values_gives_the_same_reports() -> None:
     got += [second.update(seconds) for seconds in steps_s[217:]]
     assert got == expected
     assert sum(report is not None for report in expected) > 5
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"window": 1}, "at least 2 steps, not 1"),
-        ({"warm_up": 0}, "not 0"),
-        ({"warm_up": 65}, "not 65"),
-        ({"factor": 1.0}, "above 1, not 1.0"),
-        ({"factor": math.nan}, "above 1, not nan"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        StepTimes(**settings)  # type: ignore[arg-type]
