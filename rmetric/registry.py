@@ -99,6 +99,12 @@ class Registry(Generic[T]):
         self._items.pop(name, None)
 
 
+def load_plugins(paths: Iterable[str | Path]) -> None:
+    """:func:`load_plugin` for each path."""
+    for path in paths:
+        load_plugin(path)
+
+
 def load_plugin(path: str | Path) -> None:
     """Run a user's own Python file, whose decorators register its faults or detectors.
 

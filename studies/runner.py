@@ -25,7 +25,7 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.files import checksum, write_atomically
 from rmetric.log_writer import SCHEMA_VERSION
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugins
 from rmetric.versions import content_checksums, foreign_code
 from studies.log_files import JSON_LINES, Entry, LogForm, Spec
 
@@ -178,8 +178,7 @@ def _foreign_code(plugins: Sequence[Path]) -> dict[str, str]:
 
     It covers what a plug-in imports from beside it.
     """
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_plugins(plugins)
     kinds: dict[str, type] = {f"fault {name}": kind for name, kind in FAULTS.items()}
     kinds |= {f"detector {name}": kind for name, kind in DETECTORS.items() if kind.online}
     return {name: code for name, kind in kinds.items() if (code := foreign_code(kind))}

@@ -19,7 +19,7 @@ from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.files import written_aside
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import Observations
-from rmetric.registry import load_plugin, plugin_errors
+from rmetric.registry import load_plugins, plugin_errors
 from rmetric.versions import content_checksums, foreign_code
 
 SCORING_VERSION = 1
@@ -135,8 +135,7 @@ def _recipe(detector: Detector) -> Recipe:
 
 def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]) -> dict[str, NDArray[np.float64]]:
     recipes, run, observations, plugins = task
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_plugins(plugins)
     shown = _read_only(observations)
     with plugin_errors(run):
         scores = {

@@ -24,7 +24,7 @@ from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.monitor.hardware import HardwareWatch
-from rmetric.registry import load_plugin, plugin_errors
+from rmetric.registry import load_plugins, plugin_errors
 from rmetric.twins.recording import append_events, fault_entry, judge_against, log_config, record_fork, record_healthy
 from rmetric.twins.snapshots import Snapshot, TruthRecord, train_to_end
 from rmetric.twins.watching import close_hardware_watch, monitor_of, watching
@@ -39,8 +39,7 @@ Parts = tuple[torch.nn.Module, Corpus, dict[str, Any], torch.dtype | None]
 @lru_cache(maxsize=1)
 def live_run(plan: CaseStudyPlan) -> tuple[LanguageModelRun, dict[str, Any]]:
     """A fresh run as planned, one a process, and its description."""
-    for plugin in plan.plugins:
-        load_plugin(plugin)
+    load_plugins(plan.plugins)
     device = training_device(plan.device)
     model, corpus, described, autocast = _tiny(plan, device) if plan.tiny else _pretrained(plan, device)
     config = LiveRunConfig(

@@ -18,7 +18,7 @@ from rmetric.dataset.sources import part_name
 from rmetric.engines import parallel_map
 from rmetric.files import write_atomically
 from rmetric.log_reader import assemble
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugins
 from rmetric.simulation import RunLog, RunSpec, run_batch
 from studies.paper.plan import StudyPlan, batches_of
 
@@ -102,8 +102,7 @@ def simulate_parts(
 def _write_part(folder: Path, plugins: Sequence[Path], part: Part) -> FinishedPart:
     from rmetric.dataset.write import encoded  # pyarrow, see above
 
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_plugins(plugins)
     logs = run_batch(part.specs)
     content = encoded([_stored(log) for log in logs], part.experiment_id, ZSTD_LEVEL)
     write_atomically(folder / f"{part.experiment_id}{PARTS.suffix}", content)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmetric.engines import parallel_map
 from rmetric.files import write_atomically
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugins
 from rmetric.simulation import SIMULATION_VERSION, RunSpec, run_batch
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS
 from studies.log_files import Finished, finished_log
@@ -49,8 +49,7 @@ def simulate_study(plan: StudyPlan, folder: Path, **options: Any) -> StudyResult
 
 
 def _run_batch_into(folder: Path, plugins: Sequence[Path], specs: Sequence[RunSpec]) -> list[Finished]:
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_plugins(plugins)
     logs = run_batch(specs)
     for log in logs:
         write_atomically(folder / f"{log.name}.jsonl", log.content)

@@ -15,7 +15,7 @@ from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugins
 from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
 from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
 from studies.log_files import Finished, finished_recording
@@ -118,8 +118,7 @@ def train_group_into(
     make_monitor: MakeMonitor,
 ) -> list[Finished]:
     """Train a group in this process."""
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_plugins(plugins)
     try:
         with out_of_memory_in_one_line("training"):
             return list(train_group(plan, group, folder, make_monitor))

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rmetric.registry import load_plugin
+from rmetric.registry import load_plugins
 from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
 from rmetric.twins.watching import close_hardware_watch
 from studies.log_files import Finished, finished_recording
@@ -35,8 +35,7 @@ def record_all(
 
 def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: Sequence[Path]) -> list[Finished]:
     """Record runs of one kind and seed in this process, in one thread."""
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_plugins(plugins)
     training_device("cpu")
     kind, seed = KINDS[group[0].kind](), group[0].seed
     branches = [_branch(plan, spec) for spec in group]
