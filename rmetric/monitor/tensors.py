@@ -42,6 +42,11 @@ def on_cpu(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().to("cpu", copy=True)
 
 
+def own_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """A stream for ``torch.cuda.stream`` that waits for nothing that is queued on the device; ``None``: no GPU."""
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
 def stored(tensor: Tensor) -> Tensor:
     """Stored values of a tensor: of a sparse one the entries, of a sharded one this process's part."""
     if tensor.is_sparse:

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.hardware import HardwareUnavailable, HardwareWatch
 from rmetric.monitor.hardware.nvml import NvmlSource
 from rmetric.monitor.repair import RecomputeStep, RestoreState
+from rmetric.monitor.tensors import own_stream
 
 Found = dict[str, Any]
 HEALTHY_STEPS, FAULTY_STEPS = 20, 2
@@ -84,7 +85,7 @@ def repair(device: torch.device, tiny: bool) -> Found:
 
     On a GPU everything is done on a stream that is not the default one.
     """
-    with _same_twice(), _side_stream(device):
+    with _same_twice(), torch.cuda.stream(own_stream(device)):
         twin = run_on(device, tiny=tiny, workers=2)
         for _ in range(HEALTHY_STEPS + FAULTY_STEPS):
             twin.train_step()
@@ -107,10 +108,6 @@ def _same_twice() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-
-
-def _side_stream(device: torch.device) -> AbstractContextManager[Any]:
-    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
 
 
 def _repaired(run: LanguageModelRun, policy: RecomputeStep | RestoreState, target: str) -> list[str]:

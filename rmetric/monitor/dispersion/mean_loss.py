@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from rmetric.monitor.tensors import own_stream
 
 PATIENCE_S = 5.0
 """Longest wait for a mean that is asked for before the others have reported their loss of the same step."""
@@ -37,17 +39,12 @@ class PendingMean:
                 return None
             time.sleep(POLL_S)
         try:
-            with _beside(self._sums.device):
+            with torch.cuda.stream(own_stream(self._sums.device)):  # the copy to the host waits for nothing else
                 self._work.wait()
                 total, workers = self._sums.tolist()
         except RuntimeError:  # training learns of it at its next collective
             return None
         return float(total / workers) if workers else None
-
-
-def _beside(device: torch.device) -> AbstractContextManager[Any]:
-    """A stream of its own, so that a copy to the host waits for nothing that is queued on the device."""
-    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
 
 
 def group_beside(group: dist.ProcessGroup) -> dist.ProcessGroup:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from rmetric.monitor.mechanism.base import HostArrays, MonitorResult, Task
+from rmetric.monitor.tensors import own_stream
 from rmetric.records import Event
 
 DIGITS = 5
@@ -68,7 +68,7 @@ class BackgroundExecutor:
         return self._outcomes
 
     def _work(self) -> None:
-        with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
+        with torch.cuda.stream(self._stream):
             self._outcomes = run_tasks(self._tasks)
 
 
@@ -88,7 +88,7 @@ Executor = Callable[[Mapping[str, Task], torch.cuda.Stream | None], RunningTasks
 def stream_for(model: nn.Module) -> torch.cuda.Stream | None:
     """A stream on the device of a model; ``None`` for one that is not on a GPU."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    return own_stream(device)
 
 
 @dataclass(frozen=True, kw_only=True)
