@@ -88,9 +88,8 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             is_heading = None if found else _HEADING.fullmatch(part)
             heading = f"{is_heading['words']} " if is_heading else ""
             if found:
-                begins = bool(of_table) and table.repeats
-                table.repeats &= not begins
-                yield Line(number, part, found, worker["who"].strip() if worker else "", begins=begins)
+                who = worker["who"].strip() if worker else ""
+                yield Line(number, part, found, who, begins=table.is_first(of_table))
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
                 yield None
 

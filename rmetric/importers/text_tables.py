@@ -37,7 +37,7 @@ class TextTable:
     def __init__(self, fields: FieldMap) -> None:
         self._fields = fields
         self._names: list[str] = []
-        self.repeats = False
+        self._repeats = False
         """Whether the names stand above the next row once more."""
         self._losses: list[int] = []
         self._between = _GAPS
@@ -69,7 +69,7 @@ class TextTable:
         losses = [place for place, name in enumerate(names) if means_loss(name, self._fields)]
         if not losses or not any(name == LINE_NUMBER or names_counter(name, self._fields) for name in names):
             return False
-        self.repeats = names == self._names
+        self._repeats = names == self._names
         self._names, self._losses, self._between = names, losses, between
         return True
 
@@ -94,6 +94,12 @@ class TextTable:
             return {}  # another table's row
         losses = [found[self._names[place]] for place in self._losses]
         return found if any(map(_is_number, losses)) and not any(isinstance(loss, str) for loss in losses) else {}
+
+    def is_first(self, row: dict[str, Any]) -> bool:
+        """Whether a row is the first below names that stand there once more; to be asked once of each row."""
+        repeats = self._repeats and bool(row)
+        self._repeats &= not repeats
+        return repeats
 
     def _fitted(self, line: str, cells: list[str]) -> list[str]:
         """A cell for each name, of a line that has more or fewer; none in doubt.
