@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
-from rmetric.importers.names import means_loss
+from rmetric.importers.names import COUNTER_WORDS, means_loss
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
 _BETWEEN = re.compile(r"[\s,;:\[\]]+")
-_COUNTER = re.compile(r"\s*(?:epoch|iter|iteration|step|batch)\b[\s:=]*(?=\d+\W)", re.IGNORECASE)
+_COUNTER = re.compile(rf"\s*(?:{'|'.join(COUNTER_WORDS)})\b[\s:=]*(?=\d+\W)", re.IGNORECASE)
 """The only word that a line may hold: ``epoch 52: 279.29``."""
 
 

@@ -65,6 +65,7 @@ TOTAL = " of"
 _OF_EPOCHS = TRAINING_WORDS | _words("fine tune finetune tuning pretrain pretraining warmup")
 """Words beside one of epochs that leave it a counter of the training: ``Train Epoch``, ``Fine-Tune Epoch``."""
 EPOCH_WORDS = _words("epoch ep epochs round rounds episode episodes generation")
+COUNTER_WORDS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
 RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
     "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
 )

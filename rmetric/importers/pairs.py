@@ -10,10 +10,8 @@ from typing import Any
 
 from rmetric.importers.languages import with_english_parts
 from rmetric.importers.names import (
-    BATCH_WORDS,
-    EPOCH_WORDS,
+    COUNTER_WORDS,
     LINE_NUMBER,
-    STEP_WORDS,
     TEST_WORDS,
     TOTAL,
     TRAINING_WORDS,
@@ -123,7 +121,6 @@ _WORDS = re.compile(r"[a-z]+")
 _PLAIN = str.maketrans("dDEf", "eeee", ",_'")
 """What makes of a number that a person writes one that Python reads."""
 _SETTINGS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
-_COUNTERS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
 
 
 def pairs(line: str) -> dict[str, Any]:
@@ -156,7 +153,7 @@ def pairs(line: str) -> dict[str, Any]:
             continue  # "Loss (mean of the last 100): 2.5"
         is_first, end = end == 0, stop
         said = name = _name(gap[-2 * MAX_NAME :]) or beside
-        if match["unit"] == "%" and name.casefold() in _COUNTERS:
+        if match["unit"] == "%" and name.casefold() in COUNTER_WORDS:
             continue  # how full the bar is: "steps:  2%|#   | 40/1600"
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
@@ -238,7 +235,7 @@ def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first:
     if opens == "[" and is_epoch.match(match.string, match.end()):
         return "epoch"
     if match["total"] is not None or between.startswith("][") or (between == "," and "epoch" in found):
-        is_of_workers = opens == "(" and not any(known.casefold() in _COUNTERS for known in found)
+        is_of_workers = opens == "(" and not any(known.casefold() in COUNTER_WORDS for known in found)
         return "" if is_of_workers else "batch"
     is_alone = (opens == "[" and match.string.startswith("]", match.end())) or (is_first and not opens)
     return LINE_NUMBER if is_alone and _number(match["number"], match["scale"]) < LARGEST_LINE_NUMBER else ""
@@ -246,7 +243,7 @@ def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first:
 
 def _is_counter(match: re.Match[str]) -> bool:
     """Whether a number has what it counts as its unit: ``3epoch:``, and not ``3it/s``."""
-    return match["unit"] in _COUNTERS and not match.string.startswith("/", match.end())
+    return match["unit"] in COUNTER_WORDS and not match.string.startswith("/", match.end())
 
 
 def without_escapes(line: str) -> str:
@@ -291,14 +288,14 @@ def _counter(name: str, has_total: bool = False) -> str:
     ``Training [10/500]``, which has a total, counts batches.
     """
     _, bracket, last = name.rpartition("(")
-    if bracket and last.casefold() in _COUNTERS:
+    if bracket and last.casefold() in COUNTER_WORDS:
         return last  # Train Metrics (step
     words = _WORDS.findall(name.casefold())
     if has_total and words and TRAINING_WORDS.issuperset(words):
         return "batch"
-    if len(words) > 1 and words[-1] in _COUNTERS and words[-2] in ("at", "of", "after") and words[0] != "number":
+    if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in ("at", "of", "after") and words[0] != "number":
         return words[-1]
-    if len(words) == 2 and words[0] in _COUNTERS and words[1] in _SETTINGS:
+    if len(words) == 2 and words[0] in COUNTER_WORDS and words[1] in _SETTINGS:
         return words[0]  # Epoch(train), Iter(val)
     return name
 
