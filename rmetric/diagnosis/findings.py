@@ -59,7 +59,7 @@ def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State |
     What lets a loss move explains more than that it has not fallen.
     """
     for state in states:
-        kinds = () if state.numbers.get("moved") else EXPLAINS.get(state.name, ())
+        kinds = () if state.moved else EXPLAINS.get(state.name, ())
         if event.kind in kinds and event.last_step + quiet_steps >= state.since:
             return state
     return None

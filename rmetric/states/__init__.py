@@ -70,7 +70,7 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
     ]
     found = [state for state in states if state.false_alarm_rate <= budget]
     if any(state.name == "WORSE_LEVEL" for state in found):  # what a run has lost it had learned
-        found = [state for state in found if not state.numbers.get("moved")]
+        found = [state for state in found if not state.moved]
     told_already = frozenset[str]().union(*(FOLLOWS.get(state.name, ()) for state in found))
     return [state for state in found if state.name not in told_already]
 

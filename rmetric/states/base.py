@@ -57,6 +57,11 @@ class State:
         """1 minus the false-alarm rate, in [0, 1]."""
         return 1.0 - self.false_alarm_rate
 
+    @property
+    def moved(self) -> bool:
+        """Whether a loss that has not fallen has not stayed flat either: what else is found says more."""
+        return bool(self.numbers.get("moved"))
+
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
         numbers = {name: float(value) for name, value in self.numbers.items() if math.isfinite(value)}
