@@ -21,7 +21,7 @@ from rmetric.errors import UserError, did_you_mean
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import DIVERGED, NAN_LOSS, Truth
 from rmetric.evaluation.protocols import WARNING, Timeline, group_key
-from rmetric.log_reader import assemble, chunks
+from rmetric.log_reader import assemble, chunks, strict
 from rmetric.metric import RValue
 from rmetric.records import Run
 from rmetric.reporting import style
@@ -144,7 +144,7 @@ def _simulated_twin(run: Run) -> Run | None:
     except (KeyError, TypeError, ValueError):  # UserError is a ValueError: the log asks for what we do not have
         return None
     lines = enumerate(map(json.loads, content.splitlines()), start=1)
-    twin = assemble(f"twin of {run.name}", chunks(lines, _never))
+    twin = assemble(f"twin of {run.name}", chunks(lines, strict(f"twin of {run.name}")))
     mine, theirs = run.observations, twin.observations
     count = len(mine) if run.onset is None else int((mine.step < run.onset).sum())
     same = np.array_equal(mine.step[:count], theirs.step[:count]) and all(
@@ -152,10 +152,6 @@ def _simulated_twin(run: Run) -> Run | None:
         for name in ("training_loss", "validation_loss", "sigma_sq", "lambda")
     )
     return twin if same else None
-
-
-def _never(line: int, message: str) -> None:
-    raise AssertionError(f"a log that was just made is damaged in line {line}: {message}")
 
 
 def has(ev: Evaluator, name: str) -> bool:
