@@ -34,20 +34,17 @@ class GradientSketch:
     ----------
     model
         Its trainable parameters are watched.
-    size
-        Numbers of the sketch, n.
     """
 
-    def __init__(self, model: nn.Module, size: int = SIZE) -> None:
+    def __init__(self, model: nn.Module) -> None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         random = torch.Generator().manual_seed(SEED)
-        self._size = size
         self._signs = [torch.randint(0, 2, (item.numel(),), generator=random).mul_(2).sub_(1) for item in parameters]
         self._handles = [item.register_hook(self._watcher(index)) for index, item in enumerate(parameters)]
         self._begin()
 
     def _begin(self) -> None:
-        self._sum = torch.zeros(self._size, dtype=torch.float64)
+        self._sum = torch.zeros(SIZE, dtype=torch.float64)
         self._squares = torch.zeros((), dtype=torch.float64)
 
     def _watcher(self, index: int) -> Callable[[Tensor], None]:
@@ -56,8 +53,8 @@ class GradientSketch:
             device = flat.device
             self._sum, self._squares = self._sum.to(device), self._squares.to(device)
             signed = flat * self._signs[index].to(device)
-            padded = torch.nn.functional.pad(signed, (0, -len(signed) % self._size))
-            self._sum += padded.view(-1, self._size).sum(0)
+            padded = torch.nn.functional.pad(signed, (0, -len(signed) % SIZE))
+            self._sum += padded.view(-1, SIZE).sum(0)
             self._squares += flat.square().sum()
 
         return came
