@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,7 @@ def train_all(
 def train_tasks(tasks: Sequence[Task], jobs: int) -> Iterator[list[Finished]]:
     """Train each group, here or in processes of their own; yields its runs when it is done."""
     if jobs == 1 or len(tasks) == 1:
-        for plan, group, folder, _, make_monitor in tasks:  # here, the plugins are loaded
-            yield train_group_into(plan, group, folder, (), make_monitor)
+        yield from starmap(train_group_into, tasks)
         return
     for _, finished in in_fresh_processes(train_group_into, tasks, jobs):
         yield finished
