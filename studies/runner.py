@@ -132,9 +132,7 @@ def run_study(
         raise UserError("this study has no runs; give at least one repetition or control")
     specs, form = backend.form.files(runs), backend.form
     identity = _identity(plan, backend, plugins)
-    # Until code from beside a plug-in counted, a manifest held the plug-ins by name; who has one can go on with it.
-    accepted = identity, {**identity, "plugins": {path.name: checksum(path) for path in plugins}}
-    kept, others = _prepare(folder, accepted, specs, form, resume=resume, overwrite=overwrite)
+    kept, others = _prepare(folder, identity, specs, form, resume=resume, overwrite=overwrite)
     todo = [spec for spec in specs if spec.experiment_id not in kept]
     if todo:
         _write_manifest(folder, identity, specs, kept, others, started)  # a call that is broken off loses no checksum
@@ -186,17 +184,14 @@ def _foreign_code(plugins: Sequence[Path]) -> dict[str, str]:
 
 def _prepare(
     folder: Path,
-    accepted: Sequence[dict[str, Any]],
+    identity: dict[str, Any],
     specs: Sequence[Spec],
     form: LogForm,
     *,
     resume: bool,
     overwrite: bool,
 ) -> tuple[dict[str, Entry], Entries]:
-    """Clear or check the folder; returns the finished logs to keep, and the manifest's entries of further runs.
-
-    ``accepted`` are the identities with which a manifest is of this study, the present one first.
-    """
+    """Clear or check the folder; returns the finished logs to keep, and the manifest's entries of further runs."""
     manifest = _read_manifest(folder)
     present = sorted(path.stem for path in folder.glob(f"run_*{form.suffix}"))
     own = {spec.experiment_id for spec in specs}
@@ -212,8 +207,8 @@ def _prepare(
         raise UserError(f"{folder} holds logs without {MANIFEST}; choose another --out, or move them away")
     if not isinstance(manifest.get("study"), dict) or not isinstance(manifest.get("runs"), dict):
         raise _damaged(folder, "so that nobody knows which study its logs are of")
-    if manifest["study"] not in accepted:
-        different = _first_difference(manifest["study"], accepted[0])
+    if manifest["study"] != identity:
+        different = _first_difference(manifest["study"], identity)
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
     for leftover in folder.glob(".run_*.part"):
         leftover.unlink(missing_ok=True)
