@@ -28,7 +28,7 @@ from rmetric.importers.names import (
     names_epoch,
     names_step,
 )
-from rmetric.importers.step_times import seconds_in
+from rmetric.importers.step_times import is_step_rate, seconds_in, takes_seconds
 from rmetric.log_reader import OnDamage
 
 SURVEYED_ROWS = 20_000
@@ -89,6 +89,8 @@ class _Seen:
     not_finite: int = 0
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
+    one_more: int = 0
+    """Rows in which the value is one more than in the name's row before."""
 
     @property
     def goes_back(self) -> bool:
@@ -143,6 +145,7 @@ class Survey:
             seen.epoch = epoch
             if isinstance(value, int | float):
                 seen.not_after += seen.value is not None and value <= seen.value
+                seen.one_more += seen.value is not None and value - seen.value == 1
                 if seen.value is not None and value < seen.value:
                     seen.strays += seen.set_back_to not in (None, value)
                     seen.set_back_to = value
@@ -255,6 +258,7 @@ class Columns:
                 f"no column is known as a training loss; name one with --map training_loss=COLUMN ({in_words(unknown)})"
             )
         columns._choose_counters(survey, fields)
+        columns._choose_time(survey, fields)
         return columns
 
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
@@ -374,6 +378,18 @@ class Columns:
         if self.fields:
             self.notes.append(f"there is no step; {'epochs' if self.epochs_count else 'rows'} count")
 
+    def _choose_time(self, survey: Survey, fields: FieldMap) -> None:
+        """A mere time in seconds is that of a step where each step is reported, if it is no clock of an epoch."""
+        if {"step_time_s"} & (self.fields.keys() | fields.explicit) or not self.counters:
+            return
+        counter = survey.seen[self.counters[0]]
+        if 10 * counter.one_more < 9 * counter.count - 10:
+            return
+        times = {name: seen for name, seen in survey.seen.items() if takes_seconds(name) and name not in fields.taken}
+        found = self._of_the_loss({name: 0 for name, seen in times.items() if 4 * seen.not_after > seen.count}, survey)
+        if found:
+            self.fields["step_time_s"] = (min(found, key=lambda name: -survey.seen[name].count),)
+
     @staticmethod
     def _batches(survey: Survey) -> tuple[str, ...]:
         """The counters of batches; one that stands still (``Batch_id=117``) is none beside one with a total.
@@ -437,7 +453,8 @@ class Columns:
         for ours in found.keys() & self._logarithms:
             found[ours] = _logarithm(found[ours])
         if "step_time_s" in found:
-            found["step_time_s"] = _seconds(found["step_time_s"], self.fields["step_time_s"][0])
+            seconds = _seconds(found.pop("step_time_s"), self.fields["step_time_s"][0])
+            found |= {} if seconds is None else {"step_time_s": seconds}
         if self.fills_gaps and not _is_finite(found.get("validation_loss", 0.0)):
             del found["validation_loss"]
         return found
@@ -451,6 +468,8 @@ def _logarithm(value: Any) -> Any:
 def _seconds(value: Any, name: str) -> Any:
     """A step time in seconds; one that is mapped without a unit is taken for that."""
     number, unit = as_number(value), seconds_in(name)
+    if number is not None and is_step_rate(name):
+        return 1.0 / number if number > 0.0 else None
     return value if number is None or unit is None else number * unit
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rmetric.importers.base import LOSSES, FieldMap, plain
-from rmetric.importers.step_times import seconds_in
+from rmetric.importers.step_times import is_step_rate, seconds_in
 
 
 def _words(text: str) -> frozenset[str]:
@@ -171,10 +171,17 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     if found or name in fields.taken:
         return found
     words = _apart(plain(name).split("_"))
-    guess = ("step_time_s", USUAL) if seconds_in(name) is not None else _guess(words)
+    guess = _step_time(name) or _guess(words)
     if guess is None or guess[0] in fields.explicit:
         return ()
     return (guess,)
+
+
+def _step_time(name: str) -> tuple[str, int] | None:
+    """A step time in its unit; a rate of steps stands for one where there is no such one."""
+    if seconds_in(name) is not None:
+        return "step_time_s", USUAL
+    return ("step_time_s", USUAL + 1) if is_step_rate(name) else None
 
 
 def _apart(words: list[str]) -> list[str]:
