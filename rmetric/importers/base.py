@@ -61,6 +61,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "gradnorm",
         "g_norm",
         "total_norm",
+        "global_norm",
         "grdn",
     ),
     "sigma_sq": ("gradient_variance", "grad_norm_variance", "grad_norm_var"),

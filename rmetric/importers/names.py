@@ -45,7 +45,7 @@ _PERPLEXITIES = _words("ppl perplexity")
 
 _REWARD_WORDS = _words("reward rewards rew return returns ret")
 _OF_REWARDS = _words(
-    "ep episode episodes episodic mean avg average undiscounted env runners rollout eval evaluation train charts"
+    "ep episode episodes episodic mean avg average undiscounted env runners rollout eval evaluation train charts critic"
 )
 """Words beside one of these that leave it the reward of an episode: ``AverageEpRet``, ``rollout/ep_rew_mean``."""
 
@@ -209,7 +209,8 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
         return held_out, of_tests + LIKE_A_LOSS + len(words)
     if present & _PERPLEXITIES and present - _PERPLEXITIES <= _USUAL | TEST_WORDS:
         return held_out, of_tests + PERPLEXITY + len(words)
-    if words[0] == "lr" or words[:2] == ["learning", "rate"] or _is_rate(words):
+    begin = words[words[0] in TRAINING_WORDS :]
+    if begin[:1] == ["lr"] or begin[:2] == ["learning", "rate"] or _is_rate(words):
         return "learning_rate", USUAL + len(words)
     if not present.isdisjoint(_REWARD_WORDS):
         others = {word for word in present - _REWARD_WORDS if not word.isdecimal()}  # "mean 100 episode reward"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rmetric.log_reader import NumberedEvent
 from rmetric.records import Event
@@ -10,6 +12,8 @@ from rmetric.records import Event
 MOST_WAITING = 64
 """Evaluations that wait for the training to reach their step."""
 _EVALUATION = frozenset({"step", "validation_loss"})
+ALIKE = 1e-3
+"""Relative difference of two values that are the same but for the digits that are printed."""
 
 
 def in_order(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
@@ -79,4 +83,18 @@ def _joined(record: Event, event: Event) -> bool:
     if "validation_loss" in event and "validation_loss" not in record:  # a progress bar at the end of its epoch
         record.update({ours: value for ours, value in event.items() if ours not in record})
         return True
-    return event.keys() == _EVALUATION
+    if event.keys() == _EVALUATION:
+        return True
+    stated = event.keys() & record.keys() - _EVALUATION
+    if not stated or not all(_are_alike(event[ours], record[ours]) for ours in stated):
+        return False
+    evaluated = {ours: event[ours] for ours in event.keys() & {"validation_loss"}}  # a bar goes on showing the last one
+    record.update(event | record | evaluated)
+    return True
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same but for their digits."""
+    if not isinstance(one, int | float) or not isinstance(other, int | float):
+        return bool(one == other)
+    return math.isclose(one, other, rel_tol=ALIKE) or (math.isnan(one) and math.isnan(other))

@@ -148,13 +148,13 @@ def pairs(line: str) -> dict[str, Any]:
         begin, stop = match.span()
         if match.string.startswith(")=", stop):
             continue  # a part of a name: "LR (group 0)=0.1"
+        if match["unit"] == "%" and match.string.startswith("|", stop):
+            continue  # how full the bar is: "steps:  2%|#   | 40/1600"
         gap = match.string[end:begin]
         if _is_in_name(gap, match):
             continue  # "Loss (mean of the last 100): 2.5"
         is_first, end = end == 0, stop
         said = name = _name(gap[-2 * MAX_NAME :]) or beside
-        if match["unit"] == "%" and name.casefold() in COUNTER_WORDS:
-            continue  # how full the bar is: "steps:  2%|#   | 40/1600"
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = _beside(said, name)

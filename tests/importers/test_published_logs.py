@@ -377,6 +377,24 @@ def numbers_after_their_steps() -> Iterator[str]:
     yield from (f"{step}, {loss(step)}" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES))
+def a_bar_that_is_named_after_a_step_and_its_epoch() -> Iterator[str]:
+    for step in STEPS:
+        yield bar(0, 2, "Train epoch")
+        yield f"{bar(step, 99, 'Train step of epoch 0')[:-1]}, act_loss={loss(step)}]"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=3))
+def a_bar_that_shows_the_latest_evaluation_to_the_end() -> Iterator[str]:
+    evaluated = ""
+    for step in STEPS:
+        begin = f"Epoch {(step - 1) // 10}: {bar((step - 1) % 10 + 1, 10, '')[1:-1]}, train_loss={loss(step)}"
+        yield f"\r{begin}{evaluated}]"
+        if step % 10 == 0:
+            evaluated = f", val_loss={loss(step) + 0.1}"
+            yield f"\r{begin}{evaluated}]"
+
+
 @layout(Seen(STEPS, LOSSES, file="train_loss.txt"))
 def numbers_after_what_they_count() -> Iterator[str]:
     yield "[]"
@@ -546,6 +564,18 @@ def test_rate_and_norm_are_those_of_the_loss(tmp_path: Path) -> None:
     (run,) = read(lines, tmp_path)
     assert run.run.observations["grad_norm"].tolist() == [step / 10 for step in STEPS]
     assert {*run.run.observations["learning_rate"].tolist()} == {0.1}
+
+
+def test_two_loggers_with_other_digits_report_a_step_together(tmp_path: Path) -> None:
+    lines = (
+        f"step {step} loss {loss(step)} lr 1.0e-05\n"
+        f"{{'step': {step}, 'loss': {loss(step) + 1e-5}, 'norm': 1.5, 'lr': 1.0001e-5}}"
+        for step in STEPS
+    )
+    (run,) = read(lines, tmp_path)
+    assert run.run.observations.step.tolist() == STEPS
+    assert {*run.run.observations["grad_norm"].tolist()} == {1.5}
+    assert not run.notes
 
 
 def test_a_log_with_one_report_of_its_loss_says_so(tmp_path: Path) -> None:
