@@ -81,6 +81,8 @@ _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096
 MAX_DEPTH = 4
 """Objects within each other that are looked into."""
+MOST_PLACES = 8
+"""Objects of a list that are looked into: players or workers, and not the records of a log."""
 HEAD_BYTES = 1 << 16
 """Begin of a file by which its format is judged."""
 
@@ -170,16 +172,25 @@ UNMAPPED = FieldMap({})
 """The aliases alone."""
 
 
-def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """Nested objects as dotted names.
+def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0, lists: bool = False) -> dict[str, Any]:
+    """Nested objects as dotted names, with ``lists`` also those in short lists, by their places.
 
     >>> flattened({"step": 1, "train": {"loss": 2.5}})
     {'step': 1, 'train.loss': 2.5}
+    >>> flattened({"step": 1, "agents": [{"loss": 2.5}, {"loss": 2.4}]}, lists=True)
+    {'step': 1, 'agents.0.loss': 2.5, 'agents.1.loss': 2.4}
     """
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        if isinstance(value, dict) and depth < MAX_DEPTH:
-            flat.update(flattened(value, f"{prefix}{key}.", depth + 1))
+        inner = _by_place(value) if lists and isinstance(value, list) else value
+        if isinstance(inner, dict) and depth < MAX_DEPTH:
+            flat.update(flattened(inner, f"{prefix}{key}.", depth + 1, lists))
         else:
             flat[prefix + key] = value
     return flat
+
+
+def _by_place(values: list[Any]) -> dict[str, Any] | None:
+    """The objects of a short list by their places; ``None`` for any other list."""
+    are_objects = 0 < len(values) <= MOST_PLACES and all(isinstance(value, dict) for value in values)
+    return {str(place): value for place, value in enumerate(values)} if are_objects else None

@@ -20,9 +20,11 @@ from rmetric.importers.names import (
     OF_TESTS,
     PERPLEXITY,
     TOTAL,
+    apart_from_numbers,
     ends_in_loss,
     is_adversarial,
     is_perplexity,
+    is_reduction,
     is_whole,
     meanings,
     names_epoch,
@@ -271,7 +273,17 @@ class Columns:
         most = max(survey.seen[name].count for name in ranks)
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
+        alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
+        if ours == "validation_loss" and len(alike) > 1 and ranks[best] < OF_TESTS:
+            self.fields[ours] = (best,)
+            self.notes.append(
+                f"{ours} is taken from {best!r}, one of {in_words(alike)}; another one: --map {ours}=NAME"
+            )
+            return
+        if len(alike) > 1:
+            ranks = {name: rank + COMPONENT * (name in alike and rank < COMPONENT) for name, rank in ranks.items()}
         parts = [name for name in frequent if ranks[name] >= COMPONENT]
+        parts = [name for name in parts if not is_reduction(name)] or parts
         play = any(map(is_adversarial, parts))
         if len(parts) > 1 and not play:
             parts = distinct(sorted(parts, key=ranks.__getitem__), survey.first)
@@ -359,7 +371,14 @@ class Columns:
         steps = self._without_log_calls(steps, survey)
         if steps:
             trained = self._rows_trained(survey)
-            self.counters = tuple(sorted(steps, key=lambda name: (*_unsteady(survey.seen[name], trained), steps[name])))
+            highest = max(survey.seen[name].highest for name in steps)
+
+            def order(name: str) -> tuple[bool, bool, bool, int]:
+                """Behind the others, if need be: one that counts up to less than another one has counted."""
+                is_of_epoch = name + TOTAL in survey.seen and survey.seen[name + TOTAL].highest < highest
+                return (*_unsteady(survey.seen[name], trained), is_of_epoch, steps[name])
+
+            self.counters = tuple(sorted(steps, key=order))
             return
         self.counters = self._batches(survey)
         self.are_batches = bool(self.counters)

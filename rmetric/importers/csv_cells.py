@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.names import names_counter
@@ -28,6 +28,7 @@ _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "no log"})
 """Cells that mean: not measured; *No log* is of the Hugging Face Trainer's table. ``nan`` is not among them: a NaN
 that was written was measured."""
+_LIST = re.compile(r"\[[-+.\w,;\s]*\]")
 JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
 """Numbers from which on, and decimals by which, a last one can be judged as cut off."""
 
@@ -35,6 +36,17 @@ JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
 def reader_of(delimiter: str) -> Callable[[str], int | float | str | None]:
     """What reads a cell."""
     return _value_with_comma if delimiter == ";" else _value
+
+
+def with_lists(names: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and cells; of a cell with a list one for each place.
+
+    >>> [*with_lists(["step", "loss", "norm"], ["1", "[0.5, 0.4]", "[1.5]"])]
+    [('step', '1'), ('loss[0]', '0.5'), ('loss[1]', '0.4'), ('norm', '1.5')]
+    """
+    for name, cell in zip(names, cells, strict=True):
+        parts = re.split(r"[,;\s]+", cell.strip()[1:-1].strip()) if _LIST.fullmatch(cell.strip()) else [cell]
+        yield from ([(name, parts[0])] if len(parts) == 1 else [(f"{name}[{n}]", part) for n, part in enumerate(parts)])
 
 
 def _value(cell: str) -> int | float | str | None:

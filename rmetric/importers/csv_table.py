@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.columns import Row
-from rmetric.importers.csv_cells import Counters, LastDecimals, reader_of
+from rmetric.importers.csv_cells import Counters, LastDecimals, reader_of, with_lists
 from rmetric.importers.tables import imported
 from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, numbered_lines
 
@@ -105,7 +105,8 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
             on_damage(number, CUT_OFF)
             continue
         decimals.add(cells[-1])
-        yield Row(number, {name: value_of(cell) for name, cell in zip(names, cells, strict=True)}, begins=begins)
+        named = with_lists(names, cells) if "[" in text else zip(names, cells, strict=True)
+        yield Row(number, {name: value_of(cell) for name, cell in named}, begins=begins)
         begins = False
 
 

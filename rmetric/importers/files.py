@@ -174,7 +174,7 @@ def _format_of_objects(
         return "trainer_state"
     if any(str(record.get("event", "")).startswith(_EVENTS) for record in objects):
         return "rmetric"
-    has_a_loss = any(measures_loss(name) for record in objects for name in flattened(record))
+    has_a_loss = any(measures_loss(name) for record in objects for name in flattened(record, lists=True))
     if not has_a_loss and not mapping and is_console(path):
         return "console"  # of a container, each line in an object
     if holds_curves(objects[0]):

@@ -66,7 +66,7 @@ def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
             wrapper = _wrapper(record)
         if wrapper and isinstance(record.get(wrapper), dict):
             record |= record.pop(wrapper)
-        flat = flattened(record)
+        flat = flattened(record, lists=True)
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
         for name, counted in [(name, value) for name, value in flat.items() if type(value) is str and "/" in value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from rmetric.importers.base import LOSSES, FieldMap, plain
@@ -38,6 +39,8 @@ _OF_TIME = _words("batch step iter")
 """What a cost that is the time of it is of: ``batch_cost``."""
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
+_NUMBERS = re.compile(r"(?<![A-Za-z])\d+")
+_REDUCED = re.compile(r"loss[:/](?:sum|mean)$", re.IGNORECASE)
 USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_TESTS = 100, 200, 300, 350, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
 that has none by name, the exponential of one, and a test loss, which is a validation loss where there is no other."""
@@ -140,6 +143,20 @@ def ends_in_loss(name: str) -> bool:
 def is_perplexity(name: str) -> bool:
     """Whether what a name stands for is the exponential of a loss."""
     return not measures_loss(name) and not _PERPLEXITIES.isdisjoint(plain(name).split("_"))
+
+
+def apart_from_numbers(name: str) -> str:
+    """A name without the numbers that tell it from others like it.
+
+    >>> apart_from_numbers("valid_0's loss") == apart_from_numbers("valid_1's loss"), apart_from_numbers("loss[12]")
+    (True, 'loss[#]')
+    """
+    return _NUMBERS.sub("#", name)
+
+
+def is_reduction(name: str) -> bool:
+    """Whether a loss is named as the sum or the mean of the very same over something, as in ``loss:sum``."""
+    return _REDUCED.search(name) is not None
 
 
 def is_whole(name: str) -> bool:

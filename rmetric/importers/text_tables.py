@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rmetric.importers.base import FieldMap
-from rmetric.importers.csv_cells import reader_of
+from rmetric.importers.csv_cells import reader_of, with_lists
 from rmetric.importers.names import LINE_NUMBER, TOTAL, means_loss, names_counter
 from rmetric.importers.pairs import BARS
 from rmetric.importers.steps import with_total
@@ -85,14 +85,14 @@ class TextTable:
         if self._between is _BLANKS and not all(map(_is_number, map(_value_of, cells))):
             return {}
         found: dict[str, Any] = {}
-        for name, cell in zip(self._names, cells, strict=True):
+        for name, cell in with_lists(self._names, cells):
             if counted := with_total(cell):
                 found[name], found[name + TOTAL] = counted
             else:
                 found[name] = _value_of(cell)
-        if any(isinstance(found[name], str) for name in self._names if names_counter(name, self._fields)):
+        if any(isinstance(found[name], str) for name in found if names_counter(name, self._fields)):
             return {}  # another table's row
-        losses = [found[self._names[place]] for place in self._losses]
+        losses = [found.get(name, found.get(f"{name}[0]")) for name in map(self._names.__getitem__, self._losses)]
         return found if any(map(_is_number, losses)) and not any(isinstance(loss, str) for loss in losses) else {}
 
     def is_first(self, row: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -377,6 +378,48 @@ def numbers_after_their_steps() -> Iterator[str]:
     yield from (f"{step}, {loss(step)}" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="training_loss is the sum of 'Train loss[0]', 'Train loss[1]'"))
+def lists_in_the_cells_of_a_table() -> Iterator[str]:
+    yield "Step      Train loss                Test loss               Test metric"
+    for step in STEPS:
+        part = apart(step) + 1
+        yield f"{step:<9} [{loss(step) - part:.4e}, {part:.4e}]  [{loss(step) + 0.1:.4e}, 0.00e+00]  []"
+
+
+@layout(Seen(STEPS, LOSSES, note="'Loss[0]', the sum of others", file="run.csv"))
+def lists_in_the_cells_of_a_file() -> Iterator[str]:
+    yield "step,Loss,recall"
+    yield from (f'{step},"[{loss(step)}, {loss(step) - apart(step)}, {apart(step)}]",[0.5]' for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, note="'seats.0.q_loss', 'seats.1.q_loss'", file="run.jsonl"))
+def objects_in_a_list() -> Iterator[str]:
+    for step in STEPS:
+        seats = [{"id": 0, "q_loss": 1.0 + apart(step)}, {"id": 1, "q_loss": loss(step) - 1.0 - apart(step)}]
+        yield json.dumps({"step": step, "eval_win": 0.9, "seats": seats})
+
+
+@layout(
+    Seen(
+        STEPS, LOSSES, evaluations=POINTS, note="'eval.10.loss', one of 'eval.10.loss', 'eval.20.loss'", file="a.jsonl"
+    )
+)
+def several_validation_sets() -> Iterator[str]:
+    for step in STEPS:
+        held_out = {"10": {"loss": loss(step) + 0.1}, "20": {"loss": loss(step) + 0.2}}
+        yield json.dumps({"step": step, "loss": loss(step), "eval": held_out})
+
+
+@layout(Seen(STEPS, LOSSES, note="'po_loss', the only loss of its kind", file="run.jsonl"))
+def a_sum_of_the_same_over_something() -> Iterator[str]:
+    yield from (json.dumps({"step": step, "loss:sum": step % 3 - 1.0, "po_loss": loss(step)}) for step in STEPS)
+
+
+@layout(Seen([900 + step for step in STEPS], LOSSES))
+def a_step_of_the_epoch_before_that_of_all() -> Iterator[str]:
+    yield from (f"--> STEP: {step}/377 -- GLOBAL_STEP: {900 + step} loss: {loss(step)}" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES))
 def a_bar_that_is_named_after_a_step_and_its_epoch() -> Iterator[str]:
     for step in STEPS:
@@ -637,6 +680,15 @@ def test_the_cost_of_a_batch_in_seconds_is_its_time(tmp_path: Path) -> None:
     lines = (f"epoch: 1, step: {step}, loss: {loss(step)}, reader_cost: 0.1 s, batch_cost: 1.82 s" for step in STEPS)
     (found,) = read(lines, tmp_path)
     assert {*found.run.observations["step_time_s"].tolist()} == {1.82}
+
+
+def test_numbered_losses_beside_those_of_two_players_are_not_read(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            yield f"step {step} | loss_disc: 2.5 | loss_0: 2.5 | loss_gen: {loss(step)} | loss_1: {loss(step) + 2.0}"
+
+    with pytest.raises(UserError, match="there are several losses"):
+        read(lines(), tmp_path)
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
