@@ -17,6 +17,7 @@ from rmetric.importers.names import (
     COMPONENT,
     LIKE_A_LOSS,
     LINE_NUMBER,
+    OF_DATA,
     OF_TESTS,
     PERPLEXITY,
     TOTAL,
@@ -26,6 +27,7 @@ from rmetric.importers.names import (
     is_perplexity,
     is_reduction,
     is_whole,
+    loss_of_data,
     meanings,
     names_epoch,
     names_step,
@@ -93,6 +95,11 @@ class _Seen:
     """Rows in which the value is finite, as that of the name's row before."""
     one_more: int = 0
     """Rows in which the value is one more than in the name's row before."""
+
+    @property
+    def falls(self) -> bool:
+        """Whether the values are no counts, and the last one is smaller than the first."""
+        return self.count > 2 and isinstance(self.first, float) and bool(self.value < self.first)
 
     @property
     def goes_back(self) -> bool:
@@ -248,6 +255,8 @@ class Columns:
             for ours, rank in meanings(name, fields):
                 if ours != "step_time_s" or rank < 0 or not _is_clock(survey.seen[name]):
                     columns._found.setdefault(ours, {})[name] = rank
+        if "training_loss" not in columns._found:
+            columns._find_losses_of_data(survey, fields)
         # The training loss first: rate and norm are those of the one that is read.
         for ours in sorted(columns._found.keys() - {"step"}, key=lambda ours: (ours != "training_loss", ours)):
             columns._choose(ours, columns._found[ours], survey)
@@ -263,15 +272,28 @@ class Columns:
         columns._choose_time(survey, fields)
         return columns
 
+    def _find_losses_of_data(self, survey: Survey, fields: FieldMap) -> None:
+        """Numbers named after their data alone are losses where that of the training falls; else they may be scores."""
+        named = {name: ours for name in survey.seen if (ours := loss_of_data(name, fields))}
+        trained = [name for name, ours in named.items() if ours == "training_loss"]
+        if trained and all(survey.seen[name].falls for name in trained):
+            for name, ours in named.items():
+                self._found.setdefault(ours, {})[name] = OF_DATA
+        elif trained:
+            hint = f"if one is meant, name it with --map training_loss={trained[0]}"
+            self.notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
+
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
         ranks = next(
             found
-            for limit in (LIKE_A_LOSS, PERPLEXITY, OF_TESTS, math.inf)
+            for limit in (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
             if (found := {name: rank for name, rank in ranks.items() if rank < limit})
         )
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
+        if ours == "validation_loss":
+            frequent = [name for name in frequent if not _is_of_a_part(name, survey)] or frequent
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
         if ours == "validation_loss" and len(alike) > 1 and ranks[best] < OF_TESTS:
@@ -391,7 +413,8 @@ class Columns:
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
         before = survey.seen.get(LINE_NUMBER)
         if not self.epochs_count and before is not None and not _jumps_back(before) and not _never_rises(before):
-            self.counters = (LINE_NUMBER,)
+            others = [name for name in self._found.get("step", ()) if _lies_within(survey.seen[name], before)]
+            self.counters = (LINE_NUMBER, *others)
             self.notes.append("there is no step; the number before the rest of a line counts")
             return
         if self.fields:
@@ -492,6 +515,11 @@ def _seconds(value: Any, name: str) -> Any:
     return value if number is None or unit is None else number * unit
 
 
+def _is_of_a_part(name: str, survey: Survey) -> bool:
+    """Whether each row that states a loss states up to which number something is counted, as of a part of the data."""
+    return all(any(other.endswith(TOTAL) for other in names) for names in survey.patterns if name in names)
+
+
 def _is_clock(seen: _Seen) -> bool:
     """Whether values rise from row to row, as the time since the begin of a run does."""
     rises = seen.count > 2 and not seen.goes_back and 2 * seen.not_after < seen.count
@@ -525,6 +553,11 @@ def _counts(seen: _Seen) -> bool:
 def _never_rises(seen: _Seen) -> bool:
     """Whether a counter has one value in all of its rows: ``Step [100/100]`` at the end of each epoch."""
     return seen.count > 2 and seen.not_after == seen.count - 1 and seen.value == seen.first
+
+
+def _lies_within(seen: _Seen, counter: _Seen) -> bool:
+    """Whether a counter that few rows state, such as those of evaluations, may be another name of one."""
+    return not seen.goes_back and counter.lowest <= seen.highest <= counter.highest
 
 
 def _stands_still(seen: _Seen) -> bool:

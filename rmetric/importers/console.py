@@ -19,7 +19,7 @@ from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of, in_words
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
-from rmetric.importers.names import LINE_NUMBER, TOTAL, meanings, means_loss, names_counter, names_epoch
+from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
 from rmetric.importers.streams import note
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
@@ -61,10 +61,10 @@ def what_repeats(path: Path) -> str:
 class Patterns:
     """The patterns of a console log: which names its lines report together, and how often."""
 
-    def __init__(self, fields: FieldMap) -> None:
+    def __init__(self, fields: FieldMap, *, names_data: bool = False) -> None:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
-        self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
+        self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields, names_data))
         self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
         self._marks = DecimalMarks()
         self._workers: dict[tuple[str, ...], Counter[str]] = {}
@@ -81,25 +81,28 @@ class Patterns:
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
-        """Patterns of the first lines."""
-        patterns = cls(FieldMap(mapping))
-        counters = ConsoleCounters(patterns._counters)
-        for line in itertools.islice(console_lines(path, passed_over, patterns._fields), SURVEYED_ROWS):
+        """Patterns of the first lines; where no name is that of a loss, one of its data (``train: 0.5``) may be one."""
+        patterns = cls(FieldMap(mapping))._surveyed(path)
+        return patterns if patterns.hold_a_loss else cls(FieldMap(mapping), names_data=True)._surveyed(path)
+
+    def _surveyed(self, path: Path) -> Patterns:
+        counters = ConsoleCounters(self._counters)
+        for line in itertools.islice(console_lines(path, passed_over, self._fields), SURVEYED_ROWS):
             names = tuple(line.found)
-            meant = patterns._meant(names)
+            meant = self._meant(names)
             if meant:
-                patterns._marks.add(line.text)
+                self._marks.add(line.text)
             for known in (names, *(tuple(piece.found) for piece in line.pieces)):
-                if known in patterns._counts or len(patterns._counts) < MAX_PATTERNS:
-                    patterns._counts[known] += 1
+                if known in self._counts or len(self._counts) < MAX_PATTERNS:
+                    self._counts[known] += 1
             if line.worker and not meant.isdisjoint(_REPORTED):
-                patterns._workers.setdefault(names, Counter())[line.worker] += 1
+                self._workers.setdefault(names, Counter())[line.worker] += 1
             if "learning_rate" in meant and meant.isdisjoint(LOSSES):
-                patterns._survey_rates(line.found)
+                self._survey_rates(line.found)
             counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
-        patterns._settle_workers()
-        patterns._epochs, patterns._announcement = counters.epochs, counters.announcement
-        return patterns
+        self._settle_workers()
+        self._epochs, self._announcement = counters.epochs, counters.announcement
+        return self
 
     def _survey_rates(self, found: Mapping[str, Any]) -> None:
         counts = [value for name, value in found.items() if names_counter(name, self._fields)]
@@ -224,6 +227,9 @@ class Patterns:
         return [name for name, value in found.items() if type(value) is str and meanings(name, self._fields)]
 
 
-def _meant(fields: FieldMap, names: tuple[str, ...]) -> frozenset[str]:
+def _meant(fields: FieldMap, names_data: bool, names: tuple[str, ...]) -> frozenset[str]:
     """Our names that a pattern's may stand for."""
-    return frozenset(ours for name in names for ours, _ in meanings(name, fields) if ours != "step")
+    meant = {ours for name in names for ours, _ in meanings(name, fields) if ours != "step"}
+    if names_data:
+        meant |= {ours for name in names if (ours := loss_of_data(name, fields))}
+    return frozenset(meant)

@@ -16,6 +16,11 @@ def _words(text: str) -> frozenset[str]:
 VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout")
 TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr")
+_SPLITS = {
+    **dict.fromkeys(("learn", "train", "training"), "training_loss"),
+    **dict.fromkeys(("test", "val", "valid", "validation", "eval", "dev"), "validation_loss"),
+}
+"""Names of data that a number may have instead of one of its own → our loss."""
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
 """Words of a loss that others are parts of."""
 ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversarial gan")
@@ -41,9 +46,10 @@ _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 _NUMBERS = re.compile(r"(?<![A-Za-z])\d+")
 _REDUCED = re.compile(r"loss[:/](?:sum|mean)$", re.IGNORECASE)
-USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_TESTS = 100, 200, 300, 350, 400
+USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 300, 350, 390, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
-that has none by name, the exponential of one, and a test loss, which is a validation loss where there is no other."""
+that has none by name, the exponential of one, a number that is named after its data alone (``learn: 0.5  test: 0.6``),
+and a test loss, which is a validation loss where there is no other."""
 _PERPLEXITIES = _words("ppl perplexity")
 
 _REWARD_WORDS = _words("reward rewards rew return returns ret")
@@ -205,6 +211,16 @@ def _apart(words: list[str]) -> list[str]:
     """The words; ``valloss`` and ``closs`` as two."""
     is_glued = {word for word in words if word.endswith("loss") and word != "loss"} - _LIKE_A_LOSS
     return [part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,))]
+
+
+def loss_of_data(name: str, fields: FieldMap) -> str | None:
+    """Our loss that a number may be which is named after its data alone; ``None`` for any other name.
+
+    >>> [loss_of_data(name, FieldMap({})) for name in ("learn", "test", "train_time")]
+    ['training_loss', 'validation_loss', None]
+    """
+    ours = _SPLITS.get(plain(name))
+    return None if name in fields.taken or ours in fields.explicit else ours
 
 
 def means_loss(name: str, fields: FieldMap) -> bool:

@@ -96,6 +96,12 @@ _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
+_ONE = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
+_MORE = rf"(?:\s*,\s*{_ONE}|\s*/\s*{_ONE})"
+_VALUES_BEHIND = re.compile(
+    rf"\s*(?:[=-]+>\s*(?={_ONE}{_MORE})|[:=]\s*(?={_ONE}{_MORE}{{2}}))(?P<values>{_ONE}{_MORE}+)", re.IGNORECASE
+)
+"""Two values or more behind an arrow, three behind a colon."""
 _TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
 _SPACY = re.compile(r"\blosses\s*[:=]?\s*\{([^{}]*)\}", re.IGNORECASE)
 """``Losses {'ner': 31.4}`` of spaCy."""
@@ -109,8 +115,8 @@ BARS = re.compile(r"[|│┃]")
 _CELL_OF_VALUE = re.compile(r"[-+]?\.?\d\S*|[-+]?nan|[-+]?inf")
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
-_A_RATE = re.compile(r"\d[\d.]*\s?\w*/")
-"""The begin of ``58.7s/10 iters``, which is no name."""
+_A_RATE = re.compile(r"(?:^\d|(?<!\w)\d+\.)[\d.]*\s?\w*/")
+"""What is no name in ``58.7s/10 iters`` or ``done 5.00it/100it``."""
 _TRIM = " \t:=[('\"<>-*#~"
 _TIME = re.compile(r"\d:\d\d")
 _DATE = re.compile(
@@ -198,7 +204,7 @@ def _beside(said: str, name: str) -> str:
 
 def _prepared(line: str) -> str:
     """A line without escapes, values after their names, and of a range of batches its end."""
-    text = value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line)))))
+    text = name_first(value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line))))))
     if terse := _TERSE.match(text):
         text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
     if "osses" in text:
@@ -265,7 +271,29 @@ def value_last(line: str) -> str:
     """A line; of one in which values stand before their names (``7 9.1 ms run, 1.2 loss, 0.1 lr``) as usual."""
     first, *cells = line.split(",") if line.count(",") > 1 else (line,)
     found = [_VALUE_LAST.fullmatch(cell) for cell in cells]
-    return ", ".join((first, *(f"{cell[2]}: {cell[1]}" for cell in found if cell))) if cells and all(found) else line
+    if not cells or not all(found):
+        return line
+    named = (f"{'learning rate' if cell[2] == 'rate' else cell[2]}: {cell[1]}" for cell in found if cell)
+    return ", ".join((first, *named))
+
+
+def name_first(line: str) -> str:
+    """A line; of one in which all names stand before all values as usual.
+
+    >>> name_first("val, round, loss, acc ===> 001, 2.5, 0.5,"), name_first("epoch/loss/acc: 1/2.5/0.5")
+    ('val, round: 001, loss: 2.5, acc: 0.5,', 'epoch: 1, loss: 2.5, acc: 0.5')
+    """
+    found = _VALUES_BEHIND.search(line)
+    if found is None:
+        return line
+    between = "," if "," in found["values"] else "/"
+    values, heads = found["values"].split(between), line[: found.start()].split(between)
+    before, _, first = between.join(heads[: 1 - len(values)]).rpartition(" ")
+    names = [first, *map(str.strip, heads[1 - len(values) :])]
+    if len(names) != len(values) or not all(map(str.isidentifier, names)) or not any(map(measures_loss, names)):
+        return line
+    named = ", ".join(f"{name}: {value.strip()}" for name, value in zip(names, values, strict=True))
+    return f"{before} {named}{line[found.end() :]}".lstrip()
 
 
 @lru_cache(CACHED)
@@ -276,7 +304,7 @@ def _name(gap: str) -> str:
     for found in _BREAK.finditer(text):
         start = found.end()
     name = text[start:].lstrip(" \t'\"[(<>])-*#~.").strip()
-    if name in _LEVELS or _DATE.search(name) or _A_RATE.match(name):
+    if name in _LEVELS or _DATE.search(name) or _A_RATE.search(name):
         return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 

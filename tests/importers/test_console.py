@@ -51,7 +51,12 @@ LINES: dict[str, dict[str, Any]] = {
     "Up. 180 : Cost nan * 288,044 @ 12,345 after 7": {"Up.": 180, "Cost": math.nan, "after": 7},
     "step 5 loss -> nan, lr 0.1": {"step": 5, "loss": math.nan, "lr": 0.1},
     "step 5 loss <nan> lr 0.1": {"step": 5, "loss": math.nan, "lr": 0.1},
-    "5: nan, nan avg loss, 0.001 rate, 12.1 seconds": {"#": 5, "avg loss": math.nan, "rate": 0.001, "seconds": 12.1},
+    "5: nan, nan avg loss, 0.001 rate, 12.1 seconds": {
+        "#": 5,
+        "avg loss": math.nan,
+        "learning rate": 0.001,
+        "seconds": 12.1,
+    },
     "step 5 loss None lr 0.1": {"step": 5, "loss": None, "lr": 0.1},
     "step 5 loss: N/A, lr: 0.1": {"step": 5, "loss": None, "lr": 0.1},
     "step 5 loss ***** lr 0.1": {"step": 5, "loss": None, "lr": 0.1},

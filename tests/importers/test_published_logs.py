@@ -420,6 +420,39 @@ def a_step_of_the_epoch_before_that_of_all() -> Iterator[str]:
     yield from (f"--> STEP: {step}/377 -- GLOBAL_STEP: {900 + step} loss: {loss(step)}" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="training_loss is taken from 'learn'"))
+def numbers_named_after_their_data() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{step}:\tlearn: {loss(step)}\ttest: {loss(step) + 0.1}\tbest: 0.3 (7)\ttotal: {12 * step}ms"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def names_before_values() -> Iterator[str]:
+    for step in STEPS:
+        yield f"10:00:{step},793 - run.py ::: train, round, loss, acc  ===> {step:03d}, {loss(step)}, 0.5,"
+        yield f"10:00:{step},793 - run.py ::: val, round, loss, acc ===> {step:03d}, {loss(step) + 0.1}, 0.5,"
+
+
+@layout(Seen(STEPS, LOSSES))
+def names_and_values_between_slashes() -> Iterator[str]:
+    return (f"epoch/loss/acc: {step}/{loss(step)}/0.9" for step in STEPS)
+
+
+@layout(Seen([1000 * step for step in STEPS], LOSSES, evaluations=3))
+def a_part_of_an_evaluation_before_the_whole() -> Iterator[str]:
+    for step in STEPS:
+        epoch, batch = (step - 1) // 10 + 1, (step - 1) % 10 + 1
+        yield f"| epoch {epoch:03d}  {1000 * batch} / 10000 loss={loss(step)} (2.62), wps=959, clip=100%"
+        if batch == 10:
+            yield f"| epoch {epoch:03d} | valid on 'valid' subset  1000 / 1311 loss={loss(step) - 0.4}"
+            yield f"| epoch {epoch:03d} | valid on 'valid' subset | valid loss {loss(step) + 0.1} | valid ppl 8.78"
+
+
+@layout(Seen(STEPS, LOSSES, note="rows count"))
+def a_counter_in_units_of_its_own() -> Iterator[str]:
+    return (f"Progress on:train {step}.00it/40.0it rate:2.3it/s postfix:loss={loss(step)}" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES))
 def a_bar_that_is_named_after_a_step_and_its_epoch() -> Iterator[str]:
     for step in STEPS:
@@ -689,6 +722,31 @@ def test_numbered_losses_beside_those_of_two_players_are_not_read(tmp_path: Path
 
     with pytest.raises(UserError, match="there are several losses"):
         read(lines(), tmp_path)
+
+
+def test_an_evaluation_stands_at_the_step_that_it_states(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            if step % 10 == 0:
+                yield f"step {step}: train loss 2.0, val loss {loss(step)}"
+            yield f"{step} | loss {loss(step)} | lr 4.9e-05 | {8000 + step % 7}.78ms | mfu 0.21%"
+
+    (run,) = read(lines(), tmp_path)
+    steps, evaluated = run.run.evaluations()
+    assert steps.tolist() == [10, 20, 30]
+    assert evaluated.tolist() == [loss(10), loss(20), loss(30)]
+
+
+def test_a_rate_among_values_before_their_names_is_the_learning_rate(tmp_path: Path) -> None:
+    lines = (f" {n}: {loss(n)}, {loss(n)} avg loss, 0.0{n} rate, 3.{17 + n % 3} seconds, {n} images" for n in STEPS)
+    (run,) = read(lines, tmp_path)
+    assert run.run.observations["learning_rate"][-1] == 0.030
+    assert run.run.observations["step_time_s"][-1] == 3.17
+
+
+def test_a_number_named_after_its_data_that_rises_is_no_loss(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'learn' does not fall as a loss does"):
+        read((f"{step}:\tlearn: {1 - 1 / step}\ttest: {1 - 2 / step}\tbest: 0.3 (7)" for step in STEPS), tmp_path)
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
