@@ -99,7 +99,7 @@ _VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Z
 _ONE = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
 _MORE = rf"(?:\s*,\s*{_ONE}|\s*/\s*{_ONE})"
 _VALUES_BEHIND = re.compile(
-    rf"\s*(?:[=-]+>\s*(?={_ONE}{_MORE})|[:=]\s*(?={_ONE}{_MORE}{{2}}))(?P<values>{_ONE}{_MORE}+)", re.IGNORECASE
+    rf"(?:[=-]>\s*(?={_ONE}{_MORE})|[:=]\s*(?={_ONE}{_MORE}{{2}}))(?P<values>{_ONE}{_MORE}+)", re.IGNORECASE
 )
 """Two values or more behind an arrow, three behind a colon."""
 _TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
@@ -283,11 +283,12 @@ def name_first(line: str) -> str:
     >>> name_first("val, round, loss, acc ===> 001, 2.5, 0.5,"), name_first("epoch/loss/acc: 1/2.5/0.5")
     ('val, round: 001, loss: 2.5, acc: 0.5,', 'epoch: 1, loss: 2.5, acc: 0.5')
     """
-    found = _VALUES_BEHIND.search(line)
+    most = max(line.count(","), line.count("/"))
+    found = _VALUES_BEHIND.search(line) if most > 3 or (most > 1 and ">" in line) else None
     if found is None:
         return line
     between = "," if "," in found["values"] else "/"
-    values, heads = found["values"].split(between), line[: found.start()].split(between)
+    values, heads = found["values"].split(between), line[: found.start()].rstrip(" =-").split(between)
     before, _, first = between.join(heads[: 1 - len(values)]).rpartition(" ")
     names = [first, *map(str.strip, heads[1 - len(values) :])]
     if len(names) != len(values) or not all(map(str.isidentifier, names)) or not any(map(measures_loss, names)):
