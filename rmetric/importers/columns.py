@@ -31,6 +31,7 @@ from rmetric.importers.names import (
     meanings,
     names_epoch,
     names_step,
+    names_training,
 )
 from rmetric.importers.step_times import is_step_rate, seconds_in, takes_seconds
 from rmetric.log_reader import OnDamage
@@ -255,6 +256,7 @@ class Columns:
             for ours, rank in meanings(name, fields):
                 if ours != "step_time_s" or rank < 0 or not _is_clock(survey.seen[name]):
                     columns._found.setdefault(ours, {})[name] = rank
+        columns._leave_out_perplexities_of_evaluations()
         if "training_loss" not in columns._found:
             columns._find_losses_of_data(survey, fields)
         # The training loss first: rate and norm are those of the one that is read.
@@ -271,6 +273,15 @@ class Columns:
         columns._choose_counters(survey, fields)
         columns._choose_time(survey, fields)
         return columns
+
+    def _leave_out_perplexities_of_evaluations(self) -> None:
+        """A perplexity that does not say of which data it is, is no training loss beside a validation loss by name."""
+        trained, tested = (self._found.get(ours, {}) for ours in LOSSES)
+        if any(rank < PERPLEXITY for rank in tested.values()):
+            for name in [name for name in trained if is_perplexity(name) and not names_training(name)]:
+                del trained[name]
+        if not trained:
+            self._found.pop("training_loss", None)
 
     def _find_losses_of_data(self, survey: Survey, fields: FieldMap) -> None:
         """Numbers named after their data alone are losses where that of the training falls; else they may be scores."""

@@ -151,6 +151,11 @@ def is_perplexity(name: str) -> bool:
     return not measures_loss(name) and not _PERPLEXITIES.isdisjoint(plain(name).split("_"))
 
 
+def names_training(name: str) -> bool:
+    """Whether a name says that its number is of the training data."""
+    return not TRAINING_WORDS.isdisjoint(plain(name).split("_"))
+
+
 def apart_from_numbers(name: str) -> str:
     """A name without the numbers that tell it from others like it.
 

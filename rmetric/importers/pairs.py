@@ -67,8 +67,8 @@ _VALUE = re.compile(
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*[A-Za-z_][\w.]{0,40}\(\[?$")
-"""``Array(``, ``np.float64(`` or ``tensor([`` between a name and its value."""
+_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*(?:[A-Za-z_][\w.]{0,40}\(\[?|\{['\"]?\d\w{0,40}['\"]?:\s*)$")
+"""``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
 _LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""

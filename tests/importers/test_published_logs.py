@@ -737,6 +737,17 @@ def test_an_evaluation_stands_at_the_step_that_it_states(tmp_path: Path) -> None
     assert evaluated.tolist() == [loss(10), loss(20), loss(30)]
 
 
+def test_a_perplexity_beside_a_validation_loss_is_not_of_the_training(tmp_path: Path) -> None:
+    (run,) = read((f"epoch {n}: perplexity: {math.exp(loss(n))} eval_loss: {loss(n)}" for n in STEPS), tmp_path)
+    assert not run.run.observations.has("training_loss")
+    assert len(run.run.evaluations()[1]) == POINTS
+
+
+def test_the_norm_of_the_first_group_is_read(tmp_path: Path) -> None:
+    (run,) = read((f"step={n},loss={loss(n)},grad_norm={{'0_default': {n}.5}},lr=0.1" for n in STEPS), tmp_path)
+    assert run.run.observations["grad_norm"].tolist() == [n + 0.5 for n in STEPS]
+
+
 def test_a_rate_among_values_before_their_names_is_the_learning_rate(tmp_path: Path) -> None:
     lines = (f" {n}: {loss(n)}, {loss(n)} avg loss, 0.0{n} rate, 3.{17 + n % 3} seconds, {n} images" for n in STEPS)
     (run,) = read(lines, tmp_path)
