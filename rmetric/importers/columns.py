@@ -99,8 +99,10 @@ class _Seen:
 
     @property
     def falls(self) -> bool:
-        """Whether the values are no counts, and the last one is smaller than the first."""
-        return self.count > 2 and isinstance(self.first, float) and bool(self.value < self.first)
+        """Whether the values are no counts, and the last finite ones are smaller than the first."""
+        if self.count <= 2 or not isinstance(self.first, float):
+            return False
+        return self.value < self.first or (self.lowest < self.first and not _is_finite(self.value))
 
     @property
     def goes_back(self) -> bool:

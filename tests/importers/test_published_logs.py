@@ -755,6 +755,11 @@ def test_a_rate_among_values_before_their_names_is_the_learning_rate(tmp_path: P
     assert run.run.observations["step_time_s"][-1] == 3.17
 
 
+def test_a_number_named_after_its_data_may_end_in_nan(tmp_path: Path) -> None:
+    (run,) = read((f"{step}:\tlearn: {loss(step) if step < 20 else math.nan}" for step in STEPS), tmp_path)
+    assert not np.isfinite(run.run.observations["training_loss"][-1])
+
+
 def test_a_number_named_after_its_data_that_rises_is_no_loss(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'learn' does not fall as a loss does"):
         read((f"{step}:\tlearn: {1 - 1 / step}\ttest: {1 - 2 / step}\tbest: 0.3 (7)" for step in STEPS), tmp_path)
