@@ -12,7 +12,6 @@ from rmetric.importers.base import (
     parse_mapping,
     register_importer,
 )
-from rmetric.importers.columns import Row, Rows
 from rmetric.importers.console import read_console
 from rmetric.importers.csv_table import read_csv
 from rmetric.importers.files import AUTO, collect_logs, detect_format
@@ -29,6 +28,7 @@ from rmetric.importers.read import (
     runs_named_in,
     runs_of,
 )
+from rmetric.importers.rows import Row, Rows
 from rmetric.importers.streams import one_run, without_notes
 from rmetric.importers.trainer_state import read_trainer_state
 

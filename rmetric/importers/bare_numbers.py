@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rmetric.importers.base import FieldMap, register_importer
-from rmetric.importers.columns import Row
 from rmetric.importers.names import COUNTER_WORDS, means_loss
+from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 

@@ -1,12 +1,9 @@
-"""Rows of somebody's log, and which of their columns are ours: decided once for the whole log, by the first rows."""
+"""Which columns of somebody's log are ours: decided once for the whole log, by a survey of the first rows."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,196 +30,14 @@ from rmetric.importers.names import (
     names_step,
     names_training,
 )
+from rmetric.importers.rows import Row, as_measured, as_number, in_words, is_finite
 from rmetric.importers.step_times import is_step_rate, seconds_in, takes_seconds
-from rmetric.log_reader import OnDamage
+from rmetric.importers.survey import MAX_NAMES, Seen, Survey
 
-SURVEYED_ROWS = 20_000
-FIRST_ROWS = 32
-"""Rows that state the same names, of which the values are remembered."""
-MAX_NAMES = 4096
-"""Names that are remembered."""
 LEARNED = 0.9
 """Share of its first value below which a loss has fallen."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
-NO_COLUMN = "there is no column"
-"""Begin of the message on a column that is mapped and not there."""
-ROUNDED = 1000
-"""A counter that stands still at multiples of it in most rows is rounded."""
-LONGEST_SHOWN = 40
-"""Letters of a name of theirs in a message."""
-
-
-@dataclass(slots=True)
-class Row:
-    """What a log says at one place: names and values as they stand there."""
-
-    line: int
-    values: dict[str, Any]
-    resumes: bool = False
-    """Whether its run goes on here from a step before the latest one."""
-    begins: bool = False
-    """Whether the names of its table stand above it once more."""
-    lacks_loss: bool = False
-    """Whether its loss is empty, and it says nothing else that is new."""
-    is_nan: bool = False
-    """Whether that stands for NaN."""
-
-
-Rows = Callable[[OnDamage], Iterator[Row]]
-"""Reads the rows of a log; called more than once: for surveys first, and then for the records."""
-
-
-@dataclass(slots=True)
-class _Seen:
-    count: int = 0
-    epoch: Any = None
-    repeats_epoch: int = 0
-    """Rows in which the epoch is that of the name's row before."""
-    value: Any = None
-    first: Any = None
-    not_after: int = 0
-    """Rows in which the value is not greater than in the name's row before."""
-    stands: int = 0
-    """Rows in which it is the same thousands as in the row before, which states the same names and is another one."""
-    set_back_to: float | None = None
-    """The latest value that is smaller than the one before it."""
-    strays: int = 0
-    """Rows in which it is set back, and not to the value to which it was before."""
-    lowest: float = math.inf
-    highest: float = -math.inf
-    not_finite: int = 0
-    stays_finite: int = 0
-    """Rows in which the value is finite, as that of the name's row before."""
-    one_more: int = 0
-    """Rows in which the value is one more than in the name's row before."""
-
-    @property
-    def falls(self) -> bool:
-        """Whether the values are no counts, and the last finite ones are smaller than the first."""
-        if self.count <= 2 or not isinstance(self.first, float):
-            return False
-        return self.value < self.first or (self.lowest < self.first and not _is_finite(self.value))
-
-    @property
-    def goes_back(self) -> bool:
-        """Whether a value is ever smaller than the one before it."""
-        return self.set_back_to is not None
-
-
-@dataclass
-class Survey:
-    """What the first rows hold."""
-
-    seen: dict[str, _Seen] = field(default_factory=dict)
-    patterns: Counter[frozenset[str]] = field(default_factory=Counter)
-    """Names that rows state together."""
-    rows: int = 0
-    first: list[dict[str, Any]] = field(default_factory=list)
-    """What the first rows of each pattern say."""
-    has_fractional_epochs: bool = False
-    _before: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> Survey:
-        """The survey of the first :data:`SURVEYED_ROWS` rows."""
-        survey = cls()
-        for row in itertools.islice(rows, SURVEYED_ROWS):
-            survey._add(row)
-        return survey
-
-    def _add(self, row: Row) -> None:
-        self.rows += 1
-        epoch = epoch_of(row.values)
-        self.has_fractional_epochs |= isinstance(epoch, float) and not epoch.is_integer()
-        names = frozenset(row.values)
-        if names in self.patterns or len(self.patterns) < MAX_NAMES:
-            self.patterns[names] += 1
-            if self.patterns[names] <= FIRST_ROWS:
-                self.first.append(row.values)
-        before, self._before = self._before, row.values
-        is_another = before.keys() == row.values.keys() and before != row.values
-        for name, value in row.values.items():
-            if value is None:
-                continue
-            seen = self.seen.get(name)
-            if seen is None:
-                if len(self.seen) >= MAX_NAMES:
-                    continue
-                seen = self.seen[name] = _Seen()
-            seen.count += 1
-            if is_another and before[name] == value and isinstance(value, int | float):
-                seen.stands += value >= ROUNDED and value % ROUNDED == 0
-            seen.repeats_epoch += epoch is not None and epoch == seen.epoch
-            seen.epoch = epoch
-            if isinstance(value, int | float):
-                seen.not_after += seen.value is not None and value <= seen.value
-                seen.one_more += seen.value is not None and value - seen.value == 1
-                if seen.value is not None and value < seen.value:
-                    seen.strays += seen.set_back_to not in (None, value)
-                    seen.set_back_to = value
-                seen.lowest, seen.highest = min(seen.lowest, value), max(seen.highest, value)
-                is_finite = _is_finite(value)
-                seen.not_finite += not is_finite
-                seen.stays_finite += is_finite and seen.value is not None and _is_finite(seen.value)
-                seen.value, seen.first = value, value if seen.value is None else seen.first
-
-    def are_together(self, names: Collection[str]) -> bool:
-        """Whether hardly any row states some of these names without the others."""
-        shared = [(count, len(row.intersection(names))) for row, count in self.patterns.items()]
-        some = sum(count for count, known in shared if known)
-        return 10 * sum(count for count, known in shared if known == len(names)) >= 9 * some
-
-
-def in_words(names: Iterable[str]) -> str:
-    """The first of some names of columns, for a message."""
-    return ", ".join(repr(_shortened(name)) for name in itertools.islice(names, 12))
-
-
-def no_column(theirs: str, names: Iterable[str]) -> str:
-    """Message on a column that a mapping names, and that is not among the names of a log.
-
-    >>> no_column("objective", ["step", "loss"])
-    "there is no column 'objective' (columns with values: 'step', 'loss')"
-    """
-    return f"{NO_COLUMN} {theirs!r} (columns with values: {in_words(names)})"
-
-
-def _shortened(name: str) -> str:
-    """A name; of a long one its end, which tells ``….total_loss`` from ``….policy_loss``."""
-    return name if len(name) <= LONGEST_SHOWN else "…" + name[1 - LONGEST_SHOWN :]
-
-
-def as_number(value: Any) -> int | float | None:
-    """A counter's value as a number; ``None`` if it is none.
-
-    >>> as_number("12"), as_number(" 0.5"), as_number("one"), as_number(True), as_number(10**400)
-    (12, 0.5, None, None, None)
-    """
-    if isinstance(value, str) and len(value) < 40:
-        try:
-            value = float(value) if not value.strip().isdecimal() else int(value)
-        except ValueError:
-            return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and -sys.float_info.max <= value <= sys.float_info.max else None
-
-
-def as_measured(value: Any) -> int | float | None:
-    """The same of a measurement, which may not be finite.
-
-    >>> as_measured("12"), as_measured(math.inf), as_measured("one")
-    (12, inf, None)
-    """
-    return value if isinstance(value, float) else as_number(value)
-
-
-def epoch_of(values: Mapping[str, Any]) -> int | float | None:
-    """The epoch that a row states, if it does."""
-    stated = [name for name in values if names_epoch(name)]
-    # Beside an epoch the episodes are those of the data.
-    name = next((name for name in stated if "epoch" in name.casefold()), stated[0] if stated else None)
-    return None if name is None else as_number(values[name])
 
 
 @dataclass
@@ -256,7 +71,7 @@ class Columns:
         columns = cls(known=set(survey.seen))
         for name in survey.seen:
             for ours, rank in meanings(name, fields):
-                if ours != "step_time_s" or rank < 0 or not _is_clock(survey.seen[name]):
+                if ours != "step_time_s" or rank < 0 or not survey.seen[name].is_clock:
                     columns._found.setdefault(ours, {})[name] = rank
         columns._leave_out_perplexities_of_evaluations()
         if "training_loss" not in columns._found:
@@ -309,20 +124,10 @@ class Columns:
             frequent = [name for name in frequent if not _is_of_a_part(name, survey)] or frequent
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
-        if ours == "validation_loss" and len(alike) > 1 and ranks[best] < OF_TESTS:
-            self.fields[ours] = (best,)
-            self.notes.append(
-                f"{ours} is taken from {best!r}, one of {in_words(alike)}; another one: --map {ours}=NAME"
-            )
-            return
-        if len(alike) > 1:
-            ranks = {name: rank + COMPONENT * (name in alike and rank < COMPONENT) for name, rank in ranks.items()}
-        parts = [name for name in frequent if ranks[name] >= COMPONENT]
-        parts = [name for name in parts if not is_reduction(name)] or parts
-        play = any(map(is_adversarial, parts))
-        if len(parts) > 1 and not play:
-            parts = distinct(sorted(parts, key=ranks.__getitem__), survey.first)
-        if ranks[best] < COMPONENT or ours not in LOSSES:
+        are_sets = ours == "validation_loss" and ranks[best] < OF_TESTS
+        if len(alike) > 1 and are_sets:
+            self._take(ours, best, f"one of {in_words(alike)}; another one: --map {ours}=NAME")
+        elif ours not in LOSSES or (ranks[best] < COMPONENT and len(alike) == 1):
             self.fields[ours] = (best,)
         elif is_perplexity(best):
             self.fields[ours] = (best,)
@@ -330,20 +135,25 @@ class Columns:
             self.notes.append(f"{ours} is the logarithm of {best!r}, as there is no other loss")
         elif ranks[best] >= OF_TESTS:
             if most >= LEAST_TESTS:  # else they may tell what came out at the end
-                self.fields[ours] = (best,)
-                self.notes.append(f"{ours} is taken from {best!r}, as there is no other evaluation")
-        elif len(parts) == 1:
-            self.fields[ours] = (parts[0],)
-            self.notes.append(f"{ours} is taken from {parts[0]!r}, the only loss of its kind")
+                self._take(ours, best, "as there is no other evaluation")
+        else:
+            parts = [name for name in frequent if ranks[name] >= COMPONENT or name in alike]
+            self._choose_parts(ours, sorted(parts, key=ranks.__getitem__), survey)
+
+    def _choose_parts(self, ours: str, parts: list[str], survey: Survey) -> None:
+        """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""
+        parts = [name for name in parts if not is_reduction(name)] or parts
+        play = any(map(is_adversarial, parts))
+        if len(parts) > 1 and not play:
+            parts = distinct(parts, survey.first)
+        if len(parts) == 1:
+            self._take(ours, parts[0], "the only loss of its kind")
         elif sum_of_others := None if play else whole(parts, survey.first):
-            self.fields[ours] = (sum_of_others,)
-            self.notes.append(f"{ours} is taken from {sum_of_others!r}, the sum of others")
+            self._take(ours, sum_of_others, "the sum of others")
         elif len(wholes := [name for name in parts if ends_in_loss(name)]) == 1:
-            self.fields[ours] = (wholes[0],)
-            self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is not named after a part")
+            self._take(ours, wholes[0], "the only loss that is not named after a part")
         elif len(wholes := [name for name in parts if is_whole(name)]) == 1:
-            self.fields[ours] = (wholes[0],)
-            self.notes.append(f"{ours} is taken from {wholes[0]!r}, the only loss that is named as a whole")
+            self._take(ours, wholes[0], "the only loss that is named as a whole")
         elif play or not survey.are_together(parts):
             shown = in_words(parts[:6])
             self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
@@ -351,6 +161,10 @@ class Columns:
             self.fields[ours] = tuple(parts)
             shown = ", ".join(map(repr, parts))
             self.notes.append(f"{ours} is the sum of {shown}; if another is meant, name it with --map {ours}=NAME")
+
+    def _take(self, ours: str, theirs: str, why: str) -> None:
+        self.fields[ours] = (theirs,)
+        self.notes.append(f"{ours} is taken from {theirs!r}, {why}")
 
     def _of_the_loss(self, ranks: Mapping[str, int], survey: Survey) -> Mapping[str, int]:
         """Those that stand in most rows of the training loss, and begin as it does: the norm of the same network.
@@ -390,7 +204,7 @@ class Columns:
     def _leave_out_zero_norms(self, survey: Survey) -> None:
         """A gradient norm of 0 in all rows was not measured, where the loss falls."""
         norm, loss = (
-            survey.seen[self.fields[ours][0]] if ours in self.fields else _Seen()
+            survey.seen[self.fields[ours][0]] if ours in self.fields else Seen()
             for ours in ("grad_norm", "training_loss")
         )
         learns = loss.count > 2 and loss.highest > loss.lowest and loss.value < LEARNED * loss.first
@@ -409,9 +223,12 @@ class Columns:
             highest = max(survey.seen[name].highest for name in steps)
 
             def order(name: str) -> tuple[bool, bool, bool, int]:
-                """Behind the others, if need be: one that counts up to less than another one has counted."""
-                is_of_epoch = name + TOTAL in survey.seen and survey.seen[name + TOTAL].highest < highest
-                return (*_unsteady(survey.seen[name], trained), is_of_epoch, steps[name])
+                """Those that jump back last; then those first that all of the training has and that never go back
+                (``global_step`` beside a ``step`` that begins anew in each epoch), and that count up to most.
+                """
+                seen, total = survey.seen[name], survey.seen.get(name + TOTAL)
+                is_of_epoch = total is not None and total.highest < highest
+                return seen.jumps_back, seen.goes_back or 10 * seen.count < 9 * trained, is_of_epoch, steps[name]
 
             self.counters = tuple(sorted(steps, key=order))
             return
@@ -425,8 +242,8 @@ class Columns:
         repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses[:1])
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
         before = survey.seen.get(LINE_NUMBER)
-        if not self.epochs_count and before is not None and not _jumps_back(before) and not _never_rises(before):
-            others = [name for name in self._found.get("step", ()) if _lies_within(survey.seen[name], before)]
+        if not self.epochs_count and before is not None and not before.jumps_back and not before.never_rises:
+            others = [name for name in self._found.get("step", ()) if survey.seen[name].lies_within(before)]
             self.counters = (LINE_NUMBER, *others)
             self.notes.append("there is no step; the number before the rest of a line counts")
             return
@@ -453,10 +270,10 @@ class Columns:
         """
         found = [name for name in survey.seen if plain(name) in BATCH_WORDS]
         epochs = [name for name in survey.seen if names_epoch(name)]
-        if epochs and all(_never_rises(survey.seen[name]) for name in found + epochs):
+        if epochs and all(survey.seen[name].never_rises for name in found + epochs):
             return ()
         counted = {name for name in found if name + TOTAL in survey.seen}
-        return tuple(name for name in found if not counted or name in counted or not _stands_still(survey.seen[name]))
+        return tuple(name for name in found if not counted or name in counted or not survey.seen[name].stands_still)
 
     def _of_the_training(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """Those that count the steps of the training; none if the training is hardly ever stated with one.
@@ -466,7 +283,7 @@ class Columns:
         alone have.
         """
         trained = self._rows_trained(survey)
-        rising = {name: rank for name, rank in steps.items() if trained <= 2 or _counts(survey.seen[name])}
+        rising = {name: rank for name, rank in steps.items() if trained <= 2 or survey.seen[name].counts}
         return rising if 2 * sum(survey.seen[name].count for name in rising) >= trained else {}
 
     def _rows_trained(self, survey: Survey) -> int:
@@ -479,7 +296,7 @@ class Columns:
         losses = [survey.seen[name].count for ours in LOSSES for name in self.fields.get(ours, ())[:1]]
         needed = 0.9 * max(losses, default=0)
         others = {name: rank for name, rank in steps.items() if name != LOG_CALLS}
-        are_known = any(survey.seen[name].count >= needed and not _stands_still(survey.seen[name]) for name in others)
+        are_known = any(survey.seen[name].count >= needed and not survey.seen[name].stands_still for name in others)
         return others if are_known else {LOG_CALLS: LAST_STEP}
 
     def admit(self, name: str, fields: FieldMap) -> None:
@@ -510,7 +327,7 @@ class Columns:
         if "step_time_s" in found:
             seconds = _seconds(found.pop("step_time_s"), self.fields["step_time_s"][0])
             found |= {} if seconds is None else {"step_time_s": seconds}
-        if self.fills_gaps and not _is_finite(found.get("validation_loss", 0.0)):
+        if self.fills_gaps and not is_finite(found.get("validation_loss", 0.0)):
             del found["validation_loss"]
         return found
 
@@ -531,51 +348,6 @@ def _seconds(value: Any, name: str) -> Any:
 def _is_of_a_part(name: str, survey: Survey) -> bool:
     """Whether each row that states a loss states up to which number something is counted, as of a part of the data."""
     return all(any(other.endswith(TOTAL) for other in names) for names in survey.patterns if name in names)
-
-
-def _is_clock(seen: _Seen) -> bool:
-    """Whether values rise from row to row, as the time since the begin of a run does."""
-    rises = seen.count > 2 and not seen.goes_back and 2 * seen.not_after < seen.count
-    return rises and seen.highest > 2 * seen.lowest
-
-
-def _is_finite(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def _jumps_back(seen: _Seen) -> bool:
-    """Whether a counter stands still or goes back in a good part of its rows."""
-    return 3 * seen.not_after > seen.count
-
-
-def _unsteady(seen: _Seen, trained: int) -> tuple[bool, bool]:
-    """Order of counters: those that jump back are last, and one that all of the training has and never goes back is
-    first: ``global_step`` beside a ``step`` that begins anew in each epoch.
-    """
-    return _jumps_back(seen), seen.goes_back or 10 * seen.count < 9 * trained
-
-
-def _counts(seen: _Seen) -> bool:
-    """Whether the values are those of a counter."""
-    is_rounded = 3 * seen.stands > 2 * seen.count and not seen.goes_back
-    strays = 10 * seen.strays > seen.count and _jumps_back(seen)
-    goes_to_and_fro = strays and seen.count > 2 * (seen.highest - seen.lowest)
-    return not (_never_rises(seen) or goes_to_and_fro or is_rounded)
-
-
-def _never_rises(seen: _Seen) -> bool:
-    """Whether a counter has one value in all of its rows: ``Step [100/100]`` at the end of each epoch."""
-    return seen.count > 2 and seen.not_after == seen.count - 1 and seen.value == seen.first
-
-
-def _lies_within(seen: _Seen, counter: _Seen) -> bool:
-    """Whether a counter that few rows state, such as those of evaluations, may be another name of one."""
-    return not seen.goes_back and counter.lowest <= seen.highest <= counter.highest
-
-
-def _stands_still(seen: _Seen) -> bool:
-    """Whether a counter hardly ever rises, such as one that is the number of all steps."""
-    return 10 * seen.not_after > 9 * seen.count - 10
 
 
 def _sum(values: list[Any]) -> float | None:

@@ -15,12 +15,13 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import LOSSES, FieldMap, register_importer
-from rmetric.importers.columns import SURVEYED_ROWS, Row, epoch_of, in_words
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
+from rmetric.importers.rows import Row, epoch_of, in_words
 from rmetric.importers.streams import note
+from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 

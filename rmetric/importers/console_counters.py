@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmetric.importers.base import FieldMap
-from rmetric.importers.columns import epoch_of
 from rmetric.importers.names import TOTAL, names_counter, names_epoch
+from rmetric.importers.rows import epoch_of
 
 BATCH, EPOCH, STEP = "batch", "epoch", "step"
 LEAST_EPOCHS, LEAST_REPORTS = 2, 3

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmetric.importers.base import FieldMap, register_importer
-from rmetric.importers.columns import Row
 from rmetric.importers.csv_cells import Counters, LastDecimals, reader_of, with_lists
+from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
 from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, numbered_lines
 

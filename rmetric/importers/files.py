@@ -14,7 +14,6 @@ from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.bare_numbers import are_bare_numbers
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
-from rmetric.importers.columns import NO_COLUMN, as_number
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.json_document import document_in, holds_table, json_value
@@ -23,6 +22,7 @@ from rmetric.importers.mlflow import SQLITE, run_folders
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
+from rmetric.importers.rows import NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 

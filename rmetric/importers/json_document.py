@@ -13,8 +13,8 @@ import orjson
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.base import MAX_DEPTH, UNMAPPED, flattened, register_importer
-from rmetric.importers.columns import Row, as_number, in_words
 from rmetric.importers.names import LINE_NUMBER, measures_loss, names_counter
+from rmetric.importers.rows import Row, as_number, in_words
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.importers.base import UNMAPPED, flattened, register_importer
-from rmetric.importers.columns import Row, no_column
 from rmetric.importers.names import TOTAL, measures_loss, names_counter
+from rmetric.importers.rows import Row, no_column
 from rmetric.importers.steps import with_total
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events

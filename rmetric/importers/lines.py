@@ -10,10 +10,12 @@ from pathlib import Path
 
 from rmetric.files import is_utf_16
 from rmetric.importers.base import LOSSES, FieldMap
-from rmetric.importers.columns import Columns, Row, Survey
+from rmetric.importers.columns import Columns
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.jsonl import jsonl_rows
+from rmetric.importers.rows import Row
 from rmetric.importers.run_column import RunColumn
+from rmetric.importers.survey import Survey
 from rmetric.log_reader import passed_over
 
 

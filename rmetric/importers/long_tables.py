@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.columns import Row, Rows, as_number
 from rmetric.importers.names import meanings, means_loss, names_step
+from rmetric.importers.rows import Row, Rows, as_number
 from rmetric.importers.run_column import OF_HEADER
 from rmetric.log_reader import OnDamage, passed_over
 

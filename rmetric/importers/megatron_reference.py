@@ -8,8 +8,8 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
-from rmetric.importers.columns import Row, as_number
 from rmetric.importers.json_document import document_in
+from rmetric.importers.rows import Row, as_number
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 

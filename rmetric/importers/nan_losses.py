@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from rmetric.importers.columns import Columns, Row, as_number, epoch_of
+from rmetric.importers.columns import Columns
+from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.streams import note
 from rmetric.log_reader import NumberedEvent
 

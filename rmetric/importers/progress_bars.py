@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from rmetric.importers.columns import SURVEYED_ROWS, Columns, Row, as_number, epoch_of
+from rmetric.importers.columns import Columns
 from rmetric.importers.names import TOTAL
+from rmetric.importers.rows import Row, as_number, epoch_of
+from rmetric.importers.survey import SURVEYED_ROWS
 
 LEAST_ROWS, LEAST_EPOCH_ROWS = 40, 8
 """Rows after the first epoch, and of an epoch, from which on a mean is told from the losses of batches."""

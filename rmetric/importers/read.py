@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
-from rmetric.importers.columns import Rows
 from rmetric.importers.files import AUTO, format_of
+from rmetric.importers.rows import Rows
 from rmetric.importers.streams import run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
 from rmetric.log_reader import (

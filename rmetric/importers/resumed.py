@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, pairwise, takewhile
 
-from rmetric.importers.columns import Columns, Row, as_number, epoch_of
+from rmetric.importers.columns import Columns
 from rmetric.importers.names import TOTAL, names_epoch
+from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.steps import is_next_epoch
 
 CONFIRMED = 3

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rmetric.importers.columns import Columns, Row, as_measured
+from rmetric.importers.columns import Columns
 from rmetric.importers.nan_losses import LASTING, EmptyLosses, ZeroLosses
+from rmetric.importers.rows import Row, as_measured
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.steps import StepClock
 from rmetric.importers.streams import note, run_begins

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.columns import SURVEYED_ROWS, Row, as_number, epoch_of
 from rmetric.importers.names import RUN_NAMES, meanings
+from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.streams import LONGEST_NAME
+from rmetric.importers.survey import SURVEYED_ROWS
 
 OF_HEADER = "run in the header"
 """Name under which a row has the run that a name of its columns states: that needs no evidence."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.errors import UserError
-from rmetric.importers.columns import Columns, as_number, epoch_of
+from rmetric.importers.columns import Columns
 from rmetric.importers.names import TOTAL
+from rmetric.importers.rows import as_number, epoch_of
 
 LEAST_JUDGED, MOST_JUDGED = 6, 64
 """Records of training from which on, and up to which, the order of rows is judged."""

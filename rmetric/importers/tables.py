@@ -10,16 +10,18 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.columns import Columns, Row, Rows, Survey, epoch_of, in_words, late_names, no_column
+from rmetric.importers.columns import Columns, late_names
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
 from rmetric.importers.progress_bars import Bar
 from rmetric.importers.resumed import resumptions
 from rmetric.importers.row_events import RowEvents
+from rmetric.importers.rows import Row, Rows, epoch_of, in_words, no_column
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.steps import MOST_JUDGED, check_order
 from rmetric.importers.streams import note, run_begins
+from rmetric.importers.survey import Survey
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 
 JUDGED_AHEAD = 2 * MOST_JUDGED

@@ -9,8 +9,8 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
-from rmetric.importers.columns import Row
 from rmetric.importers.names import TRAINING_WORDS, VALIDATION_WORDS
+from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported, run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 from rmetric.errors import UserError
 from rmetric.files import is_utf_16
 from rmetric.importers.base import flattened, register_importer
-from rmetric.importers.columns import Row
+from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 

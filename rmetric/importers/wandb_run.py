@@ -12,7 +12,7 @@ import orjson
 
 from rmetric.errors import UserError
 from rmetric.importers.base import flattened, register_importer
-from rmetric.importers.columns import Row
+from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported, run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage
 

@@ -9,8 +9,9 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import ALIASES, FieldMap, Row, flattened, parse_mapping
-from rmetric.importers.columns import Columns, Survey
+from rmetric.importers.columns import Columns
 from rmetric.importers.names import meanings
+from rmetric.importers.survey import Survey
 from rmetric.measurements import MAPPED
 
 

@@ -1,0 +1,163 @@
+"""What the first rows of a log hold: under each name its values in short, and which names stand together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmetric.importers.rows import Row, epoch_of, is_finite
+
+SURVEYED_ROWS = 20_000
+FIRST_ROWS = 32
+"""Rows that state the same names, of which the values are remembered."""
+MAX_NAMES = 4096
+"""Names that are remembered."""
+ROUNDED = 1000
+"""A counter that stands still at multiples of it in most rows is rounded."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the rows say under one name, in their order."""
+
+    count: int = 0
+    epoch: Any = None
+    repeats_epoch: int = 0
+    """Rows in which the epoch is that of the name's row before."""
+    value: Any = None
+    first: Any = None
+    not_after: int = 0
+    """Rows in which the value is not greater than in the name's row before."""
+    stands: int = 0
+    """Rows in which it is the same thousands as in the row before, which states the same names and is another one."""
+    set_back_to: float | None = None
+    """The latest value that is smaller than the one before it."""
+    strays: int = 0
+    """Rows in which it is set back, and not to the value to which it was before."""
+    lowest: float = math.inf
+    highest: float = -math.inf
+    not_finite: int = 0
+    stays_finite: int = 0
+    """Rows in which the value is finite, as that of the name's row before."""
+    one_more: int = 0
+    """Rows in which the value is one more than in the name's row before."""
+
+    def add(self, value: Any, epoch: Any, stands: bool) -> None:
+        """Take in the next row's value; ``stands``: it is that of the row before, though that is another one."""
+        self.count += 1
+        self.repeats_epoch += epoch is not None and epoch == self.epoch
+        self.epoch = epoch
+        if not isinstance(value, int | float):
+            return
+        self.stands += stands and value >= ROUNDED and value % ROUNDED == 0
+        finite, before = is_finite(value), self.value
+        self.not_finite += not finite
+        self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
+        self.value, self.first = value, value if before is None else self.first
+        if before is None:
+            return
+        self.not_after += value <= before
+        self.one_more += value - before == 1
+        self.stays_finite += finite and is_finite(before)
+        if value < before:
+            self.strays += self.set_back_to not in (None, value)
+            self.set_back_to = value
+
+    @property
+    def falls(self) -> bool:
+        """Whether the values are no counts, and the last finite ones are smaller than the first."""
+        if self.count <= 2 or not isinstance(self.first, float):
+            return False
+        return self.value < self.first or (self.lowest < self.first and not is_finite(self.value))
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether a value is ever smaller than the one before it."""
+        return self.set_back_to is not None
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether values rise from row to row, as the time since the begin of a run does."""
+        rises = self.count > 2 and not self.goes_back and 2 * self.not_after < self.count
+        return rises and self.highest > 2 * self.lowest
+
+    @property
+    def jumps_back(self) -> bool:
+        """Whether a counter stands still or goes back in a good part of its rows."""
+        return 3 * self.not_after > self.count
+
+    @property
+    def counts(self) -> bool:
+        """Whether the values are those of a counter."""
+        is_rounded = 3 * self.stands > 2 * self.count and not self.goes_back
+        strays = 10 * self.strays > self.count and self.jumps_back
+        goes_to_and_fro = strays and self.count > 2 * (self.highest - self.lowest)
+        return not (self.never_rises or goes_to_and_fro or is_rounded)
+
+    @property
+    def never_rises(self) -> bool:
+        """Whether a counter has one value in all of its rows: ``Step [100/100]`` at the end of each epoch."""
+        return self.count > 2 and self.not_after == self.count - 1 and self.value == self.first
+
+    def lies_within(self, counter: Seen) -> bool:
+        """Whether a counter that few rows state, such as those of evaluations, may be another name of one."""
+        return not self.goes_back and counter.lowest <= self.highest <= counter.highest
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether a counter hardly ever rises, such as one that is the number of all steps."""
+        return 10 * self.not_after > 9 * self.count - 10
+
+
+@dataclass
+class Survey:
+    """What the first rows hold."""
+
+    seen: dict[str, Seen] = field(default_factory=dict)
+    patterns: Counter[frozenset[str]] = field(default_factory=Counter)
+    """Names that rows state together."""
+    rows: int = 0
+    first: list[dict[str, Any]] = field(default_factory=list)
+    """What the first rows of each pattern say."""
+    has_fractional_epochs: bool = False
+    _before: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Survey:
+        """The survey of the first :data:`SURVEYED_ROWS` rows."""
+        survey = cls()
+        for row in itertools.islice(rows, SURVEYED_ROWS):
+            survey._add(row)
+        return survey
+
+    def _add(self, row: Row) -> None:
+        self.rows += 1
+        epoch = epoch_of(row.values)
+        self.has_fractional_epochs |= isinstance(epoch, float) and not epoch.is_integer()
+        names = frozenset(row.values)
+        if names in self.patterns or len(self.patterns) < MAX_NAMES:
+            self.patterns[names] += 1
+            if self.patterns[names] <= FIRST_ROWS:
+                self.first.append(row.values)
+        before, self._before = self._before, row.values
+        is_another = before.keys() == row.values.keys() and before != row.values
+        for name, value in row.values.items():
+            if value is None:
+                continue
+            seen = self.seen.get(name)
+            if seen is None:
+                if len(self.seen) >= MAX_NAMES:
+                    continue
+                seen = self.seen[name] = Seen()
+            stands = is_another and before[name] == value
+            seen.add(value, epoch, stands)
+
+    def are_together(self, names: Collection[str]) -> bool:
+        """Whether hardly any row states some of these names without the others."""
+        shared = [(count, len(row.intersection(names))) for row, count in self.patterns.items()]
+        some = sum(count for count, known in shared if known)
+        return 10 * sum(count for count, known in shared if known == len(names)) >= 9 * some
