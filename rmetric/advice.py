@@ -93,7 +93,8 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "NEVER_LEARNS": Advice(
         ("a learning rate of 0, or far too high", "labels that do not belong to the inputs", "parameters that are "
-         "frozen or not in the optimizer", "gradients that are cleared before the step"),
+         "frozen or not in the optimizer", "gradients that are cleared before the step", "a model that was "
+         "trained before and has little left to learn"),
         "Try to overfit one batch; check that parameters change and that inputs and labels belong together.",
     ),
     "DEAD": Advice(

@@ -152,6 +152,12 @@ def test_a_loss_of_one_number_is_told_early(loss: float, records: int, better: b
     assert ("NEVER_LEARNS" in names(observed(training_loss=[loss] * records, **held_out))) == found
 
 
+@pytest.mark.parametrize(("spread", "judged"), [(0.1, True), (0.6, False)])
+def test_a_loss_that_is_mostly_noise_says_nothing_of_learning(spread: float, judged: bool) -> None:
+    flat = 0.1 * np.exp(spread * np.random.default_rng(1).normal(size=RECORDS))  # as steps of a diffusion model
+    assert ("NEVER_LEARNS" in names(observed(training_loss=flat))) == judged
+
+
 def test_losses_that_are_not_above_0_say_nothing_of_learning() -> None:
     assert "NEVER_LEARNS" not in evidence_of(observed(training_loss=0.1 * RNG.normal(size=RECORDS)))
 

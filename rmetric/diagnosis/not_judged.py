@@ -26,7 +26,8 @@ ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 OUTLIERS = "outliers"
 OF_AN_AGENT = "loss and gradients that change by degrees"
 NEEDS = {
-    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, not from late in a run",
+    "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, no mere noise, not "
+    "from late in a run",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, evaluations, falls, finite, levels, lie_above, rises
+from rmetric.states.series import Floats, Series, evaluations, falls, finite, levels, lie_above, noise, rises
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
@@ -21,6 +21,8 @@ PARTS = (1, 2, 4)
 MOST_BLOCKS = 100
 UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 """Blocks whose medians are compared with ln(classes), and the share of the level by which one may be below."""
+MOST_NOISE = 0.25
+"""Noise from record to record, over the level, above which it hides what is learned: steps of a diffusion model."""
 START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
@@ -41,7 +43,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     there. It is 1, too, where every record has the same loss to its last digit, if no evaluation or reward gets better.
 
     Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
-    judged; nor is a log of which more of the run lies before its beginning than within it, as that of a resumed run.
+    judged; nor are losses that are mostly noise, and a log of which more of the run lies before its beginning than
+    within it, as that of a resumed run.
     ``moved`` is 1 where the loss came to half of its first level and rose again, or ends at three times of it: it is
     not flat, and what else was found says more.
     """
@@ -56,7 +59,7 @@ def never_learns(observations: Observations) -> Evidence | None:
             break
     level = float(np.median(loss.values))
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
-    if not uniform and begins_in_the_middle(loss):
+    if not uniform and (begins_in_the_middle(loss) or noise(loss.values) > MOST_NOISE * level):
         return None
     course = levels(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS)
     first, lowest, last = float(course[0]), float(course.min()), float(course[-1])
