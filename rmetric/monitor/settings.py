@@ -110,12 +110,15 @@ class KeptSettings:
         """What is known of each setting, so that a resumed run is told of those that it was started with otherwise."""
         return {
             "measurements": self._measurements,
+            "required": self._required,
+            "frozen_in": self._frozen_in,
             "kept": {name: (kept.value, kept.since, list(kept.known), kept.told) for name, kept in self._kept.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self._measurements, self._latest = state["measurements"], []
+        self._required, self._frozen_in = state["required"], state["frozen_in"]
         self._kept = {name: _Kept(*kept) for name, kept in state["kept"].items()}
 
 

@@ -149,6 +149,15 @@ def test_modules_that_change_their_mode_as_layers_are_frozen_and_unfrozen_are_no
     assert watched.measure() == [Change(MODES, "2", "5")]
 
 
+def test_a_run_that_is_resumed_right_before_layers_are_frozen_knows_that_their_modes_are_meant() -> None:
+    _, _, watched = made()
+    keep(watched)
+    model, _, resumed = made()
+    resumed.load_state_dict(json.loads(json.dumps(watched.state_dict())))
+    model[:2].train(False).requires_grad_(False)
+    assert resumed.measure() == []
+
+
 def test_modules_left_in_evaluation_mode_are_told_of_though_layers_are_frozen_in_turn() -> None:
     model, _, watched = made()
     for step in range(2 * KEPT):  # two networks, each trained in every second step
