@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
@@ -188,7 +188,14 @@ class StepPipeline:
         """History that later scores depend on, in plain values."""
         workers = {} if self._workers is None else {"worker_times": self._workers.state_dict()}
         seen = {} if self._seen is None else {"seen": self._seen.state_dict()}
-        return {"history": state_of(self._history), "loop_invariants": state_of(self._invariants), **seen, **workers}
+        return {
+            "history": state_of(self._history),
+            "loop_invariants": state_of(self._invariants),
+            "last": None if self.last is None else _measured(self.last),
+            "exceeded": list(self.exceeded),
+            **seen,
+            **workers,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; raises :class:`UserError` for that of other detectors."""
@@ -200,6 +207,8 @@ class StepPipeline:
             )
         self.non_finite_since = restore(self._history, state["history"])[-1]
         restore(self._invariants, state["loop_invariants"])
+        self.last = None if state["last"] is None else Observation(**state["last"])
+        self.exceeded = tuple(state["exceeded"])
         self._seen = History.of_state(state["seen"]) if "seen" in state else None
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])
@@ -241,3 +250,9 @@ def _naming(change: Change, names: Sequence[str]) -> Change:
     """A change of a number of tensors, with some of them by name."""
     few = ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
     return change._replace(now=f"{len(names)} ({few})")
+
+
+def _measured(observation: Observation) -> dict[str, Any]:
+    """Fields of an observation that have a value, for a checkpoint: what was not measured is NaN."""
+    values = {field.name: getattr(observation, field.name) for field in fields(observation)}
+    return {name: value for name, value in values.items() if value == value}

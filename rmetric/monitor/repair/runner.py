@@ -46,6 +46,12 @@ class RefuseUpdate(Policy):
         self._refused_before = refused
         return Decision.SKIP if refused else Decision.PASS
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"refused_before": self._refused_before}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._refused_before = state["refused_before"]
+
 
 class PolicyRunner:
     """Runs the policies of a monitor.
@@ -212,12 +218,14 @@ class PolicyRunner:
             "suspicion": state_of(self._run.suspicion),
             "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},
             "kinds": [type(policy).__name__ for policy in self._policies],
+            "last_word": self._last_word.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; policies of other kinds than those begin anew."""
         self._run.suspicion.watch(state["suspicion"]["_names"])
         restore(self._run.suspicion, state["suspicion"])
+        self._last_word.load_state_dict(state["last_word"])
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:
                 policy.load_state_dict(state["policies"][str(index)])

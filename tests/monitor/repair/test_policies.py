@@ -173,6 +173,25 @@ def test_a_detectors_alert_makes_an_intervention() -> None:
         assert [repair.step for repair in monitor.repairs] == [6]
 
 
+def test_a_run_that_is_resumed_right_after_an_alert_has_its_intervention() -> None:
+    def options() -> dict[str, Any]:
+        return {
+            "detectors": ("grad_norm",),
+            "policy": LowerLearningRate(when=InterventionRule(on=("grad_norm",), most=1)),
+        }
+
+    toy = poisoned(Toy(), 5, factor=1e4)
+    with toy.watch(**options()) as monitor:
+        toy.train(5, monitor)
+        state = monitor.state_dict()
+    with toy.watch(**options()) as resumed:
+        resumed.load_state_dict(state)
+        assert resumed.last is not None and monitor.last is not None
+        assert resumed.last.step == 5 and math.isnan(resumed.last.validation_loss)  # type: ignore[arg-type]
+        toy.train(3, resumed)
+        assert [repair.step for repair in resumed.repairs] == [6]
+
+
 # -- singular values --------------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,24 @@ def test_a_refusal_is_told_once_a_row_and_logged(tmp_path: Path, caplog: pytest.
     assert sum("no update is made" in record.message for record in caplog.records) == 2
 
 
+def test_a_refusal_is_not_told_again_by_a_run_that_is_resumed_in_its_row() -> None:
+    model, optimizer = small_training()
+
+    def refused(steps: range, state: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+        policy = RecomputeStep(rehearsal=False)
+        with TrainingMonitor(model, optimizer, hardware=False, announce=False, policy=policy) as monitor:
+            monitor.load_state_dict(state)
+            for step in steps:
+                optimizer.zero_grad()
+                (math.nan * small_loss(model, step)).backward()
+                assert not monitor.step(math.nan)
+            return [repair.step for repair in monitor.repairs if repair.verdict == "refused"], monitor.state_dict()
+
+    steps, state = refused(range(3), {})
+    assert steps == [1]
+    assert refused(range(3, 6), state)[0] == []
+
+
 def test_an_update_that_a_scaler_will_leave_out_itself_is_the_scalers() -> None:
     model, optimizer = small_training()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
